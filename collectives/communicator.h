@@ -1,0 +1,87 @@
+// Communicator: the collectives that training needs, among `size` ranks, on ranges of memory.
+//
+// Backends: local/ (ranks are threads of one process: tests, and one process alone), mpi/ (CPU nodes).
+//
+// Contract
+//   - Every rank calls the same operations in the same order with the same count and tag. Ranks compare
+//     (sequence number, operation, count, type, tag) before a sum is believed; a difference throws CommError
+//     that names both ranks and both values.
+//   - Asynchronous operations run on the communicator's own thread, in the order of the calls. The memory must
+//     stay alive and untouched until Wait() returned. Several may be in flight.
+//   - No wait lasts for ever: after options.deadline_seconds Wait() throws CommError that names operation, tag
+//     and the ranks that have not come. After any CommError the communicator is unusable.
+//   - All ranks end with bitwise the same result.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "src/tensor/buffer.h"
+
+namespace carole::collectives {
+
+// What an operation is for: compared between ranks, and named in errors and stall reports.
+struct Tag {
+  std::string_view what = "";  // "gradients", "weights", … ; must outlive the operation (use literals)
+  int64_t step = 0;
+  int32_t bucket = 0;
+  uint64_t plan = 0;  // hash of the bucket plan, or 0
+};
+
+// An asynchronous operation in flight. Wait() at most once from one thread; an error of the operation is thrown there.
+class Pending {
+ public:
+  virtual ~Pending() = default;
+  virtual void Wait() = 0;
+  virtual bool Done() const = 0;
+};
+
+// Memory that collectives reduce fastest, for instance a window shared by the ranks of a node. Owned by the caller.
+class Arena {
+ public:
+  virtual ~Arena() = default;
+  virtual std::byte* data() const = 0;
+  virtual size_t size() const = 0;
+};
+
+struct CommunicatorOptions {
+  double warn_seconds = 10;      // a stall is reported in the log after this long
+  double deadline_seconds = 60;  // and ends the operation with CommError after this long
+  std::string all_reduce = "auto";  // name of a row of algorithms.h, or "auto"
+};
+
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  virtual int local_rank() const = 0;  // among the ranks of this host
+  virtual int local_size() const = 0;
+
+  // Zeroed, aligned to Buffer::kAlignment. Collective: every rank asks for the same size.
+  virtual std::unique_ptr<Arena> AllocateArena(size_t bytes) = 0;
+
+  // Sums `data` over all ranks, in place, in fp32.
+  virtual std::unique_ptr<Pending> AllReduceAsync(std::span<float> data, const Tag& tag) = 0;
+  virtual std::unique_ptr<Pending> AllReduceAsync(std::span<double> data, const Tag& tag) = 0;
+
+  // The root's bytes on every rank.
+  virtual void Broadcast(std::span<std::byte> data, int root, const Tag& tag) = 0;
+
+  // out holds size() pieces of in.size() bytes, rank by rank.
+  virtual void AllGather(std::span<const std::byte> in, std::span<std::byte> out, const Tag& tag) = 0;
+
+  virtual void Barrier(const Tag& tag) = 0;
+
+  // Ends the whole job at once with this exit code (MPI_Abort; local: every rank's operations throw).
+  virtual void Abort(int exit_code, const std::string& why) = 0;
+
+  void AllReduce(std::span<float> data, const Tag& tag) { AllReduceAsync(data, tag)->Wait(); }
+  void AllReduce(std::span<double> data, const Tag& tag) { AllReduceAsync(data, tag)->Wait(); }
+};
+
+}  // namespace carole::collectives

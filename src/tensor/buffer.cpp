@@ -1,0 +1,34 @@
+#include "src/tensor/buffer.h"
+
+#include <sys/mman.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "src/core/check.h"
+
+namespace carole {
+namespace {
+
+constexpr size_t kHugePage = size_t{2} << 20;
+
+}  // namespace
+
+Buffer::Buffer(size_t bytes) : size_(bytes) {
+  if (bytes == 0) return;
+  const size_t alignment = bytes >= kHugePage ? kHugePage : kAlignment;
+  const size_t rounded = (bytes + alignment - 1) / alignment * alignment;
+  void* p = rounded < bytes ? nullptr : std::aligned_alloc(alignment, rounded);
+  if (p == nullptr) {
+    throw DeviceError(fmt::format(
+        "[memory] buffer: allocation failed: want {:.1f} MiB; use a smaller --batch_size", bytes / 1048576.0));
+  }
+  // Huge pages save TLB misses in streaming kernels; where the kernel says no, small pages do.
+  if (alignment == kHugePage) (void)madvise(p, rounded, MADV_HUGEPAGE);
+  std::memset(p, 0, rounded);
+  data_.reset(static_cast<std::byte*>(p));
+}
+
+void Buffer::Free::operator()(std::byte* p) const { std::free(p); }
+
+}  // namespace carole
