@@ -16,7 +16,8 @@
 
 namespace carole {
 
-[[noreturn]] void FailCheck(const char* file, int line, const char* condition, const std::string& text);
+[[noreturn]] void FailCheck(const char* file, int line, const char* condition,
+                            const std::string& text);
 
 namespace internal {
 template <typename T>
@@ -29,19 +30,19 @@ std::string ToText(const T& value) {
 
 }  // namespace carole
 
-#define CAROLE_CHECK(condition, ...)                                                        \
-  do {                                                                                      \
-    if (!(condition)) [[unlikely]]                                                          \
-      ::carole::FailCheck(__FILE__, __LINE__, #condition, ::fmt::format(__VA_ARGS__));      \
+#define CAROLE_CHECK(condition, ...)                                                   \
+  do {                                                                                 \
+    if (!(condition)) [[unlikely]]                                                     \
+      ::carole::FailCheck(__FILE__, __LINE__, #condition, ::fmt::format(__VA_ARGS__)); \
   } while (false)
 
-#define CAROLE_CHECK_EQ(a, b, ...)                                                          \
-  do {                                                                                      \
-    const auto& check_a = (a);                                                              \
-    const auto& check_b = (b);                                                              \
-    if (!(check_a == check_b)) [[unlikely]]                                                 \
-      ::carole::FailCheck(__FILE__, __LINE__, #a " == " #b,                                 \
-                          ::fmt::format(__VA_ARGS__) + ": got " +                           \
-                              ::carole::internal::ToText(check_a) + ", want " +             \
-                              ::carole::internal::ToText(check_b));                         \
+#define CAROLE_CHECK_EQ(a, b, ...)                                              \
+  do {                                                                          \
+    const auto& check_a = (a);                                                  \
+    const auto& check_b = (b);                                                  \
+    if (!(check_a == check_b)) [[unlikely]]                                     \
+      ::carole::FailCheck(__FILE__, __LINE__, #a " == " #b,                     \
+                          ::fmt::format(__VA_ARGS__) + ": got " +               \
+                              ::carole::internal::ToText(check_a) + ", want " + \
+                              ::carole::internal::ToText(check_b));             \
   } while (false)

@@ -1,7 +1,8 @@
-// Errors of carole: one type for each exit code, so that a caller can choose and main can say what happened.
+// Errors of carole: one type for each exit code, so that a caller can choose and main can say what
+// happened.
 //
-// The text of every error is `[tag] object: what happened: got X, want Y; hint`. Rank and time are added by
-// the logger. Errors are for the world's faults; our own mistakes are caught by check.h.
+// The text of every error is `[tag] object: what happened: got X, want Y; hint`. Rank and time are
+// added by the logger. Errors are for the world's faults; our own mistakes are caught by check.h.
 #pragma once
 
 #include <stdexcept>
@@ -55,7 +56,8 @@ class DeviceError : public Error {
   explicit DeviceError(const std::string& text) : Error(ExitCode::kUnavailable, text) {}
 };
 
-// The operating system could not open, read, write or rename; the text names path and errno's words.
+// The operating system could not open, read, write or rename; the text names path and errno's
+// words.
 class DiskError : public Error {
  public:
   explicit DiskError(const std::string& text) : Error(ExitCode::kDisk, text) {}

@@ -1,4 +1,5 @@
-// The program's log: one line for each event on standard error, `I 12:00:01.234 [rank 3] [data] text`.
+// The program's log: one line for each event on standard error, `I 12:00:01.234 [rank 3] [data]
+// text`.
 //
 // Ranks other than 0 print warnings and errors only, unless CAROLE_LOG_ALL_RANKS=1. Thread-safe.
 #pragma once
@@ -15,7 +16,8 @@ enum class LogLevel { kDebug, kInfo, kWarning, kError };
 // Sets the rank that lines carry. size 1 leaves the rank out. Call once, before other threads log.
 void SetLogRank(int rank, int size);
 
-// Called before a line is written: a progress bar on the terminal uses it to clear itself. May be empty.
+// Called before a line is written: a progress bar on the terminal uses it to clear itself. May be
+// empty.
 void SetLogHook(void (*before_line)());
 
 void LogLine(LogLevel level, std::string_view tag, const std::string& text);

@@ -20,15 +20,18 @@ std::array<uint32_t, 4> Philox(std::array<uint32_t, 4> c, std::array<uint32_t, 2
 }
 
 Rng::Rng(uint64_t seed, RngPurpose purpose, uint64_t a, uint64_t b) {
-  // The key folds seed, purpose and a; b stays in the counter, so that neighbouring samples differ in the counter alone.
-  const uint64_t key = SplitMix64(SplitMix64(seed ^ (uint64_t{static_cast<uint32_t>(purpose)} << 56)) + a);
+  // The key folds seed, purpose and a; b stays in the counter, so that neighbouring samples differ
+  // in the counter alone.
+  const uint64_t key =
+      SplitMix64(SplitMix64(seed ^ (uint64_t{static_cast<uint32_t>(purpose)} << 56)) + a);
   key_ = {static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)};
   stream_ = static_cast<uint32_t>(b);
   stream2_ = static_cast<uint32_t>(b >> 32);
 }
 
 std::array<uint32_t, 4> Rng::Block(uint64_t block) const {
-  return Philox({static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32), stream_, stream2_}, key_);
+  return Philox(
+      {static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32), stream_, stream2_}, key_);
 }
 
 uint32_t Rng::At(uint64_t index) const {

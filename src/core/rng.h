@@ -1,8 +1,9 @@
-// Counter-based random numbers: Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3").
+// Counter-based random numbers: Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as
+// easy as 1, 2, 3").
 //
-// A value is a pure function of (seed, purpose, a, b, index), so neither threads nor ranks change anything:
-// augmentation is keyed by (epoch, sample), dropout by (step, layer) with the element's place in the global
-// batch as index.
+// A value is a pure function of (seed, purpose, a, b, index), so neither threads nor ranks change
+// anything: augmentation is keyed by (epoch, sample), dropout by (step, layer) with the element's
+// place in the global batch as index.
 #pragma once
 
 #include <array>
@@ -11,7 +12,14 @@
 namespace carole {
 
 // What the numbers are for; part of the key, so that purposes never share a stream.
-enum class RngPurpose : uint32_t { kInit = 1, kShuffle = 2, kAugment = 3, kDropout = 4, kDropPath = 5, kData = 6 };
+enum class RngPurpose : uint32_t {
+  kInit = 1,
+  kShuffle = 2,
+  kAugment = 3,
+  kDropout = 4,
+  kDropPath = 5,
+  kData = 6
+};
 
 // One block of Philox4x32-10.
 std::array<uint32_t, 4> Philox(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
@@ -19,7 +27,8 @@ std::array<uint32_t, 4> Philox(std::array<uint32_t, 4> counter, std::array<uint3
 // A stream of numbers. Cheap to make; not thread-safe (make one for each sample or layer).
 class Rng {
  public:
-  // a and b are the coordinates of the stream within its purpose, for instance (epoch, sample) or (step, layer).
+  // a and b are the coordinates of the stream within its purpose, for instance (epoch, sample) or
+  // (step, layer).
   Rng(uint64_t seed, RngPurpose purpose, uint64_t a = 0, uint64_t b = 0);
 
   // The index-th 32-bit word of the stream, without changing its position.

@@ -1,5 +1,6 @@
-// Sizes of a tensor, outermost first in the order that the field lists them: activations (N,C,H,W), filters
-// (K,C,R,S), matrices (rows, columns). How the elements lie in memory is Layout's matter (tensor/tensor.h).
+// Sizes of a tensor, outermost first in the order that the field lists them: activations (N,C,H,W),
+// filters (K,C,R,S), matrices (rows, columns). How the elements lie in memory is Layout's matter
+// (tensor/tensor.h).
 #pragma once
 
 #include <array>
@@ -33,7 +34,8 @@ class Shape {
   std::string ToString() const;
 
  private:
-  std::array<int64_t, kMaxRank> dims_{};  // entries from rank_ on stay 0, so that == compares plainly
+  std::array<int64_t, kMaxRank>
+      dims_{};  // entries from rank_ on stay 0, so that == compares plainly
   int rank_ = 0;
 };
 

@@ -21,7 +21,8 @@ Buffer::Buffer(size_t bytes) : size_(bytes) {
   void* p = rounded < bytes ? nullptr : std::aligned_alloc(alignment, rounded);
   if (p == nullptr) {
     throw DeviceError(fmt::format(
-        "[memory] buffer: allocation failed: want {:.1f} MiB; use a smaller --batch_size", bytes / 1048576.0));
+        "[memory] buffer: allocation failed: want {:.1f} MiB; use a smaller --batch_size",
+        bytes / 1048576.0));
   }
   // Huge pages save TLB misses in streaming kernels; where the kernel says no, small pages do.
   if (alignment == kHugePage) (void)madvise(p, rounded, MADV_HUGEPAGE);

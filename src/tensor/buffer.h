@@ -6,13 +6,15 @@
 
 namespace carole {
 
-// Host memory on a cache-line boundary, zeroed. Large buffers ask for huge pages. Movable; views never own.
+// Host memory on a cache-line boundary, zeroed. Large buffers ask for huge pages. Movable; views
+// never own.
 class Buffer {
  public:
   static constexpr size_t kAlignment = 64;
 
   Buffer() = default;
-  // Throws DeviceError when the machine has not that much memory (the text says how much was asked for).
+  // Throws DeviceError when the machine has not that much memory (the text says how much was asked
+  // for).
   explicit Buffer(size_t bytes);
 
   std::byte* data() const { return data_.get(); }
@@ -27,6 +29,8 @@ class Buffer {
 };
 
 // n rounded up to a multiple of Buffer::kAlignment.
-constexpr size_t AlignUp(size_t n) { return (n + Buffer::kAlignment - 1) / Buffer::kAlignment * Buffer::kAlignment; }
+constexpr size_t AlignUp(size_t n) {
+  return (n + Buffer::kAlignment - 1) / Buffer::kAlignment * Buffer::kAlignment;
+}
 
 }  // namespace carole

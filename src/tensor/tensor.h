@@ -12,8 +12,8 @@
 
 namespace carole {
 
-// A layout that only its backend understands (for instance oneDNN's nChw16c). Immutable and shared, because the
-// same description stands in many tensors of a plan.
+// A layout that only its backend understands (for instance oneDNN's nChw16c). Immutable and shared,
+// because the same description stands in many tensors of a plan.
 class OpaqueLayout {
  public:
   virtual ~OpaqueLayout() = default;
@@ -41,7 +41,9 @@ class Layout {
   static Layout Filter() { return Layout(Kind::kFilter); }
   static Layout Opaque(std::shared_ptr<const OpaqueLayout> opaque);
   // The plain layout of an activation: kNHWC for rank 4, row-major otherwise.
-  static Layout PlainActivation(const Shape& shape) { return shape.rank() == 4 ? Nhwc() : RowMajor(); }
+  static Layout PlainActivation(const Shape& shape) {
+    return shape.rank() == 4 ? Nhwc() : RowMajor();
+  }
 
   Kind kind() const { return kind_; }
   bool is_any() const { return kind_ == Kind::kAny; }

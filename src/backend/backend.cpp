@@ -1,0 +1,47 @@
+#include "src/backend/backend.h"
+
+#include "src/tensor/buffer.h"
+
+namespace carole {
+
+std::string_view Name(OpKind kind) {
+  static constexpr std::string_view kNames[] = {"conv2d",
+                                                "conv2d_backward_data",
+                                                "conv2d_backward_filter",
+                                                "linear",
+                                                "linear_backward_data",
+                                                "linear_backward_filter",
+                                                "batch_norm",
+                                                "batch_norm_backward",
+                                                "relu",
+                                                "relu_backward",
+                                                "add",
+                                                "pool2d",
+                                                "pool2d_backward",
+                                                "lrn",
+                                                "lrn_backward",
+                                                "dropout",
+                                                "dropout_backward",
+                                                "softmax",
+                                                "softmax_cross_entropy",
+                                                "reshape",
+                                                "reorder"};
+  return kNames[static_cast<int>(kind)];
+}
+
+void Backend::Reorder(const Tensor& from, const Tensor& to) const {
+  const OpSpec spec{.kind = OpKind::kReorder,
+                    .attributes = {},
+                    .inputs = {{from.shape, from.dtype, from.layout}},
+                    .outputs = {{to.shape, to.dtype, to.layout}}};
+  auto kernel = MakeKernel(spec);
+  Buffer workspace(kernel->workspace_bytes());
+  KernelMemory memory;
+  memory.inputs = {from};
+  memory.outputs = {to};
+  memory.workspace = workspace.data();
+  kernel->Bind(memory);
+  kernel->Run({});
+}
+
+}  // namespace carole

@@ -1,0 +1,101 @@
+// The one interface to compute kernels. A backend makes a kernel for an operation and the layouts
+// of its inputs; the plan (graph/executable.h) gives the kernel its memory once, and runs it every
+// step.
+//
+// Backends: reference/ (plain loops, the oracle), onednn/ (CPU). All are tested by one suite of
+// cases (tests/backend/conformance_test.cpp).
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "src/backend/op.h"
+#include "src/tensor/tensor.h"
+
+namespace carole {
+
+// What changes from run to run.
+struct RunContext {
+  uint64_t seed = 0;
+  int64_t step = 0;  // keys dropout
+  int64_t first_sample =
+      0;  // place in the global batch of row 0 (keys dropout, so that ranks change nothing)
+  int64_t valid_rows = 0;  // rows of the batch that count, the first ones; 0 means all
+};
+
+// Memory for one kernel, fixed for its lifetime. Absent places have data == nullptr.
+struct KernelMemory {
+  std::vector<Tensor> inputs;
+  std::vector<Tensor> outputs;
+  std::byte* workspace =
+      nullptr;  // workspace_bytes() bytes, aligned to Buffer::kAlignment, contents undefined
+};
+
+// One operation ready to run. Not thread-safe; runs on the caller's thread and the backend's own.
+class Kernel {
+ public:
+  virtual ~Kernel() = default;
+
+  // The layouts that the kernel reads and writes; the plan reorders where they differ from what
+  // there is. An input whose spec had layout Any (a parameter that nobody has placed yet) gets the
+  // kernel's choice.
+  const std::vector<Layout>& input_layouts() const { return input_layouts_; }
+  const std::vector<Layout>& output_layouts() const { return output_layouts_; }
+  size_t workspace_bytes() const { return workspace_bytes_; }
+
+  // The input whose memory this output may take over (same bytes, element by element), or -1.
+  virtual int InPlaceInput(int output) const {
+    (void)output;
+    return -1;
+  }
+
+  // Called once, before the first Run().
+  virtual void Bind(const KernelMemory& memory) = 0;
+  virtual void Run(const RunContext& context) = 0;
+
+ protected:
+  std::vector<Layout> input_layouts_;
+  std::vector<Layout> output_layouts_;
+  size_t workspace_bytes_ = 0;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  virtual std::string_view name() const = 0;
+
+  // Whether MakeKernel can make this; rewrites ask before they fuse.
+  virtual bool Supports(const OpSpec& spec) const = 0;
+
+  // Throws InternalError when !Supports(spec).
+  virtual std::unique_ptr<Kernel> MakeKernel(const OpSpec& spec) const = 0;
+
+  // Copies between any two layouts of one shape (dtypes equal).
+  void Reorder(const Tensor& from, const Tensor& to) const;
+
+  // Worker threads that kernels use.
+  virtual int threads() const = 0;
+};
+
+// Plain loops in the dtype of the tensors (fp32, or fp64 to check everything else).
+std::unique_ptr<Backend> MakeReferenceBackend(int threads);
+
+// oneDNN and our own vector kernels, fp32. Throws ConfigError when the program was built without
+// oneDNN.
+std::unique_ptr<Backend> MakeOneDnnBackend(int threads);
+bool OneDnnAvailable();
+
+struct BackendEntry {
+  std::string_view name;
+  std::unique_ptr<Backend> (*make)(int threads);
+};
+inline constexpr BackendEntry kBackends[] = {
+    {.name = "onednn", .make = MakeOneDnnBackend},
+    {.name = "reference", .make = MakeReferenceBackend},
+};
+
+}  // namespace carole

@@ -1,0 +1,13 @@
+// Stands in for the oneDNN backend when the program is built without the library.
+#include "src/backend/backend.h"
+
+namespace carole {
+
+bool OneDnnAvailable() { return false; }
+
+std::unique_ptr<Backend> MakeOneDnnBackend(int) {
+  throw ConfigError(
+      "[backend] onednn: this program was built without oneDNN; use --backend=reference, or build with oneDNN 3");
+}
+
+}  // namespace carole

@@ -1,0 +1,189 @@
+// The vocabulary between graph and backends: kinds of operations, their attributes, and the fixed
+// places of their inputs and outputs. An optional place that is not used holds an absent
+// TensorSpec.
+//
+// Shapes are listed as the field lists them: activations x (N,C,H,W), y (N,K,P,Q); filters w
+// (K,C/groups,R,S); matrices x (N,C), w (K,C). Gradients are called dx, dw, db, dy and have the
+// shapes of x, w, b, y.
+//
+// kind                     inputs                                          outputs
+// kConv2d                  x, w, [bias (K)]                                y
+// kConv2dBackwardData      dy, w                                           dx
+// kConv2dBackwardFilter    x, dy                                           dw, [db]
+// kLinear                  x, w, [bias (K)]                                y
+// kLinearBackwardData      dy, w                                           dx
+// kLinearBackwardFilter    x, dy                                           dw, [db]
+// kBatchNorm               x, [gamma], [beta], [residual], moving_mean,    y, [mean], [rstd]
+//                          moving_variance (C)
+// kBatchNormBackward       dy, x, [y], [gamma], [beta], mean, rstd         dx, [dgamma], [dbeta],
+// [dresidual] kRelu                    x                                               y
+// kReluBackward            dy, y                                           dx
+// kAdd                     a, b, …                                         sum
+// kPool2d                  x                                               y, [argmax]
+// kPool2dBackward          dy, [argmax]                                    dx
+// kLrn                     x                                               y
+// kLrnBackward             dy, x                                           dx
+// kDropout, kDropoutBackward   x                                           y
+// kSoftmax                 x (N,K)                                         y
+// kSoftmaxCrossEntropy     logits (N,K), labels (N) int32, weights (N)     loss (), dlogits
+// kReshape                 x                                               y: same elements, NHWC
+// order kReorder                 x                                               y: same shape,
+// other layout
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "src/core/dtype.h"
+#include "src/core/shape.h"
+#include "src/tensor/tensor.h"
+
+namespace carole {
+
+enum class OpKind : uint8_t {
+  kConv2d,
+  kConv2dBackwardData,
+  kConv2dBackwardFilter,
+  kLinear,
+  kLinearBackwardData,
+  kLinearBackwardFilter,
+  kBatchNorm,
+  kBatchNormBackward,
+  kRelu,
+  kReluBackward,
+  kAdd,
+  kPool2d,
+  kPool2dBackward,
+  kLrn,
+  kLrnBackward,
+  kDropout,
+  kDropoutBackward,
+  kSoftmax,
+  kSoftmaxCrossEntropy,
+  kReshape,
+  kReorder
+};
+
+std::string_view Name(OpKind kind);
+
+// Zeros (convolution, average) or nothing (maximum) around an image, in pixels.
+struct Padding {
+  int64_t top = 0, left = 0, bottom = 0, right = 0;
+  bool operator==(const Padding&) const = default;
+};
+
+// y[n,k,p,q] = [relu](bias[k] + sum x[n, g*C/groups + c, p*stride_h + r*dilation - top, …] *
+// w[k,c,r,s]); g = k / (K/groups).
+struct Conv2dAttributes {
+  int64_t stride_h = 1, stride_w = 1;
+  Padding padding;
+  int64_t dilation = 1;
+  int64_t groups = 1;
+  bool relu = false;  // forward only: the gradient of the activation is a node of its own
+};
+
+// y = [relu](x w^T + bias). The filter's gradient is dw = dy^T x, db = column sums of dy.
+struct LinearAttributes {
+  bool relu = false;
+};
+
+// Batch normalization over (N,H,W), one statistic for each channel (Ioffe & Szegedy 2015, algorithm
+// 1).
+//   training:   mean and biased variance of the first RunContext::valid_rows rows; rstd =
+//   1/sqrt(var + epsilon);
+//               moving += (1 - decay) * (batch - moving), with the unbiased variance n/(n-1) (n =
+//               1: times 1).
+//   inference:  the moving statistics; no outputs but y.
+//   y = [relu](gamma * (x - mean) * rstd + beta [+ residual]); absent gamma is 1, absent beta is 0.
+// Backward, with g = dy, masked where the ReLU gave 0: dbeta = sum g, dgamma = sum g * xhat,
+// dresidual = g,
+//   dx = gamma * rstd * (g - dbeta/n - xhat * dgamma/n). The mask comes from y where there is a
+//   residual; without one it is computed again from x, gamma and beta, which saves reading y (then
+//   y is absent). Outputs are overwritten.
+struct BatchNormAttributes {
+  double epsilon = 1e-3;
+  double decay = 0.999;
+  bool training = true;
+  bool relu = false;
+};
+
+struct ReluAttributes {
+  double ceiling = 0;  // 6 for ReLU6; 0 means none
+};
+
+// Maximum or average over windows. Average divides by the pixels that a window really covers. The
+// gradient of a maximum goes to the first largest pixel of the window, row by row. `argmax` is the
+// backend's own affair.
+struct Pool2dAttributes {
+  enum class Mode : uint8_t { kMax, kAverage } mode = Mode::kMax;
+  int64_t window_h = 2, window_w = 2;
+  int64_t stride_h = 2, stride_w = 2;
+  Padding padding;
+};
+
+// y_c = x_c / (bias + alpha * sum_{|j-c| <= radius} x_j^2)^beta over channels (Krizhevsky et al.
+// 2012, 3.3).
+struct LrnAttributes {
+  int64_t radius = 4;
+  double bias = 1, alpha = 0.001 / 9, beta = 0.75;
+};
+
+// Keeps an element with probability `keep` and divides it by `keep`. The mask is a function of
+// (RunContext's seed and step, layer, place of the element in the global batch), computed again in
+// backward.
+struct DropoutAttributes {
+  double keep = 0.5;
+  int64_t layer = 0;
+};
+
+// loss = scale * sum_n weights[n] * xent(softmax(logits[n]), t); t = onehot * (1 - smoothing) +
+// smoothing / K. dlogits = d loss / d logits, made in the same pass. Rows with weight 0 are not
+// looked at.
+struct SoftmaxCrossEntropyAttributes {
+  double smoothing = 0;
+  double scale = 1;
+};
+
+using OpAttributes = std::variant<std::monostate, Conv2dAttributes, LinearAttributes,
+                                  BatchNormAttributes, ReluAttributes, Pool2dAttributes,
+                                  LrnAttributes, DropoutAttributes, SoftmaxCrossEntropyAttributes>;
+
+// Places of inputs and outputs, where counting them would be unkind.
+struct BatchNormPlaces {
+  enum Input { kX, kGamma, kBeta, kResidual, kMovingMean, kMovingVariance, kInputs };
+  enum Output { kY, kMean, kRstd, kOutputs };
+};
+struct BatchNormBackwardPlaces {
+  enum Input { kDy, kX, kY, kGamma, kBeta, kMean, kRstd, kInputs };
+  enum Output { kDx, kDgamma, kDbeta, kDresidual, kOutputs };
+};
+
+struct TensorSpec {
+  Shape shape;
+  DType dtype = DType::kF32;
+  Layout layout;        // Any: the kernel chooses
+  bool present = true;  // false: an optional place that is not used
+};
+
+// One operation with the shapes and layouts of its inputs and outputs.
+struct OpSpec {
+  OpKind kind;
+  OpAttributes attributes;
+  std::vector<TensorSpec> inputs;
+  std::vector<TensorSpec> outputs;
+
+  template <typename T>
+  const T& attributes_as() const {
+    return std::get<T>(attributes);
+  }
+};
+
+// Output size of a window sliding over `in` pixels.
+constexpr int64_t WindowOutput(int64_t in, int64_t before, int64_t after, int64_t window,
+                               int64_t stride) {
+  return in + before + after < window ? 0 : (in + before + after - window) / stride + 1;
+}
+
+}  // namespace carole
