@@ -1,0 +1,93 @@
+// A graph made ready to run on a backend: kernels chosen, layouts agreed, reorders put in where two
+// kernels disagree, all memory planned in one arena. Nothing is allocated after Bind().
+//
+//   Fuse(graph, backend); Differentiate(graph);
+//   Executable step(graph, backend);
+//   VariableStore store = step.MakeStore();
+//   step.Bind(store);
+//   … fill step.Input("images"), step.Input("labels"), step.Input("weights") …
+//   step.Run(context, [&](int ready) { reducer.MarkReady(ready); });
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "src/backend/backend.h"
+#include "src/graph/graph.h"
+#include "src/graph/memory_plan.h"
+#include "src/graph/variable_store.h"
+
+namespace carole {
+
+struct ExecutableStatistics {
+  int kernels = 0;
+  int activation_reorders = 0;
+  int weight_reorders = 0;  // of weights, and of their gradients
+  size_t arena_bytes = 0;
+  size_t peak_live_bytes = 0;  // the bound that no plan can beat
+};
+
+// Time of one kind of operation, summed over all runs since ResetTimes().
+struct OpTime {
+  OpKind kind;
+  Phase phase;
+  double milliseconds = 0;
+  int64_t runs = 0;
+};
+
+class Executable {
+ public:
+  // `graph` and `backend` must outlive this. `share`: take the layouts of this store's variables
+  // (evaluation beside training); its Bind() must then get that store.
+  Executable(const Graph& graph, const Backend& backend, const VariableStore* share = nullptr);
+  ~Executable();
+  Executable(const Executable&) = delete;
+  Executable& operator=(const Executable&) = delete;
+
+  std::unique_ptr<VariableStore> MakeStore(
+      const VariableStore::Allocate& allocate_gradients = {}) const;
+
+  // Gives every kernel its memory. Call once.
+  void Bind(const VariableStore& store);
+
+  // Plain memory (NHWC, row-major) of a graph input; kept between runs.
+  Tensor Input(const std::string& name) const;
+
+  // A copy of a value marked as output, in plain order (NHWC for rank 4).
+  std::vector<double> Output(ValueId value) const;
+
+  // Called with the index into VariableStore::ready_order() of each gradient as it becomes final.
+  using GradientReady = std::function<void(int ready_index)>;
+  void Run(const RunContext& context, const GradientReady& gradient_ready = {});
+
+  const ExecutableStatistics& statistics() const { return statistics_; }
+  std::vector<OpTime> Times() const;
+  double PhaseMilliseconds(Phase phase) const;  // summed since ResetTimes()
+  void ResetTimes();
+
+  // One line for each step of the plan: kernel, layouts, bytes, milliseconds.
+  std::string Describe() const;
+
+ private:
+  struct Step;
+  struct Representation;
+  class Compiler;
+
+  Tensor Locate(int representation) const;
+
+  const Graph& graph_;
+  const Backend& backend_;
+  const VariableStore* store_ = nullptr;
+  std::vector<Step> steps_;
+  std::vector<Representation> representations_;
+  std::vector<MemoryBlock> blocks_;
+  std::vector<int> primary_;  // representation of each value, or -1
+  std::vector<Layout> variable_layouts_;
+  std::vector<int> ready_order_;
+  Buffer arena_;
+  ExecutableStatistics statistics_;
+};
+
+}  // namespace carole

@@ -1,0 +1,108 @@
+#include "src/graph/rewrites.h"
+
+#include <algorithm>
+#include <optional>
+
+namespace carole {
+namespace {
+
+class Fuser {
+ public:
+  Fuser(Graph& graph, const Backend& backend)
+      : graph_(graph), backend_(backend), uses_(graph.num_values(), 0) {
+    for (const Node& node : graph.nodes()) {
+      if (node.dead) continue;
+      for (ValueId id : node.inputs) {
+        if (id != kNone) ++uses_[id];
+      }
+    }
+    for (ValueId id : graph.outputs()) ++uses_[id];
+  }
+
+  RewriteCounts Run() {
+    for (size_t i = 0; i < graph_.nodes().size(); ++i) {
+      Node& node = graph_.mutable_nodes()[i];
+      if (node.dead) continue;
+      if (node.kind == OpKind::kAdd) counts_.batch_norm_add += FuseAdd(node);
+      if (node.kind == OpKind::kRelu) FuseRelu(node);
+    }
+    return counts_;
+  }
+
+ private:
+  // The node that makes `id`, if nobody but one reader looks at the value.
+  Node* SoleProducer(ValueId id) {
+    const NodeId producer = graph_.value(id).producer;
+    if (producer == kNone || uses_[id] != 1) return nullptr;
+    return &graph_.mutable_nodes()[producer];
+  }
+
+  // Replaces `producer` and `consumer` by `fused`, which stands where the consumer stood.
+  bool Replace(Node& producer, Node& consumer, Node fused) {
+    fused.outputs[0] = consumer.outputs[0];
+    if (!backend_.Supports(graph_.Spec(fused))) return false;
+    const NodeId place = graph_.value(consumer.outputs[0]).producer;
+    for (ValueId id : fused.outputs) {
+      if (id != kNone) graph_.SetProducer(id, place);
+    }
+    producer.dead = true;
+    consumer = std::move(fused);
+    return true;
+  }
+
+  int FuseAdd(Node& add) {
+    if (add.inputs.size() != 2) return 0;
+    // The later producer takes the other one's result as residual, so that the residual exists when
+    // it runs.
+    std::optional<int> best;
+    NodeId best_producer = kNone;
+    for (int side : {0, 1}) {
+      Node* norm = SoleProducer(add.inputs[side]);
+      if (norm == nullptr || norm->kind != OpKind::kBatchNorm ||
+          norm->inputs[BatchNormPlaces::kResidual] != kNone ||
+          std::get<BatchNormAttributes>(norm->attributes).relu) {
+        continue;
+      }
+      const NodeId producer = graph_.value(add.inputs[side]).producer;
+      if (producer > best_producer) {
+        best = side;
+        best_producer = producer;
+      }
+    }
+    if (!best) return 0;
+    Node& norm = graph_.mutable_nodes()[best_producer];
+    Node fused = norm;
+    fused.inputs[BatchNormPlaces::kResidual] = add.inputs[1 - *best];
+    return Replace(norm, add, std::move(fused));
+  }
+
+  void FuseRelu(Node& relu) {
+    if (std::get<ReluAttributes>(relu.attributes).ceiling != 0) return;
+    Node* producer = SoleProducer(relu.inputs[0]);
+    if (producer == nullptr) return;
+    Node fused = *producer;
+    if (auto* norm = std::get_if<BatchNormAttributes>(&fused.attributes); norm && !norm->relu) {
+      norm->relu = true;
+      counts_.batch_norm_relu += Replace(*producer, relu, std::move(fused));
+    } else if (auto* conv = std::get_if<Conv2dAttributes>(&fused.attributes);
+               conv && !conv->relu && fused.kind == OpKind::kConv2d) {
+      conv->relu = true;
+      counts_.conv_relu += Replace(*producer, relu, std::move(fused));
+    } else if (auto* linear = std::get_if<LinearAttributes>(&fused.attributes);
+               linear && !linear->relu && fused.kind == OpKind::kLinear) {
+      linear->relu = true;
+      counts_.conv_relu += Replace(*producer, relu, std::move(fused));
+    }
+  }
+
+  Graph& graph_;
+  const Backend& backend_;
+  std::vector<int> uses_;
+  RewriteCounts counts_;
+};
+
+}  // namespace
+
+RewriteCounts Fuse(Graph& graph, const Backend& backend) { return Fuser(graph, backend).Run(); }
+
+}  // namespace carole

@@ -1,0 +1,21 @@
+// Rewrites of the forward graph that make one kernel of several operations, where the backend
+// supports it.
+#pragma once
+
+#include "src/backend/backend.h"
+#include "src/graph/graph.h"
+
+namespace carole {
+
+struct RewriteCounts {
+  int batch_norm_relu = 0;
+  int batch_norm_add = 0;  // with or without ReLU behind
+  int conv_relu = 0;       // convolution or linear, + bias + ReLU
+};
+
+// Call before Differentiate(). Values marked as outputs are kept, so what they cut through stays
+// unfused.
+//   batch norm -> ReLU;  batch norm -> add -> [ReLU];  convolution | linear (+ bias) -> ReLU
+RewriteCounts Fuse(Graph& graph, const Backend& backend);
+
+}  // namespace carole

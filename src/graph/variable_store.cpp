@@ -1,0 +1,174 @@
+#include "src/graph/variable_store.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "src/core/hash.h"
+#include "src/core/rng.h"
+
+namespace carole {
+namespace {
+
+// fan_in and fan_out of slim.md section 1: the product of the leading dimensions times the last but
+// one, or the last.
+std::pair<double, double> Fans(const Shape& tf_shape) {
+  double leading = 1;
+  for (int i = 0; i + 2 < tf_shape.rank(); ++i) leading *= static_cast<double>(tf_shape[i]);
+  const int rank = tf_shape.rank();
+  const double in = rank >= 2 ? static_cast<double>(tf_shape[rank - 2]) : 1.0;
+  const double out = rank >= 1 ? static_cast<double>(tf_shape[rank - 1]) : 1.0;
+  return {leading * in, leading * out};
+}
+
+double TruncatedNormal(Rng& rng) {
+  for (;;) {
+    const double z = rng.NextNormal();
+    if (std::abs(z) <= 2.0) return z;
+  }
+}
+
+std::vector<float> InitialValues(const VariablePlace& place, uint64_t seed) {
+  Rng rng(seed, RngPurpose::kInit, Fnv1a64(place.name));
+  const auto [fan_in, fan_out] = Fans(place.tf_shape);
+  std::vector<float> values(place.tf_shape.size());
+  const Initializer& init = place.initializer;
+  for (float& v : values) {
+    switch (init.kind) {
+      case Initializer::Kind::kConstant:
+        v = static_cast<float>(init.value);
+        break;
+      case Initializer::Kind::kTruncatedNormal:
+        v = static_cast<float>(init.value * TruncatedNormal(rng));
+        break;
+      case Initializer::Kind::kXavierUniform:
+        v = static_cast<float>(std::sqrt(6.0 / (fan_in + fan_out)) *
+                               (2.0 * rng.NextDouble() - 1.0));
+        break;
+      case Initializer::Kind::kHe:
+        v = static_cast<float>(std::sqrt(1.3 * 2.0 / fan_in) * TruncatedNormal(rng));
+        break;
+      case Initializer::Kind::kHeOut:
+        v = static_cast<float>(std::sqrt(1.3 * 2.0 / fan_out) * TruncatedNormal(rng));
+        break;
+    }
+  }
+  return values;
+}
+
+}  // namespace
+
+VariableStore::VariableStore(const Backend& backend, DType dtype, std::vector<VariablePlace> places,
+                             std::vector<int> ready_order, const Allocate& allocate_gradients)
+    : backend_(backend),
+      dtype_(dtype),
+      places_(std::move(places)),
+      ready_order_(std::move(ready_order)) {
+  auto place = [&](VariablePlace& p, int64_t& end) {
+    p.offset = end;
+    p.count = static_cast<int64_t>(AlignUp(ByteSize(p.shape, dtype_, p.layout)) / SizeOf(dtype_));
+    end += p.count;
+  };
+  std::vector<bool> placed(places_.size(), false);
+  auto place_once = [&](int i) {
+    CAROLE_CHECK(places_[i].trainable && !placed[i], "variable {} is placed twice",
+                 places_[i].name);
+    placed[i] = true;
+    place(places_[i], trainable_count_);
+  };
+  for (int i : ready_order_) place_once(i);
+  for (size_t i = 0; i < places_.size(); ++i) {  // trainable variables without a gradient come last
+    if (!places_[i].trainable) {
+      place(places_[i], statistics_count_);
+    } else if (!placed[i]) {
+      place_once(static_cast<int>(i));
+    }
+  }
+  const size_t bytes = static_cast<size_t>(trainable_count_) * SizeOf(dtype_);
+  weights_ = Buffer(bytes);
+  statistics_ = Buffer(static_cast<size_t>(statistics_count_) * SizeOf(dtype_));
+  if (allocate_gradients) {
+    gradients_ = allocate_gradients(bytes);
+  } else {
+    own_gradients_ = Buffer(bytes);
+    gradients_ = own_gradients_.data();
+  }
+}
+
+int VariableStore::Find(std::string_view name) const {
+  const auto it = std::find_if(places_.begin(), places_.end(),
+                               [&](const VariablePlace& p) { return p.name == name; });
+  return it == places_.end() ? -1 : static_cast<int>(it - places_.begin());
+}
+
+Tensor VariableStore::At(std::byte* arena, int variable) const {
+  const VariablePlace& p = places_[variable];
+  return {.data = arena + p.offset * static_cast<int64_t>(SizeOf(dtype_)),
+          .shape = p.shape,
+          .dtype = dtype_,
+          .layout = p.layout};
+}
+
+Tensor VariableStore::Weight(int variable) const { return At(base_of(variable), variable); }
+
+Tensor VariableStore::Gradient(int variable) const {
+  CAROLE_CHECK(places_[variable].trainable, "{} has no gradient", places_[variable].name);
+  return At(gradients_, variable);
+}
+
+template <typename T>
+void VariableStore::ReadFrom(const std::byte* arena, int variable, std::span<T> out) const {
+  const VariablePlace& p = places_[variable];
+  CAROLE_CHECK_EQ(static_cast<int64_t>(out.size()), p.shape.size(), "values of {}", p.name);
+  const Tensor stored = At(const_cast<std::byte*>(arena), variable);
+  Buffer plain(static_cast<size_t>(p.shape.size()) * SizeOf(dtype_));
+  backend_.Reorder(
+      stored, {.data = plain.data(), .shape = p.shape, .dtype = dtype_, .layout = p.plain_layout});
+  if (dtype_ == DType::kF64) {
+    const double* from = reinterpret_cast<const double*>(plain.data());
+    std::transform(from, from + out.size(), out.begin(),
+                   [](double v) { return static_cast<T>(v); });
+  } else {
+    const float* from = reinterpret_cast<const float*>(plain.data());
+    std::transform(from, from + out.size(), out.begin(), [](float v) { return static_cast<T>(v); });
+  }
+}
+
+template <typename T>
+void VariableStore::WriteTo(std::byte* arena, int variable, std::span<const T> in) const {
+  const VariablePlace& p = places_[variable];
+  if (static_cast<int64_t>(in.size()) != p.shape.size()) {
+    throw DataError(
+        fmt::format("[variables] {}: wrong number of values: got {}, want {} for shape {}", p.name,
+                    in.size(), p.shape.size(), p.tf_shape.ToString()));
+  }
+  Buffer plain(in.size() * SizeOf(dtype_));
+  if (dtype_ == DType::kF64) {
+    std::copy(in.begin(), in.end(), reinterpret_cast<double*>(plain.data()));
+  } else {
+    std::transform(in.begin(), in.end(), reinterpret_cast<float*>(plain.data()),
+                   [](T v) { return static_cast<float>(v); });
+  }
+  backend_.Reorder(
+      {.data = plain.data(), .shape = p.shape, .dtype = dtype_, .layout = p.plain_layout},
+      At(arena, variable));
+}
+
+template void VariableStore::ReadFrom(const std::byte*, int, std::span<float>) const;
+template void VariableStore::ReadFrom(const std::byte*, int, std::span<double>) const;
+template void VariableStore::WriteTo(std::byte*, int, std::span<const float>) const;
+template void VariableStore::WriteTo(std::byte*, int, std::span<const double>) const;
+
+void VariableStore::Read(int variable, std::span<float> out) const {
+  ReadFrom(base_of(variable), variable, out);
+}
+
+void VariableStore::Write(int variable, std::span<const float> in) {
+  WriteTo(base_of(variable), variable, in);
+}
+
+void VariableStore::Initialize(uint64_t seed) {
+  for (size_t i = 0; i < places_.size(); ++i)
+    Write(static_cast<int>(i), InitialValues(places_[i], seed));
+}
+
+}  // namespace carole

@@ -1,0 +1,73 @@
+#include <tuple>
+
+#include "src/core/check.h"
+#include "src/ops/gradients.h"
+#include "src/ops/ops.h"
+
+namespace carole::ops {
+namespace {
+
+std::vector<ValueId> Gradient(const GradientArgs& args) {
+  Graph& g = args.graph;
+  const auto& attributes = std::get<Conv2dAttributes>(args.node.attributes);
+  const auto [x, w, bias] =
+      std::tuple(args.node.inputs[0], args.node.inputs[1], args.node.inputs[2]);
+  Conv2dAttributes linear = attributes;
+  linear.relu = false;
+  const ValueId dy =
+      attributes.relu ? ReluGradient(g, args.dy[0], args.node.outputs[0]) : args.dy[0];
+  std::vector<ValueId> dx(3, kNone);
+  if (args.wanted[1] || args.wanted[2]) {
+    const Node& node =
+        g.AddNode({.kind = OpKind::kConv2dBackwardFilter,
+                   .attributes = linear,
+                   .inputs = {x, dy},
+                   .outputs = {},
+                   .name = {}},
+                  {{g.shape(w), g.compute()}, {{g.shape(w)[0]}, g.compute(), bias != kNone}});
+    dx[1] = node.outputs[0];
+    dx[2] = node.outputs[1];
+  }
+  if (args.wanted[0]) {
+    dx[0] = g.AddNode({.kind = OpKind::kConv2dBackwardData,
+                       .attributes = linear,
+                       .inputs = {dy, w},
+                       .outputs = {},
+                       .name = {}},
+                      {{g.shape(x), g.compute()}})
+                .outputs[0];
+  }
+  return dx;
+}
+
+}  // namespace
+
+ValueId Conv2d(Graph& g, ValueId x, ValueId w, ValueId bias, const Conv2dAttributes& a) {
+  const Shape& in = g.shape(x);
+  const Shape& filter = g.shape(w);
+  CAROLE_CHECK(in.rank() == 4 && filter.rank() == 4, "{}: conv2d of {} with {}", g.scope(),
+               in.ToString(), filter.ToString());
+  CAROLE_CHECK_EQ(in[1], filter[1] * a.groups, "{}: channels of the input", g.scope());
+  const int64_t span_h = (filter[2] - 1) * a.dilation + 1,
+                span_w = (filter[3] - 1) * a.dilation + 1;
+  const int64_t p = WindowOutput(in[2], a.padding.top, a.padding.bottom, span_h, a.stride_h);
+  const int64_t q = WindowOutput(in[3], a.padding.left, a.padding.right, span_w, a.stride_w);
+  if (p < 1 || q < 1) {
+    throw UsageError(
+        fmt::format("[graph] {}: the image is too small here: got {}x{} pixels, want at least "
+                    "{}x{}; use a larger "
+                    "--train_image_size",
+                    g.scope(), in[2], in[3], span_h, span_w));
+  }
+  return g
+      .AddNode({.kind = OpKind::kConv2d,
+                .attributes = a,
+                .inputs = {x, w, bias},
+                .outputs = {},
+                .name = {},
+                .gradient = Gradient},
+               {{{in[0], filter[0], p, q}, g.compute()}})
+      .outputs[0];
+}
+
+}  // namespace carole::ops

@@ -1,0 +1,100 @@
+#include "src/core/check.h"
+#include "src/ops/gradients.h"
+#include "src/ops/ops.h"
+
+namespace carole::ops {
+namespace {
+
+std::vector<ValueId> ReluRule(const GradientArgs& args) {
+  return {ReluGradient(args.graph, args.dy[0], args.node.outputs[0],
+                       std::get<ReluAttributes>(args.node.attributes).ceiling)};
+}
+
+std::vector<ValueId> AddRule(const GradientArgs& args) {
+  std::vector<ValueId> dx;
+  for (bool wanted : args.wanted) dx.push_back(wanted ? args.dy[0] : kNone);
+  return dx;
+}
+
+std::vector<ValueId> DropoutRule(const GradientArgs& args) {
+  Graph& g = args.graph;
+  return {g.AddNode({.kind = OpKind::kDropoutBackward,
+                     .attributes = args.node.attributes,
+                     .inputs = {args.dy[0]},
+                     .outputs = {},
+                     .name = {}},
+                    {{g.shape(args.dy[0]), g.compute()}})
+              .outputs[0]};
+}
+
+std::vector<ValueId> ReshapeRule(const GradientArgs& args) {
+  return {Reshape(args.graph, args.dy[0], args.graph.shape(args.node.inputs[0]))};
+}
+
+}  // namespace
+
+ValueId ReluGradient(Graph& g, ValueId dy, ValueId y, double ceiling) {
+  return g
+      .AddNode({.kind = OpKind::kReluBackward,
+                .attributes = ReluAttributes{ceiling},
+                .inputs = {dy, y},
+                .outputs = {},
+                .name = {}},
+               {{g.shape(y), g.compute()}})
+      .outputs[0];
+}
+
+ValueId Relu(Graph& g, ValueId x, double ceiling) {
+  return g
+      .AddNode({.kind = OpKind::kRelu,
+                .attributes = ReluAttributes{ceiling},
+                .inputs = {x},
+                .outputs = {},
+                .name = {},
+                .gradient = ReluRule},
+               {{g.shape(x), g.compute()}})
+      .outputs[0];
+}
+
+ValueId Add(Graph& g, ValueId a, ValueId b) {
+  CAROLE_CHECK_EQ(g.shape(a), g.shape(b), "{}: add", g.scope());
+  return g
+      .AddNode({.kind = OpKind::kAdd,
+                .attributes = {},
+                .inputs = {a, b},
+                .outputs = {},
+                .name = {},
+                .gradient = AddRule},
+               {{g.shape(a), g.compute()}})
+      .outputs[0];
+}
+
+ValueId Dropout(Graph& g, ValueId x, const DropoutAttributes& attributes) {
+  CAROLE_CHECK(attributes.keep > 0 && attributes.keep <= 1, "{}: dropout keeps {}", g.scope(),
+               attributes.keep);
+  return g
+      .AddNode({.kind = OpKind::kDropout,
+                .attributes = attributes,
+                .inputs = {x},
+                .outputs = {},
+                .name = {},
+                .gradient = DropoutRule},
+               {{g.shape(x), g.compute()}})
+      .outputs[0];
+}
+
+ValueId Reshape(Graph& g, ValueId x, const Shape& shape) {
+  CAROLE_CHECK_EQ(shape.size(), g.shape(x).size(), "{}: reshape to {}", g.scope(),
+                  shape.ToString());
+  return g
+      .AddNode({.kind = OpKind::kReshape,
+                .attributes = {},
+                .inputs = {x},
+                .outputs = {},
+                .name = {},
+                .gradient = ReshapeRule},
+               {{shape, g.value(x).dtype}})
+      .outputs[0];
+}
+
+}  // namespace carole::ops

@@ -1,0 +1,47 @@
+// Every differentiable operation: appends it to the graph and returns its result. Each .cpp beside
+// this file holds the shape inference and the gradient rule of one family; src/backend/op.h says
+// what each computes.
+//
+// Errors: an impossible shape throws UsageError that names the scope and the sizes that would work.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "src/graph/graph.h"
+
+namespace carole::ops {
+
+// x (N,C,H,W), w (K,C/groups,R,S), bias (K) or kNone -> (N,K,P,Q)
+ValueId Conv2d(Graph& graph, ValueId x, ValueId w, ValueId bias,
+               const Conv2dAttributes& attributes);
+
+// x (N,C), w (K,C), bias (K) or kNone -> (N,K)
+ValueId Linear(Graph& graph, ValueId x, ValueId w, ValueId bias);
+
+// x (N,C,H,W) or (N,C); the rest (C). gamma and beta may be kNone.
+struct BatchNormInputs {
+  ValueId x, gamma = kNone, beta = kNone, moving_mean, moving_variance;
+};
+ValueId BatchNorm(Graph& graph, const BatchNormInputs& inputs,
+                  const BatchNormAttributes& attributes);
+
+ValueId Relu(Graph& graph, ValueId x, double ceiling = 0);
+ValueId Add(Graph& graph, ValueId a, ValueId b);
+
+// x (N,C,H,W) -> (N,C,P,Q)
+ValueId Pool2d(Graph& graph, ValueId x, const Pool2dAttributes& attributes, bool training);
+ValueId Lrn(Graph& graph, ValueId x, const LrnAttributes& attributes);
+ValueId Dropout(Graph& graph, ValueId x, const DropoutAttributes& attributes);
+
+// Same elements, in NHWC order: (N,C,H,W) <-> (N,C*H*W) and the like.
+ValueId Reshape(Graph& graph, ValueId x, const Shape& shape);
+
+// x (N,K) -> probabilities (N,K). No gradient: predictions are no part of the loss.
+ValueId Softmax(Graph& graph, ValueId x);
+
+// logits (N,K), labels (N) int32, weights (N) -> the scalar loss
+ValueId SoftmaxCrossEntropy(Graph& graph, ValueId logits, ValueId labels, ValueId weights,
+                            const SoftmaxCrossEntropyAttributes& attributes);
+
+}  // namespace carole::ops

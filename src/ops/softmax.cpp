@@ -1,0 +1,40 @@
+#include "src/core/check.h"
+#include "src/ops/ops.h"
+
+namespace carole::ops {
+namespace {
+
+// The forward kernel has made dlogits already; the total loss is the plain sum of losses, so
+// nothing scales it.
+std::vector<ValueId> CrossEntropyGradient(const GradientArgs& args) {
+  return {args.node.outputs[1], kNone, kNone};
+}
+
+}  // namespace
+
+ValueId Softmax(Graph& g, ValueId x) {
+  CAROLE_CHECK(g.shape(x).rank() == 2, "{}: softmax of {}", g.scope(), g.shape(x).ToString());
+  return g
+      .AddNode(
+          {.kind = OpKind::kSoftmax, .attributes = {}, .inputs = {x}, .outputs = {}, .name = {}},
+          {{g.shape(x), g.compute()}})
+      .outputs[0];
+}
+
+ValueId SoftmaxCrossEntropy(Graph& g, ValueId logits, ValueId labels, ValueId weights,
+                            const SoftmaxCrossEntropyAttributes& attributes) {
+  const Shape rows{g.shape(logits)[0]};
+  CAROLE_CHECK_EQ(g.shape(labels), rows, "{}: labels", g.scope());
+  CAROLE_CHECK_EQ(g.shape(weights), rows, "{}: weights", g.scope());
+  return g
+      .AddNode({.kind = OpKind::kSoftmaxCrossEntropy,
+                .attributes = attributes,
+                .inputs = {logits, labels, weights},
+                .outputs = {},
+                .name = {},
+                .gradient = CrossEntropyGradient},
+               {{Shape{}, g.compute()}, {g.shape(logits), g.compute()}})
+      .outputs[0];
+}
+
+}  // namespace carole::ops
