@@ -1,0 +1,16 @@
+// What convolutions and fully connected layers do with their bias.
+#pragma once
+
+#include <cstdint>
+
+namespace carole::reference {
+
+// y (rows, columns) += bias, where there is one; then the ReLU, where it is asked for.
+template <typename T>
+void AddBiasRelu(int threads, T* y, const T* bias, int64_t rows, int64_t columns, bool relu);
+
+// sums (columns) = column sums of dy (rows, columns), added up in double.
+template <typename T>
+void ColumnSums(int threads, const T* dy, int64_t rows, int64_t columns, T* sums);
+
+}  // namespace carole::reference

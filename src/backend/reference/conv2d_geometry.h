@@ -1,0 +1,64 @@
+// Sizes of a convolution, read once from its specification.
+#pragma once
+
+#include "src/backend/op.h"
+#include "src/core/check.h"
+
+namespace carole::reference {
+
+struct Conv2dGeometry {
+  int64_t n, c, h, w;  // x (N,C,H,W)
+  int64_t k, p, q;     // y (N,K,P,Q)
+  int64_t r, s;        // filter (K,C/groups,R,S)
+  Conv2dAttributes a;
+
+  Conv2dGeometry(const Shape& x, const Shape& filter, const Shape& y, const Conv2dAttributes& a)
+      : n(x[0]),
+        c(x[1]),
+        h(x[2]),
+        w(x[3]),
+        k(y[1]),
+        p(y[2]),
+        q(y[3]),
+        r(filter[2]),
+        s(filter[3]),
+        a(a) {
+    CAROLE_CHECK(a.groups > 0 && c % a.groups == 0 && k % a.groups == 0,
+                 "convolution of {} to {} channels in {} groups", c, k, a.groups);
+    CAROLE_CHECK_EQ(filter, (Shape{k, c / a.groups, r, s}), "filter of a convolution of {}",
+                    x.ToString());
+    const auto window = [&](int64_t taps) { return (taps - 1) * a.dilation + 1; };
+    CAROLE_CHECK_EQ(
+        y,
+        (Shape{n, k, WindowOutput(h, a.padding.top, a.padding.bottom, window(r), a.stride_h),
+               WindowOutput(w, a.padding.left, a.padding.right, window(s), a.stride_w)}),
+        "output of a convolution of {} by {}", x.ToString(), filter.ToString());
+  }
+
+  bool IsDepthwise() const { return a.groups == c && c > 1; }
+  // y pixel i depends on x pixel i only.
+  bool IsPointwise() const {
+    return r == 1 && s == 1 && a.stride_h == 1 && a.stride_w == 1 && a.padding == Padding{};
+  }
+  int64_t group_c() const { return c / a.groups; }
+  int64_t group_k() const { return k / a.groups; }
+  int64_t rows() const { return n * p; }        // rows of pixels of y, of all images
+  int64_t pixels() const { return n * p * q; }  // pixels of y, of all images
+  int64_t taps() const { return r * s; }
+
+  // The pixel of x under a tap of the filter; may lie outside [0, h) or [0, w).
+  int64_t InputRow(int64_t out, int64_t tap) const {
+    return out * a.stride_h + tap * a.dilation - a.padding.top;
+  }
+  int64_t InputColumn(int64_t out, int64_t tap) const {
+    return out * a.stride_w + tap * a.dilation - a.padding.left;
+  }
+  // The row of y that reads row `in` of x through a tap, or -1.
+  int64_t OutputRow(int64_t in, int64_t tap) const {
+    const int64_t shifted = in + a.padding.top - tap * a.dilation;
+    const bool reads = shifted >= 0 && shifted % a.stride_h == 0 && shifted / a.stride_h < p;
+    return reads ? shifted / a.stride_h : -1;
+  }
+};
+
+}  // namespace carole::reference

@@ -1,0 +1,36 @@
+#include "src/backend/dropout_mask.h"
+#include "src/backend/reference/reference.h"
+
+namespace carole::reference {
+namespace {
+
+template <typename T>
+class Dropout : public ElementwiseKernel {
+ public:
+  Dropout(const OpSpec& spec, int threads)
+      : ElementwiseKernel(spec, threads), a_(spec.attributes_as<DropoutAttributes>()) {
+    CAROLE_CHECK(a_.keep > 0 && a_.keep <= 1, "dropout keeps elements with probability {}",
+                 a_.keep);
+  }
+
+  void Run(const RunContext& context) override {
+    const T* x = in<T>(0);
+    T* y = out<T>(0);
+    const T keep = static_cast<T>(a_.keep);
+    ParallelRanges(threads_, in_shape(0).size(), kElementGrain, [&](int64_t begin, int64_t end) {
+      const DropoutMask mask(context, a_, in_shape(0));
+      for (int64_t i = begin; i < end; ++i) y[i] = mask.Keep(i) ? x[i] / keep : T{0};
+    });
+  }
+
+ private:
+  const DropoutAttributes a_;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> MakeDropout(const OpSpec& spec, int threads) {
+  return MakeTyped<Dropout>(spec, threads);
+}
+
+}  // namespace carole::reference

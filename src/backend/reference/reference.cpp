@@ -1,0 +1,84 @@
+#include "src/backend/reference/reference.h"
+
+#include <algorithm>
+
+namespace carole {
+namespace reference {
+namespace {
+
+// In the order of OpKind.
+constexpr KernelMaker* kMakers[] = {MakeConv2d,
+                                    MakeConv2dBackwardData,
+                                    MakeConv2dBackwardFilter,
+                                    MakeLinear,
+                                    MakeLinearBackwardData,
+                                    MakeLinearBackwardFilter,
+                                    MakeBatchNorm,
+                                    MakeBatchNormBackward,
+                                    MakeRelu,
+                                    MakeReluBackward,
+                                    MakeAdd,
+                                    MakePool2d,
+                                    MakePool2dBackward,
+                                    MakeLrn,
+                                    MakeLrnBackward,
+                                    MakeDropout,
+                                    MakeDropout,
+                                    MakeSoftmax,
+                                    MakeSoftmaxCrossEntropy,
+                                    MakeReshape,
+                                    MakeReorder};
+static_assert(std::size(kMakers) == static_cast<size_t>(OpKind::kReorder) + 1);
+
+bool IsPlainReorder(const OpSpec& spec) {
+  return spec.inputs[0].layout.is_plain() && spec.outputs[0].layout.is_plain();
+}
+
+class ReferenceBackend : public Backend {
+ public:
+  explicit ReferenceBackend(int threads) : threads_(threads) {
+    CAROLE_CHECK(threads >= 1, "reference backend with {} threads", threads);
+  }
+
+  std::string_view name() const override { return "reference"; }
+  int threads() const override { return threads_; }
+
+  bool Supports(const OpSpec& spec) const override {
+    if (spec.inputs.empty() || spec.outputs.empty()) return false;
+    if (spec.kind == OpKind::kReorder) return IsPlainReorder(spec);
+    const DType dtype = spec.inputs[0].dtype;
+    if (spec.kind == OpKind::kBatchNormBackward &&
+        !spec.attributes_as<BatchNormAttributes>().training) {
+      return false;
+    }
+    return dtype == DType::kF32 || dtype == DType::kF64;
+  }
+
+  std::unique_ptr<Kernel> MakeKernel(const OpSpec& spec) const override {
+    CAROLE_CHECK(Supports(spec), "the reference backend has no {} for {}", Name(spec.kind),
+                 spec.inputs.empty() ? "no input" : Name(spec.inputs[0].dtype));
+    return kMakers[static_cast<size_t>(spec.kind)](spec, threads_);
+  }
+
+ private:
+  const int threads_;
+};
+
+}  // namespace
+
+ReferenceKernel::ReferenceKernel(const OpSpec& spec, int threads) : spec_(spec), threads_(threads) {
+  for (const TensorSpec& t : spec.inputs) {
+    input_layouts_.push_back(Layout::PlainActivation(t.shape));
+  }
+  for (const TensorSpec& t : spec.outputs) {
+    output_layouts_.push_back(Layout::PlainActivation(t.shape));
+  }
+}
+
+}  // namespace reference
+
+std::unique_ptr<Backend> MakeReferenceBackend(int threads) {
+  return std::make_unique<reference::ReferenceBackend>(threads);
+}
+
+}  // namespace carole

@@ -1,0 +1,85 @@
+// What the kernels of the reference backend share.
+//
+// Every kernel works on plain layouts: activations NHWC (rank 4) or row-major, filters (R,S,C,K) in
+// memory. The order of every sum is fixed by the shapes alone, so that results do not depend on the
+// number of threads.
+#pragma once
+
+#include <memory>
+
+#include "src/backend/backend.h"
+
+namespace carole::reference {
+
+inline bool IsPresent(const std::vector<TensorSpec>& places, size_t i) {
+  return i < places.size() && places[i].present;
+}
+
+// Runs f(i) for i in [0, count) on up to `threads` threads. f must not throw.
+template <typename F>
+void ParallelFor(int threads, int64_t count, const F& f) {
+#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1 && count > 1)
+  for (int64_t i = 0; i < count; ++i) f(i);
+}
+
+// As above, with ranges of at most `grain` indices: f(begin, end).
+template <typename F>
+void ParallelRanges(int threads, int64_t count, int64_t grain, const F& f) {
+  ParallelFor(threads, (count + grain - 1) / grain,
+              [&](int64_t i) { f(i * grain, (i + 1) * grain < count ? (i + 1) * grain : count); });
+}
+
+inline constexpr int64_t kElementGrain = 1 << 14;  // elements of a task in element-wise loops
+inline constexpr int64_t kChannelGrain = 16;       // channels of a task in sums over pixels
+
+class ReferenceKernel : public Kernel {
+ public:
+  ReferenceKernel(const OpSpec& spec, int threads);
+  void Bind(const KernelMemory& memory) override { memory_ = memory; }
+
+ protected:
+  // The elements of a place, or nullptr when it is absent.
+  template <typename T>
+  T* in(size_t i) const {
+    return IsPresent(spec_.inputs, i) ? memory_.inputs[i].as<T>() : nullptr;
+  }
+  template <typename T>
+  T* out(size_t i) const {
+    return IsPresent(spec_.outputs, i) ? memory_.outputs[i].as<T>() : nullptr;
+  }
+  const Shape& in_shape(size_t i) const { return spec_.inputs[i].shape; }
+  const Shape& out_shape(size_t i) const { return spec_.outputs[i].shape; }
+
+  const OpSpec spec_;
+  const int threads_;
+  KernelMemory memory_;
+};
+
+// A kernel whose output 0 may lie over input 0, because element i of one needs element i of the
+// other only.
+class ElementwiseKernel : public ReferenceKernel {
+ public:
+  using ReferenceKernel::ReferenceKernel;
+  int InPlaceInput(int output) const override { return output == 0 ? 0 : -1; }
+};
+
+// Makes K<float> or K<double>, whichever the first input asks for.
+template <template <typename> class K>
+std::unique_ptr<Kernel> MakeTyped(const OpSpec& spec, int threads) {
+  if (spec.inputs[0].dtype == DType::kF64) return std::make_unique<K<double>>(spec, threads);
+  return std::make_unique<K<float>>(spec, threads);
+}
+
+using KernelMaker = std::unique_ptr<Kernel>(const OpSpec& spec, int threads);
+KernelMaker MakeConv2d, MakeConv2dBackwardData, MakeConv2dBackwardFilter;
+KernelMaker MakeDepthwise, MakeDepthwiseBackwardData, MakeDepthwiseBackwardFilter;
+KernelMaker MakeLinear, MakeLinearBackwardData, MakeLinearBackwardFilter;
+KernelMaker MakeBatchNorm, MakeBatchNormBackward;
+KernelMaker MakeRelu, MakeReluBackward, MakeAdd;
+KernelMaker MakePool2d, MakePool2dBackward;
+KernelMaker MakeLrn, MakeLrnBackward;
+KernelMaker MakeDropout;  // its own gradient: the same mask and factor
+KernelMaker MakeSoftmax, MakeSoftmaxCrossEntropy;
+KernelMaker MakeReshape, MakeReorder;
+
+}  // namespace carole::reference

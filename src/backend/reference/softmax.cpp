@@ -1,0 +1,93 @@
+// Softmax and its cross entropy over the rows of logits (N,K). The row's maximum is taken off
+// first, so that no exponential overflows.
+#include <algorithm>
+#include <cmath>
+
+#include "src/backend/reference/reference.h"
+
+namespace carole::reference {
+namespace {
+
+template <typename T>
+class Softmax : public ReferenceKernel {
+ public:
+  using ReferenceKernel::ReferenceKernel;
+
+  void Run(const RunContext&) override {
+    const int64_t k = in_shape(0)[1];
+    ParallelFor(threads_, in_shape(0)[0], [&](int64_t row) {
+      const T* x = in<T>(0) + row * k;
+      T* y = out<T>(0) + row * k;
+      const double top = *std::max_element(x, x + k);
+      double sum = 0;
+      for (int64_t i = 0; i < k; ++i) sum += std::exp(x[i] - top);
+      for (int64_t i = 0; i < k; ++i) y[i] = static_cast<T>(std::exp(x[i] - top) / sum);
+    });
+  }
+};
+
+template <typename T>
+class SoftmaxCrossEntropy : public ReferenceKernel {
+ public:
+  SoftmaxCrossEntropy(const OpSpec& spec, int threads)
+      : ReferenceKernel(spec, threads),
+        a_(spec.attributes_as<SoftmaxCrossEntropyAttributes>()),
+        n_(in_shape(0)[0]),
+        k_(in_shape(0)[1]) {
+    workspace_bytes_ = sizeof(double) * n_;
+  }
+
+  void Run(const RunContext&) override {
+    const int32_t* labels = in<int32_t>(1);
+    const T* weights = in<T>(2);
+    for (int64_t i = 0; i < n_; ++i) {
+      CAROLE_CHECK(weights[i] == T{0} || (labels[i] >= 0 && labels[i] < k_),
+                   "label {} of row {} is not one of {} classes", labels[i], i, k_);
+    }
+    double* losses = reinterpret_cast<double*>(memory_.workspace);
+    ParallelFor(threads_, n_, [&](int64_t i) {
+      losses[i] = weights[i] == T{0} ? SkipRow(i) : RunRow(i, labels[i], a_.scale * weights[i]);
+    });
+    double loss = 0;
+    for (int64_t i = 0; i < n_; ++i) loss += losses[i];
+    *out<T>(0) = static_cast<T>(loss);
+  }
+
+ private:
+  double SkipRow(int64_t row) const {
+    std::fill_n(out<T>(1) + row * k_, k_, T{0});
+    return 0;
+  }
+
+  // Returns the row's part of the loss; with p = softmax(x): sum_i -t_i log p_i, d/dx = p - t.
+  double RunRow(int64_t row, int32_t label, double weight) const {
+    const T* x = in<T>(0) + row * k_;
+    T* dx = out<T>(1) + row * k_;
+    const double top = *std::max_element(x, x + k_);
+    double sum = 0;
+    for (int64_t i = 0; i < k_; ++i) sum += std::exp(x[i] - top);
+    const double log_sum = top + std::log(sum);
+    double loss = 0;
+    for (int64_t i = 0; i < k_; ++i) {
+      const double target =
+          (i == label ? 1 - a_.smoothing : 0.0) + a_.smoothing / static_cast<double>(k_);
+      loss += target * (log_sum - x[i]);
+      dx[i] = static_cast<T>(weight * (std::exp(x[i] - log_sum) - target));
+    }
+    return weight * loss;
+  }
+
+  const SoftmaxCrossEntropyAttributes a_;
+  const int64_t n_, k_;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> MakeSoftmax(const OpSpec& spec, int threads) {
+  return MakeTyped<Softmax>(spec, threads);
+}
+std::unique_ptr<Kernel> MakeSoftmaxCrossEntropy(const OpSpec& spec, int threads) {
+  return MakeTyped<SoftmaxCrossEntropy>(spec, threads);
+}
+
+}  // namespace carole::reference
