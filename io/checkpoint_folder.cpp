@@ -1,0 +1,112 @@
+#include "io/checkpoint_folder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <ranges>
+#include <string_view>
+#include <system_error>
+
+#include "io/disk.h"
+#include "src/core/error.h"
+#include "src/core/log.h"
+
+namespace carole::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kPrefix = "model.ckpt-";
+constexpr std::string_view kSuffix = ".h5";
+
+// The step in "model.ckpt-120.h5"; nullopt for other names.
+std::optional<int64_t> StepOf(std::string_view name) {
+  if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix)) return std::nullopt;
+  name.remove_prefix(kPrefix.size());
+  if (name.size() <= kSuffix.size()) return std::nullopt;
+  name.remove_suffix(kSuffix.size());
+  int64_t step = -1;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
+  if (error != std::errc() || end != name.data() + name.size() || step < 0) return std::nullopt;
+  return step;
+}
+
+std::vector<std::string> FileNames(const std::string& folder) {
+  std::error_code error;
+  std::vector<std::string> names;
+  fs::directory_iterator it(folder, error);
+  for (; !error && it != fs::directory_iterator(); it.increment(error)) {
+    names.push_back(it->path().filename().string());
+  }
+  if (error && error != std::errc::no_such_file_or_directory) {
+    ThrowDiskError("io.checkpoint", folder, "list the folder", error.value());
+  }
+  return names;
+}
+
+}  // namespace
+
+std::string CheckpointPath(const std::string& folder, int64_t step) {
+  return (fs::path(folder) / fmt::format("{}{}{}", kPrefix, step, kSuffix)).string();
+}
+
+std::vector<CheckpointFile> ListCheckpoints(const std::string& folder) {
+  std::vector<CheckpointFile> files;
+  for (const std::string& name : FileNames(folder)) {
+    if (const auto step = StepOf(name))
+      files.push_back({*step, (fs::path(folder) / name).string()});
+  }
+  std::ranges::sort(files, {}, &CheckpointFile::step);
+  return files;
+}
+
+std::optional<LoadedCheckpoint> ReadLatest(const std::string& folder) {
+  const std::vector<CheckpointFile> files = ListCheckpoints(folder);
+  for (const CheckpointFile& file : files | std::views::reverse) {
+    try {
+      return LoadedCheckpoint{file.path, ReadCheckpoint(file.path)};
+    } catch (const DataError& error) {
+      LogWarning("io.checkpoint", "{} is skipped: {}", file.path, error.what());
+    }
+  }
+  if (files.empty()) return std::nullopt;
+  throw DataError(
+      fmt::format("[io.checkpoint] {}: none of its {} checkpoints is whole; move them away to "
+                  "start afresh",
+                  folder, files.size()));
+}
+
+std::optional<std::string> FindLatest(const std::string& folder) {
+  auto latest = ReadLatest(folder);
+  if (!latest) return std::nullopt;
+  return std::move(latest->path);
+}
+
+void RemoveTemporaries(const std::string& folder) {
+  constexpr std::string_view kEnd = kTemporarySuffix;
+  for (const std::string& name : FileNames(folder)) {
+    if (!name.ends_with(kEnd) || !StepOf(name.substr(0, name.size() - kEnd.size()))) continue;
+    std::error_code error;
+    const fs::path path = fs::path(folder) / name;
+    if (!fs::remove(path, error) && error) {
+      ThrowDiskError("io.checkpoint", path.string(), "delete", error.value());
+    }
+  }
+}
+
+void PruneCheckpoints(const std::string& folder, int64_t step, int keep) {
+  if (keep <= 0) return;
+  std::vector<CheckpointFile> files = ListCheckpoints(folder);
+  std::erase_if(files, [&](const CheckpointFile& file) { return file.step > step; });
+  const size_t surplus = files.size() - std::min(files.size(), static_cast<size_t>(keep));
+  for (const CheckpointFile& file : files | std::views::take(surplus)) {
+    std::error_code error;
+    if (!fs::remove(file.path, error) && error) {
+      LogWarning("io.checkpoint", "{}: cannot delete: {}", file.path, error.message());
+    }
+  }
+}
+
+}  // namespace carole::io

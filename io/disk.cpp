@@ -1,0 +1,83 @@
+#include "io/disk.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "src/core/error.h"
+
+namespace carole::io {
+namespace {
+
+void Sync(std::string_view tag, const std::string& path, int flags) {
+  const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | flags));
+  if (!file.is_open()) ThrowDiskError(tag, path, "open", errno);
+  // Some network file systems have no fsync for folders and say EINVAL; their rename is durable.
+  if (fsync(file.get()) != 0 && errno != EINVAL) ThrowDiskError(tag, path, "write to disk", errno);
+}
+
+}  // namespace
+
+std::string_view DiskHint(int error) {
+  switch (error) {
+    case ENOSPC:
+    case EDQUOT:
+      return "free some space or choose another folder";
+    case EFBIG:
+      return "raise the limit on file sizes (ulimit -f)";
+    case EROFS:
+    case EACCES:
+    case EPERM:
+      return "make the folder writable or choose another one";
+    case ENOENT:
+    case ENOTDIR:
+      return "make the folder first or correct the path";
+    case EIO:
+      return "the disk is failing: see dmesg";
+    default:
+      return "";
+  }
+}
+
+void ThrowDiskError(std::string_view tag, const std::string& path, std::string_view what,
+                    int error) {
+  const std::string_view hint = DiskHint(error);
+  throw DiskError(fmt::format("[{}] {}: cannot {}: {}{}{}", tag, path, what,
+                              std::generic_category().message(error), hint.empty() ? "" : "; ",
+                              hint));
+}
+
+FileDescriptor::~FileDescriptor() {
+  if (fd_ >= 0) close(fd_);
+}
+
+FileDescriptor& FileDescriptor::operator=(FileDescriptor&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  return *this;
+}
+
+void WriteWholeFile(std::string_view tag, const std::string& path, std::string_view bytes) {
+  const FileDescriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (!file.is_open()) ThrowDiskError(tag, path, "create", errno);
+  while (!bytes.empty()) {
+    const ssize_t n = write(file.get(), bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) ThrowDiskError(tag, path, "write", errno);
+    bytes.remove_prefix(static_cast<size_t>(n));
+  }
+}
+
+void CommitFile(std::string_view tag, const std::string& temporary, const std::string& path) {
+  Sync(tag, temporary, 0);
+  if (rename(temporary.c_str(), path.c_str()) != 0) ThrowDiskError(tag, path, "rename", errno);
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  Sync(tag, folder.empty() ? "." : folder.string(), O_DIRECTORY);
+}
+
+}  // namespace carole::io

@@ -1,0 +1,40 @@
+// What the operating system is asked for when a file must be there for good, and its refusals in
+// words.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace carole::io {
+
+// What a person can do about this errno: "free some space …"; "" when nothing comes to mind.
+std::string_view DiskHint(int error);
+
+// Throws DiskError `[tag] path: cannot <what>: <words of error>; <hint>`.
+[[noreturn]] void ThrowDiskError(std::string_view tag, const std::string& path,
+                                 std::string_view what, int error);
+
+// Owns a file descriptor.
+class FileDescriptor {
+ public:
+  explicit FileDescriptor(int fd = -1) : fd_(fd) {}
+  ~FileDescriptor();
+  FileDescriptor(FileDescriptor&& other) noexcept : fd_(other.fd_) { other.fd_ = -1; }
+  FileDescriptor& operator=(FileDescriptor&& other) noexcept;
+
+  int get() const { return fd_; }
+  bool is_open() const { return fd_ >= 0; }
+
+ private:
+  int fd_;
+};
+
+// Makes or empties the file and writes all bytes. Throws DiskError; the file may then hold some of
+// them.
+void WriteWholeFile(std::string_view tag, const std::string& path, std::string_view bytes);
+
+// Blocks until the content of `temporary` is on the disk, renames it to `path` (same folder; an old
+// file of that name is replaced in one go) and makes the new name durable. Throws DiskError.
+void CommitFile(std::string_view tag, const std::string& temporary, const std::string& path);
+
+}  // namespace carole::io

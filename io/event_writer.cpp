@@ -1,0 +1,173 @@
+#include "io/event_writer.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <ctime>
+#include <filesystem>
+#include <protozero/pbf_writer.hpp>
+
+#include "io/bytes.h"
+#include "io/crc32c.h"
+#include "io/histogram.h"
+#include "io/host.h"
+#include "src/core/check.h"
+#include "src/core/error.h"
+#include "src/core/log.h"
+
+namespace carole::io {
+namespace {
+
+constexpr char kTag[] = "io.event_writer";
+constexpr size_t kMaxPendingBytes = 256 << 10;
+constexpr std::chrono::seconds kMaxPendingAge{10};
+
+// Field numbers of TensorFlow's messages.
+namespace field {
+constexpr protozero::pbf_tag_type kWallTime = 1, kStep = 2, kFileVersion = 3,
+                                  kSummary = 5;  // Event
+constexpr protozero::pbf_tag_type kValue = 1;    // Summary
+constexpr protozero::pbf_tag_type kValueTag = 1, kSimpleValue = 2, kImage = 4, kHisto = 5,
+                                  kTensor = 8, kMetadata = 9;        // Summary.Value
+constexpr protozero::pbf_tag_type kPluginData = 1, kPluginName = 1;  // SummaryMetadata
+constexpr protozero::pbf_tag_type kHeight = 1, kWidth = 2, kColorspace = 3, kEncoded = 4;  // Image
+constexpr protozero::pbf_tag_type kMin = 1, kMax = 2, kNum = 3, kSum = 4, kSumSquares = 5,
+                                  kBucketLimit = 6, kBucket = 7;                 // HistogramProto
+constexpr protozero::pbf_tag_type kDType = 1, kTensorShape = 2, kStringVal = 8;  // TensorProto
+}  // namespace field
+
+constexpr int kDTypeString = 7;
+
+double WallTime() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+std::string MakePath(const std::string& folder) {
+  static std::atomic<int> count{0};
+  const std::string name = fmt::format("events.out.tfevents.{:010}.{}.{}.{}.v2", std::time(nullptr),
+                                       HostName(), getpid(), count++);
+  return (std::filesystem::path(folder) / name).string();
+}
+
+}  // namespace
+
+EventWriter::EventWriter(const std::string& folder)
+    : path_(MakePath(folder)), last_flush_(std::chrono::steady_clock::now()) {
+  file_ = FileDescriptor(open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  if (!file_.is_open()) ThrowDiskError(kTag, path_, "create", errno);
+  std::string event;
+  protozero::pbf_writer writer(event);
+  writer.add_double(field::kWallTime, WallTime());
+  writer.add_string(field::kFileVersion, "brain.Event:2");
+  AppendRecord(event);
+  Flush();
+}
+
+EventWriter::~EventWriter() {
+  try {
+    Flush();
+  } catch (const std::exception& error) {
+    LogError(kTag, "the last summaries were not written: {}", error.what());
+  }
+}
+
+void EventWriter::AddScalar(int64_t step, std::string_view tag, float value) {
+  Add(step, tag,
+      [&](std::string& out) { protozero::pbf_writer(out).add_float(field::kSimpleValue, value); });
+}
+
+void EventWriter::AddText(int64_t step, std::string_view tag, std::string_view markdown) {
+  Add(step, tag, [&](std::string& out) {
+    protozero::pbf_writer value(out);
+    {
+      protozero::pbf_writer tensor(value, field::kTensor);
+      tensor.add_enum(field::kDType, kDTypeString);
+      tensor.add_message(field::kTensorShape, std::string());  // a scalar
+      tensor.add_bytes(field::kStringVal, markdown.data(), markdown.size());
+    }
+    protozero::pbf_writer metadata(value, field::kMetadata);
+    protozero::pbf_writer plugin(metadata, field::kPluginData);
+    plugin.add_string(field::kPluginName, "text");
+  });
+}
+
+void EventWriter::AddImage(int64_t step, std::string_view tag, const EventImage& image) {
+  Add(step, tag, [&](std::string& out) {
+    protozero::pbf_writer value(out);
+    protozero::pbf_writer message(value, field::kImage);
+    message.add_int32(field::kHeight, image.height);
+    message.add_int32(field::kWidth, image.width);
+    message.add_int32(field::kColorspace, image.channels);
+    message.add_bytes(field::kEncoded, image.png.data(), image.png.size());
+  });
+}
+
+void EventWriter::AddHistogram(int64_t step, std::string_view tag, std::span<const float> values) {
+  const Histogram h = MakeHistogram(values);
+  Add(step, tag, [&](std::string& out) {
+    protozero::pbf_writer value(out);
+    protozero::pbf_writer message(value, field::kHisto);
+    message.add_double(field::kMin, h.min);
+    message.add_double(field::kMax, h.max);
+    message.add_double(field::kNum, h.count);
+    message.add_double(field::kSum, h.sum);
+    message.add_double(field::kSumSquares, h.sum_squares);
+    message.add_packed_double(field::kBucketLimit, h.limits.begin(), h.limits.end());
+    message.add_packed_double(field::kBucket, h.counts.begin(), h.counts.end());
+  });
+}
+
+void EventWriter::Add(int64_t step, std::string_view tag,
+                      const std::function<void(std::string&)>& fill) {
+  CAROLE_CHECK(step >= last_step_, "summary {} at step {} after one at step {}", tag, step,
+               last_step_);
+  last_step_ = step;
+  std::string value;
+  protozero::pbf_writer(value).add_string(field::kValueTag, tag.data(), tag.size());
+  fill(value);
+  std::string event;
+  protozero::pbf_writer writer(event);
+  writer.add_double(field::kWallTime, WallTime());
+  writer.add_int64(field::kStep, step);
+  {
+    protozero::pbf_writer summary(writer, field::kSummary);
+    summary.add_message(field::kValue, value);
+  }
+  AppendRecord(event);
+  const auto age = std::chrono::steady_clock::now() - last_flush_;
+  if (pending_.size() >= kMaxPendingBytes || age >= kMaxPendingAge) Flush();
+}
+
+void EventWriter::AppendRecord(std::string_view event) {
+  std::string length;
+  AppendLittle<uint64_t>(length, event.size());
+  pending_ += length;
+  AppendLittle(pending_, MaskedCrc32c(length));
+  pending_ += event;
+  AppendLittle(pending_, MaskedCrc32c(event));
+}
+
+void EventWriter::Flush() {
+  last_flush_ = std::chrono::steady_clock::now();
+  size_t done = 0;
+  while (done < pending_.size()) {
+    const ssize_t n = pwrite(file_.get(), pending_.data() + done, pending_.size() - done,
+                             written_ + static_cast<off_t>(done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) {
+      const int error = errno;
+      // Half a record must not stay: a reader would wait for its end for ever.
+      if (ftruncate(file_.get(), written_) != 0)
+        LogWarning(kTag, "{}: ends in half a record", path_);
+      ThrowDiskError(kTag, path_, "write", error);
+    }
+    done += static_cast<size_t>(n);
+  }
+  written_ += static_cast<int64_t>(done);
+  pending_.clear();
+}
+
+}  // namespace carole::io

@@ -1,0 +1,58 @@
+// Event files for TensorBoard: records of `Event` protocol buffers (CHECKPOINT_FORMAT.md).
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "io/disk.h"
+
+namespace carole::io {
+
+// A picture as the PNG file's bytes.
+struct EventImage {
+  int height = 0;
+  int width = 0;
+  int channels = 3;  // 1 grey, 3 RGB, 4 RGBA
+  std::string_view png;
+};
+
+// Writes one new event file `events.out.tfevents.<seconds>.<host>.<process>.<n>.v2` into a folder
+// (one folder for each of training and validation, one rank each). Steps must not go down within a
+// file; after a resume make a new writer. Values are kept in memory and reach the file, whole
+// records only, at Flush() and when they are many or old. One thread uses it. Throws DiskError when
+// the file cannot be written: what had not been written is kept and tried again with the next
+// value.
+class EventWriter {
+ public:
+  explicit EventWriter(const std::string& folder);
+  ~EventWriter();  // flushes; an error is logged
+
+  void AddScalar(int64_t step, std::string_view tag, float value);
+  // Shown as Markdown.
+  void AddText(int64_t step, std::string_view tag, std::string_view markdown);
+  void AddImage(int64_t step, std::string_view tag, const EventImage& image);
+  // Values that are not finite are left out.
+  void AddHistogram(int64_t step, std::string_view tag, std::span<const float> values);
+
+  void Flush();
+
+  const std::string& path() const { return path_; }
+
+ private:
+  // Appends a record with a Summary of one value; fill writes the value's payload behind its tag.
+  void Add(int64_t step, std::string_view tag, const std::function<void(std::string&)>& fill);
+  void AppendRecord(std::string_view event);
+
+  std::string path_;
+  FileDescriptor file_;
+  std::string pending_;  // whole records that are not in the file yet
+  int64_t written_ = 0;  // bytes of whole records in the file
+  int64_t last_step_ = 0;
+  std::chrono::steady_clock::time_point last_flush_;
+};
+
+}  // namespace carole::io

@@ -1,0 +1,90 @@
+#include "io/keras_layout.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string_view>
+
+#include "src/core/check.h"
+
+namespace carole::io {
+namespace {
+
+struct WeightName {
+  std::string_view slim;
+  std::string_view keras;
+};
+
+// In the order that Keras keeps them within a layer.
+constexpr WeightName kWeightNames[] = {
+    {"depthwise_weights", "depthwise_kernel"},
+    {"pointwise_weights", "pointwise_kernel"},
+    {"weights", "kernel"},
+    {"biases", "bias"},
+    {"gamma", "gamma"},
+    {"beta", "beta"},
+    {"moving_mean", "moving_mean"},
+    {"moving_variance", "moving_variance"},
+};
+
+// Row of kWeightNames, or their number for a name that is not there.
+size_t Rank(std::string_view leaf) {
+  const auto* row = std::ranges::find(kWeightNames, leaf, &WeightName::slim);
+  return static_cast<size_t>(row - std::begin(kWeightNames));
+}
+
+std::string_view LeafOf(std::string_view name) { return name.substr(name.rfind('/') + 1); }
+
+// A variable without a scope is a layer of its own.
+std::string LayerNameOf(std::string_view name) {
+  std::string layer;
+  for (char c : name.substr(0, std::min(name.rfind('/'), name.size()))) {
+    if (c == '/') {
+      layer += "__";
+    } else {
+      layer += c;
+    }
+  }
+  return layer;
+}
+
+void CheckName(std::string_view name) {
+  for (size_t first = 0; first <= name.size();) {
+    const size_t end = std::min(name.find('/', first), name.size());
+    const std::string_view part = name.substr(first, end - first);
+    CAROLE_CHECK(!part.empty() && part != "." && part.find('\0') == part.npos,
+                 "variable '{}' cannot be stored under that name", name);
+    first = end + 1;
+  }
+}
+
+}  // namespace
+
+std::vector<KerasLayer> MapToKeras(std::span<const std::string> variable_names) {
+  std::vector<KerasLayer> layers;
+  std::map<std::string, size_t> index_of_layer;
+  for (size_t i = 0; i < variable_names.size(); ++i) {
+    CheckName(variable_names[i]);
+    const std::string name = LayerNameOf(variable_names[i]);
+    const auto [it, is_new] = index_of_layer.emplace(name, layers.size());
+    if (is_new) layers.push_back({.name = name});
+    layers[it->second].variables.push_back(i);
+  }
+  std::set<std::string> taken;
+  for (KerasLayer& layer : layers) {
+    std::ranges::stable_sort(layer.variables, {},
+                             [&](size_t i) { return Rank(LeafOf(variable_names[i])); });
+    for (size_t i : layer.variables) {
+      const std::string_view leaf = LeafOf(variable_names[i]);
+      const size_t rank = Rank(leaf);
+      const std::string_view keras =
+          rank < std::size(kWeightNames) ? kWeightNames[rank].keras : leaf;
+      layer.weight_names.push_back(fmt::format("{}/{}:0", layer.name, keras));
+      CAROLE_CHECK(taken.insert(layer.weight_names.back()).second, "variable '{}': {} is taken",
+                   variable_names[i], layer.weight_names.back());
+    }
+  }
+  return layers;
+}
+
+}  // namespace carole::io

@@ -1,0 +1,27 @@
+// Where a TF-Slim variable lies in Keras's weight layout: a pure mapping of names.
+//
+// All variables of one scope make one Keras layer: `scope/conv1/{weights,biases}` is the layer
+// `scope__conv1` with `kernel:0` and `bias:0`; `scope/conv1/BatchNorm/{gamma,beta,moving_mean,
+// moving_variance}` is the layer `scope__conv1__BatchNorm`. Keras forbids '/' in a layer's name,
+// and its PyTorch backend forbids '.', so "__" stands for '/'. The exact names are kept elsewhere
+// (CHECKPOINT_FORMAT.md).
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+namespace carole::io {
+
+struct KerasLayer {
+  std::string name;                       // "resnet_v1_50__conv1"
+  std::vector<std::string> weight_names;  // "resnet_v1_50__conv1/kernel:0", in Keras's order
+  std::vector<size_t> variables;          // for each weight the index of its variable
+};
+
+// Layers in the order in which their first variable comes. Weights in Keras's order: kernels, bias;
+// gamma, beta, moving mean, moving variance; anything else after them, under its own name, as it
+// comes. Throws InternalError for names that are empty, twice there, or hold empty parts.
+std::vector<KerasLayer> MapToKeras(std::span<const std::string> variable_names);
+
+}  // namespace carole::io

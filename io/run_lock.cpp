@@ -1,0 +1,65 @@
+#include "io/run_lock.h"
+
+#include <fcntl.h>
+#include <fmt/chrono.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <string_view>
+
+#include "io/host.h"
+#include "src/core/error.h"
+#include "src/core/log.h"
+
+namespace carole::io {
+namespace {
+
+constexpr char kTag[] = "io.run_lock";
+
+std::string ReadHolder(int file) {
+  std::array<char, 512> text{};
+  const ssize_t size = pread(file, text.data(), text.size(), 0);
+  const std::string_view holder(text.data(), size > 0 ? static_cast<size_t>(size) : 0);
+  const std::string_view line = holder.substr(0, holder.find('\n'));
+  return line.empty() ? "another process" : std::string(line);
+}
+
+void WriteHolder(int file, const std::string& path) {
+  const std::string line = fmt::format("process {} on {} since {:%Y-%m-%dT%H:%M:%SZ}\n", getpid(),
+                                       HostName(), fmt::gmtime(std::time(nullptr)));
+  if (ftruncate(file, 0) != 0 ||
+      pwrite(file, line.data(), line.size(), 0) != static_cast<ssize_t>(line.size())) {
+    ThrowDiskError(kTag, path, "write", errno);
+  }
+}
+
+}  // namespace
+
+RunLock::RunLock(const std::string& folder) {
+  const std::string path = (std::filesystem::path(folder) / ".lock").string();
+  file_ = FileDescriptor(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+  if (!file_.is_open()) ThrowDiskError(kTag, path, "create", errno);
+  int status = 0;
+  do {
+    status = flock(file_.get(), LOCK_EX | LOCK_NB);
+  } while (status != 0 && errno == EINTR);
+  if (status != 0 && errno == EWOULDBLOCK) {
+    throw ConfigError(
+        fmt::format("[{}] {}: is being written by another run: {}; stop that one or choose "
+                    "another folder",
+                    kTag, folder, ReadHolder(file_.get())));
+  }
+  if (status != 0) {
+    LogWarning(
+        kTag, "{}: this file system cannot lock ({}): take care that no two runs write this folder",
+        folder, std::strerror(errno));
+  }
+  WriteHolder(file_.get(), path);
+}
+
+}  // namespace carole::io
