@@ -1,10 +1,10 @@
 // What the trainer sees of its input: batches, and where in the data the run stands.
 //
-// Sharing out: epoch e visits the permutation of all records that (seed, e) keys. Global batch b of an epoch is
-// the next size*local_batch entries of it, and rank r takes the r-th slice of local_batch entries: so N ranks at
-// local batch B see exactly what one rank sees at batch N*B, and each record is seen once an epoch. The last
-// global batch of an epoch may be short: rows past the end have weight 0 (and repeat samples of the batch, so
-// that batch statistics stay sensible).
+// Sharing out: epoch e visits the permutation of all records that (seed, e) keys. Global batch b of
+// an epoch is the next size*local_batch entries of it, and rank r takes the r-th slice of
+// local_batch entries: so N ranks at local batch B see exactly what one rank sees at batch N*B, and
+// each record is seen once an epoch. The last global batch of an epoch may be short: rows past the
+// end have weight 0 (and repeat samples of the batch, so that batch statistics stay sensible).
 #pragma once
 
 #include <cstdint>
@@ -13,27 +13,41 @@
 
 namespace carole::io {
 
-// A batch as kernels want it. Memory belongs to the BatchSource; valid until the next call of Next().
+// A batch as kernels want it. Memory belongs to the BatchSource; valid until the next call of
+// Next().
 struct Batch {
-  std::span<const float> images;   // (local_batch, height, width, channels), row-major
+  std::span<const float> images;    // (local_batch, height, width, channels), row-major
   std::span<const int32_t> labels;  // (local_batch)
-  int64_t valid = 0;         // rows that count on this rank: the first ones
-  int64_t global_valid = 0;  // rows that count over all ranks: the loss divides by it
-  int64_t first_sample = 0;  // place in the epoch of row 0, over all ranks (keys dropout)
-  int64_t epoch = 0;         // of this batch, from 0
-  int64_t next_epoch = 0;        // where the run stands after this batch:
-  int64_t next_position = 0;     // samples of next_epoch that all ranks together have seen
+  int64_t valid = 0;                // rows that count on this rank: the first ones
+  int64_t global_valid = 0;         // rows that count over all ranks: the loss divides by it
+  int64_t first_sample = 0;         // place in the epoch of row 0, over all ranks (keys dropout)
+  int64_t epoch = 0;                // of this batch, from 0
+  int64_t next_epoch = 0;           // where the run stands after this batch:
+  int64_t next_position = 0;        // samples of next_epoch that all ranks together have seen
+};
+
+// What the input has cost so far, summed over its threads, since it was made.
+struct InputCounters {
+  int64_t images = 0;
+  double read_ms = 0;     // record bytes and their crc
+  double parse_ms = 0;    // example
+  double decode_ms = 0;   // JPEG, PNG
+  double augment_ms = 0;  // preprocessing
+  double wait_ms = 0;     // that Next() waited for a batch
 };
 
 class BatchSource {
  public:
   virtual ~BatchSource() = default;
 
-  // The next batch, or nullptr at the end (evaluation: after one pass; training never ends). Blocks until it is
-  // there. Throws what the reading threads threw (DataError, DiskError).
+  // The next batch, or nullptr at the end (evaluation: after one pass; training never ends). Blocks
+  // until it is there. Throws what the reading threads threw (DataError, DiskError).
   virtual const Batch* Next() = 0;
 
   virtual int64_t num_samples() const = 0;  // of the split, over all ranks
+
+  // Thread-safe. All zero for sources that do not count.
+  virtual InputCounters counters() const { return {}; }
 };
 
 }  // namespace carole::io

@@ -1,0 +1,153 @@
+#include "io/datasets.h"
+
+#include <fmt/format.h>
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <set>
+
+#include "io/bytes.h"
+#include "src/core/error.h"
+
+namespace carole::io {
+namespace {
+
+template <typename Entries>
+std::string JoinNames(const Entries& entries) {
+  std::string names;
+  for (const auto& entry : entries)
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", entry.name);
+  return names;
+}
+
+struct ShardNumber {
+  std::string stem;  // what stands before the number
+  int number = 0;
+  int count = 0;
+};
+
+// "train-00003-of-00128.tfrecord" -> {train-, 3, 128}; nullopt for names of another form.
+std::optional<ShardNumber> ParseShardNumber(const std::string& name) {
+  const size_t of = name.rfind("-of-");
+  if (of == std::string::npos) return std::nullopt;
+  const size_t before = name.find_last_not_of("0123456789", of - 1);
+  const size_t start = before == std::string::npos ? 0 : before + 1;
+  ShardNumber shard{.stem = name.substr(0, start)};
+  const char* end = name.data() + name.size();
+  const auto number = std::from_chars(name.data() + start, name.data() + of, shard.number);
+  const auto count = std::from_chars(name.data() + of + 4, end, shard.count);
+  if (number.ec != std::errc() || count.ec != std::errc()) return std::nullopt;
+  return shard;
+}
+
+// Throws DataError when not all N shards of a `-of-N` set are there.
+void CheckAllShards(const std::vector<std::filesystem::path>& shards) {
+  std::set<int> numbers;
+  int count = 0;
+  for (const auto& path : shards) {
+    const auto shard = ParseShardNumber(path.filename().string());
+    if (!shard) continue;
+    if (count != 0 && shard->count != count) {
+      throw DataError(
+          fmt::format("[io.datasets] {}: shards of two sets: got -of-{:05} and -of-{:05}; "
+                      "move one set elsewhere",
+                      path.string(), count, shard->count));
+    }
+    count = shard->count;
+    numbers.insert(shard->number);
+  }
+  constexpr int kMaxNamed = 5;
+  std::string missing;
+  int num_missing = 0;
+  for (int i = 0; i < count; ++i) {
+    if (numbers.contains(i) || ++num_missing > kMaxNamed) continue;
+    missing += fmt::format("{}{:05}-of-{:05}", missing.empty() ? "" : ", ", i, count);
+  }
+  if (num_missing == 0) return;
+  throw DataError(fmt::format("[io.datasets] {}: {} of {} shards are missing: {}{}; copy them too",
+                              shards[0].parent_path().string(), num_missing, count, missing,
+                              num_missing > kMaxNamed ? ", ..." : ""));
+}
+
+// INDEX:NAME lines, split at the first colon.
+void ReadLabels(const std::filesystem::path& path, std::vector<std::string>& names) {
+  constexpr uint64_t kMaxLabelsBytes = 16 << 20;
+  const std::string text = ReadAll(*OpenFile(path), kMaxLabelsBytes);
+  int number = 0;
+  for (size_t start = 0; start < text.size(); ++number) {
+    const size_t end = std::min(text.find('\n', start), text.size());
+    std::string_view line = std::string_view(text).substr(start, end - start);
+    start = end + 1;
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    if (line.empty()) continue;
+    size_t index = 0;
+    const auto [after, error] = std::from_chars(line.data(), line.data() + line.size(), index);
+    if (error != std::errc() || after == line.data() + line.size() || *after != ':') {
+      throw DataError(fmt::format("[io.datasets] {}: line {}: got '{}', want INDEX:NAME",
+                                  path.string(), number + 1, line.substr(0, 80)));
+    }
+    if (index < names.size()) names[index] = std::string(after + 1, line.data() + line.size());
+  }
+}
+
+}  // namespace
+
+const DatasetEntry& FindDataset(std::string_view name) {
+  for (const DatasetEntry& dataset : kDatasets) {
+    if (dataset.name == name) return dataset;
+  }
+  throw UsageError(
+      fmt::format("[io.datasets] --dataset_name: unknown dataset: got '{}', want one of {}", name,
+                  JoinNames(kDatasets)));
+}
+
+const SplitEntry& FindSplit(const DatasetEntry& dataset, std::string_view split) {
+  for (const SplitEntry& entry : dataset.splits) {
+    if (entry.name == split) return entry;
+  }
+  throw UsageError(fmt::format(
+      "[io.datasets] --dataset_split_name: {} has no such split: got '{}', want one of {}",
+      dataset.name, split, JoinNames(dataset.splits)));
+}
+
+std::vector<std::filesystem::path> FindShards(const DatasetEntry& dataset, std::string_view split,
+                                              const std::filesystem::path& dataset_dir) {
+  const std::string pattern(FindSplit(dataset, split).pattern);
+  if (dataset_dir.empty())
+    throw UsageError("[io.datasets] --dataset_dir: is not given: want a folder with TFRecords");
+  std::error_code error;
+  std::vector<std::filesystem::path> shards;
+  for (const auto& file : std::filesystem::directory_iterator(dataset_dir, error)) {
+    if (fnmatch(pattern.c_str(), file.path().filename().c_str(), FNM_PERIOD) == 0 &&
+        file.is_regular_file()) {
+      shards.push_back(file.path());
+    }
+  }
+  if (error) {
+    throw UsageError(fmt::format("[io.datasets] --dataset_dir {}: cannot be read: {}",
+                                 dataset_dir.string(), error.message()));
+  }
+  if (shards.empty()) {
+    throw UsageError(
+        fmt::format("[io.datasets] --dataset_dir {}: no file matches {}; build the records first: "
+                    "carole dataset build",
+                    dataset_dir.string(), pattern));
+  }
+  std::sort(shards.begin(), shards.end());
+  CheckAllShards(shards);
+  return shards;
+}
+
+std::vector<std::string> ClassNames(const DatasetEntry& dataset,
+                                    const std::filesystem::path& dataset_dir) {
+  std::vector<std::string> names;
+  for (int i = 0; i < dataset.num_classes; ++i) names.push_back(std::to_string(i));
+  std::copy(dataset.class_names.begin(), dataset.class_names.end(), names.begin());
+  const std::filesystem::path labels = dataset_dir / "labels.txt";
+  if (std::filesystem::exists(labels)) ReadLabels(labels, names);
+  return names;
+}
+
+}  // namespace carole::io

@@ -1,0 +1,68 @@
+#include "io/datasets/build.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "io/example.h"
+#include "src/core/check.h"
+#include "src/core/error.h"
+
+namespace carole::io {
+namespace {
+
+std::unique_ptr<Sink> CreateOutput(const std::filesystem::path& folder, std::string_view name) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) {
+    throw DiskError(
+        fmt::format("[io.build] {}: cannot make the folder: {}", folder.string(), error.message()));
+  }
+  return CreateFile(folder / name);
+}
+
+}  // namespace
+
+SplitWriter::SplitWriter(const BuildOptions& options, const SplitEntry& split, int64_t total)
+    : options_(options),
+      split_(split.name),
+      sink_(CreateOutput(options.output_dir, split.pattern)),
+      writer_(*sink_),
+      total_(total) {}
+
+void SplitWriter::Add(const ImageView& image, int label, const std::string& source) {
+  if (label < 0 || label >= options_.dataset->num_classes) {
+    throw DataError(fmt::format("[io.build] {}: image {}: label out of range: got {}, want 0 to {}",
+                                source, done_, label, options_.dataset->num_classes - 1));
+  }
+  ExampleBuilder example;
+  example.Add("image/encoded", EncodePng(image));
+  example.Add("image/format", "png");
+  example.Add("image/class/label", int64_t{label});
+  example.Add("image/height", int64_t{image.height});
+  example.Add("image/width", int64_t{image.width});
+  writer_.Write(example.Finish());
+  constexpr int64_t kReportEvery = 1000;
+  ++done_;
+  if (options_.progress && (done_ % kReportEvery == 0 || full()))
+    options_.progress(split_, done_, total_);
+}
+
+void SplitWriter::Commit() {
+  CAROLE_CHECK_EQ(done_, total_, "images written to split {}", split_);
+  sink_->Commit();
+}
+
+void WriteLabels(const BuildOptions& options) {
+  const std::unique_ptr<Sink> sink = CreateOutput(options.output_dir, "labels.txt");
+  for (size_t i = 0; i < options.dataset->class_names.size(); ++i) {
+    sink->Append(fmt::format("{}:{}\n", i, options.dataset->class_names[i]));
+  }
+  sink->Commit();
+}
+
+int64_t NumToBuild(const BuildOptions& options, int64_t count) {
+  return options.max_images > 0 ? std::min(options.max_images, count) : count;
+}
+
+}  // namespace carole::io

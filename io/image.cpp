@@ -1,0 +1,38 @@
+#include "io/image.h"
+
+#include <fmt/format.h>
+
+#include "src/core/check.h"
+#include "src/core/error.h"
+
+namespace carole::io {
+
+bool IsJpeg(std::string_view bytes) { return bytes.starts_with("\xff\xd8\xff"); }
+bool IsPng(std::string_view bytes) { return bytes.starts_with("\x89PNG\r\n\x1a\n"); }
+
+void DecodeImage(std::string_view bytes, int channels, Image* image) {
+  CAROLE_CHECK(channels == 1 || channels == 3, "images have 1 or 3 channels, not {}", channels);
+  if (IsPng(bytes)) return DecodePng(bytes, channels, image);
+  if (IsJpeg(bytes)) return DecodeJpeg(bytes, channels, image);
+  std::string head;
+  for (unsigned char c : bytes.substr(0, 8)) head += fmt::format("{:02x}", c);
+  throw DataError(
+      fmt::format("[io.image] image: unknown format: got {} bytes that begin with 0x{}, "
+                  "want a JPEG or a PNG",
+                  bytes.size(), head));
+}
+
+void ResizeImage(std::string_view format, int64_t height, int64_t width, int channels,
+                 Image* image) {
+  if (height <= 0 || width <= 0 || height > kMaxImagePixels / width) {
+    throw DataError(
+        fmt::format("[io.image] {}: size out of range: got {}x{}, want at most {} pixels", format,
+                    height, width, kMaxImagePixels));
+  }
+  image->pixels.resize(static_cast<size_t>(height * width) * channels);
+  image->height = static_cast<int>(height);
+  image->width = static_cast<int>(width);
+  image->channels = channels;
+}
+
+}  // namespace carole::io

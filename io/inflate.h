@@ -1,0 +1,21 @@
+// Gzip (RFC 1952) and zlib (RFC 1950) streams as sources of their inflated bytes.
+#pragma once
+
+#include <memory>
+
+#include "io/bytes.h"
+
+namespace carole::io {
+
+// The inflated bytes of `compressed`, which may be several gzip members back to back. Memory is
+// bounded whatever the stream claims. Reading forward goes on where the last read ended; an earlier
+// offset starts again at the front. Not thread-safe. Damage throws DataError.
+std::unique_ptr<Source> Inflate(std::unique_ptr<Source> compressed);
+
+// True when the file begins as gzip does.
+bool IsGzip(const Source& source);
+
+// `source`, or its inflated bytes when it begins as gzip does.
+std::unique_ptr<Source> InflateIfGzip(std::unique_ptr<Source> source);
+
+}  // namespace carole::io

@@ -1,0 +1,53 @@
+// The way from shards to batches: threads read, decode and preprocess ahead of the trainer.
+//
+//   consumer (Next)                 decode threads
+//   plans batch b+depth into the    claim row after row of the planned batches, in order, by one
+//   atomic counter; slot that it gives back         the thread that finishes a batch's last row
+//   reports it ready
+//
+// The plan (which record goes to which row) and each row's random numbers depend on the options
+// only, so the number of threads changes nothing, and with the number of ranks only the place of a
+// row changes.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "io/dataset.h"
+#include "io/datasets.h"
+
+namespace carole::io {
+
+struct PipelineOptions {
+  const DatasetEntry* dataset = nullptr;  // FindDataset(name)
+  std::filesystem::path dataset_dir;
+  std::filesystem::path
+      work_dir;  // takes the record index when dataset_dir is read-only; may be empty
+  std::string split;
+  std::string preprocessing;  // name in preprocessing.h
+  bool training = false;      // random preprocessing
+  int height = 0;             // of the net's input
+  int width = 0;
+  int channels = 3;
+  int labels_offset = 0;
+  int num_classes = 0;  // after the offset
+  int64_t local_batch = 0;
+  int rank = 0;
+  int size = 1;
+  uint64_t seed = 0;
+  bool shuffle = false;
+  bool repeat = false;  // epoch after epoch; otherwise one pass, then nullptr
+  int64_t start_epoch =
+      0;  // where a run goes on: Batch::next_epoch and next_position of the batch before.
+  int64_t start_position = 0;  // Any position in [0, num_samples].
+  int threads = 1;
+  int depth = 4;  // batches in memory
+};
+
+// Finds the shards, loads or builds their index, starts the threads. Throws UsageError, DataError
+// or DiskError.
+std::unique_ptr<BatchSource> MakePipeline(const PipelineOptions& options);
+
+}  // namespace carole::io

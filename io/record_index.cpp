@@ -1,0 +1,211 @@
+#include "io/record_index.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "io/crc32c.h"
+#include "io/disk.h"
+#include "io/tfrecord.h"
+#include "src/core/check.h"
+#include "src/core/hash.h"
+#include "src/core/log.h"
+
+namespace carole::io {
+namespace {
+
+constexpr std::string_view kMagic = "CAROLEI1";
+
+ShardIndex StatShard(const std::filesystem::path& path) {
+  struct stat info;
+  if (stat(path.c_str(), &info) != 0) ThrowDiskError("io.index", path.string(), "find", errno);
+  return {.path = path.string(),
+          .file_bytes = static_cast<uint64_t>(info.st_size),
+          .modified_ns = info.st_mtim.tv_sec * 1'000'000'000 + info.st_mtim.tv_nsec};
+}
+
+std::string FileName(const ShardIndex& shard) {
+  return std::filesystem::path(shard.path).filename().string();
+}
+
+// What identifies a shard within an index: everything but its offsets.
+void AppendIdentity(std::string& out, const ShardIndex& shard) {
+  const std::string name = FileName(shard);
+  AppendLittle(out, static_cast<uint32_t>(name.size()));
+  out += name;
+  AppendLittle(out, shard.file_bytes);
+  AppendLittle(out, shard.modified_ns);
+}
+
+std::string CacheName(const std::vector<ShardIndex>& shards) {
+  uint64_t hash = kFnvOffset;
+  for (const ShardIndex& shard : shards) hash = Fnv1a64(shard.path, hash);
+  return fmt::format(".carole_index_{:016x}", hash);
+}
+
+void ScanAll(std::vector<ShardIndex>& shards, int threads) {
+  std::atomic<size_t> next{0};
+  std::mutex mutex;
+  size_t failed_shard = shards.size();
+  std::exception_ptr error;
+  const auto scan = [&] {
+    for (size_t i = next++; i < shards.size(); i = next++) {
+      try {
+        shards[i].offsets = ScanRecords(*OpenSeekableRecords(shards[i].path));
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        if (i < failed_shard) error = std::current_exception();
+        failed_shard = std::min(failed_shard, i);
+      }
+    }
+  };
+  {
+    std::vector<std::jthread> helpers;
+    for (int t = 1; t < std::min<int>(threads, static_cast<int>(shards.size())); ++t) {
+      helpers.emplace_back(scan);
+    }
+    scan();
+  }
+  if (error) std::rethrow_exception(error);
+}
+
+bool ReadCache(const std::filesystem::path& path, std::vector<ShardIndex>& shards) {
+  constexpr uint64_t kMaxIndexBytes = uint64_t{16} << 30;
+  if (!std::filesystem::is_regular_file(path)) return false;
+  try {
+    return ParseIndex(ReadAll(*OpenFile(path), kMaxIndexBytes), shards);
+  } catch (const Error& e) {
+    LogWarning("io.index", "index cache not used: {}", e.what());
+    return false;
+  }
+}
+
+bool WriteCache(const std::filesystem::path& path, const std::string& bytes) {
+  try {
+    const std::unique_ptr<Sink> sink = CreateFile(path);
+    sink->Append(bytes);
+    sink->Commit();
+    return true;
+  } catch (const DiskError&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+RecordIndex::RecordIndex(std::vector<ShardIndex> shards) : shards_(std::move(shards)) {
+  for (ShardIndex& shard : shards_) {
+    shard.first_record = num_records_;
+    num_records_ += shard.num_records();
+  }
+}
+
+RecordIndex::Entry RecordIndex::Find(int64_t record) const {
+  CAROLE_CHECK(record >= 0 && record < num_records_, "record {} of {}", record, num_records_);
+  const auto after = std::upper_bound(
+      shards_.begin(), shards_.end(), record,
+      [](int64_t number, const ShardIndex& shard) { return number < shard.first_record; });
+  const ShardIndex& shard = *(after - 1);
+  const int64_t index = record - shard.first_record;
+  const uint64_t offset = shard.offsets[index];
+  return {.shard = static_cast<int>(after - 1 - shards_.begin()),
+          .index = index,
+          .offset = offset,
+          .length = shard.offsets[index + 1] - offset - kRecordFramingBytes};
+}
+
+std::vector<uint64_t> ScanRecords(const Source& source) {
+  constexpr size_t kWindowBytes =
+      4096;  // small records: several headers a read; large ones: little waste
+  CAROLE_CHECK(source.size().has_value(), "{}: scanning needs a size", source.name());
+  const uint64_t end = *source.size();
+  std::string window(kWindowBytes, '\0');
+  uint64_t window_start = 0;
+  size_t window_size = 0;
+  std::vector<uint64_t> offsets;
+  uint64_t offset = 0;
+  while (offset < end) {
+    if (offset + kRecordHeaderBytes > window_start + window_size) {
+      window_start = offset;
+      window_size = source.ReadAt(offset, window);
+    }
+    const std::string_view header = std::string_view(window)
+                                        .substr(0, window_size)
+                                        .substr(offset - window_start, kRecordHeaderBytes);
+    const auto index = static_cast<int64_t>(offsets.size());
+    offsets.push_back(offset);
+    offset += CheckRecordHeader(header, source.name(), index, offset, end) + kRecordFramingBytes;
+  }
+  if (offsets.empty()) FailEmptyShard(source.name());
+  offsets.push_back(end);
+  return offsets;
+}
+
+std::string SerializeIndex(const std::vector<ShardIndex>& shards) {
+  std::string out(kMagic);
+  AppendLittle(out, static_cast<uint64_t>(shards.size()));
+  for (const ShardIndex& shard : shards) {
+    AppendIdentity(out, shard);
+    AppendLittle(out, static_cast<uint64_t>(shard.offsets.size()));
+    out.append(reinterpret_cast<const char*>(shard.offsets.data()),
+               shard.offsets.size() * sizeof(uint64_t));
+  }
+  AppendLittle(out, MaskedCrc32c(out));
+  return out;
+}
+
+bool ParseIndex(std::string_view bytes, std::vector<ShardIndex>& shards) {
+  if (bytes.size() < kMagic.size() + 12 || !bytes.starts_with(kMagic)) return false;
+  const std::string_view body = bytes.substr(0, bytes.size() - 4);
+  if (MaskedCrc32c(body) != LoadLittle<uint32_t>(bytes.data() + body.size())) return false;
+  std::string_view rest = body.substr(kMagic.size());
+  const auto take_number = [&rest](uint64_t& number) {
+    if (rest.size() < sizeof(number)) return false;
+    number = LoadLittle<uint64_t>(rest.data());
+    rest.remove_prefix(sizeof(number));
+    return true;
+  };
+  uint64_t count = 0;
+  if (!take_number(count) || count != shards.size()) return false;
+  for (ShardIndex& shard : shards) {
+    std::string identity;
+    AppendIdentity(identity, shard);
+    if (!rest.starts_with(identity)) return false;
+    rest.remove_prefix(identity.size());
+    if (!take_number(count) || count < 2 || count > rest.size() / sizeof(uint64_t)) return false;
+    shard.offsets.resize(count);
+    std::memcpy(shard.offsets.data(), rest.data(), count * sizeof(uint64_t));
+    rest.remove_prefix(count * sizeof(uint64_t));
+  }
+  return rest.empty();
+}
+
+RecordIndex LoadRecordIndex(const RecordIndexOptions& options) {
+  CAROLE_CHECK(!options.shards.empty(), "an index of no shards");
+  std::vector<ShardIndex> shards;
+  for (const std::filesystem::path& path : options.shards) shards.push_back(StatShard(path));
+
+  std::vector<std::filesystem::path> caches = {options.shards[0].parent_path() / CacheName(shards)};
+  if (!options.work_dir.empty()) caches.push_back(options.work_dir / CacheName(shards));
+  for (const auto& cache : caches) {
+    if (ReadCache(cache, shards)) return RecordIndex(std::move(shards));
+  }
+  ScanAll(shards, options.threads);
+  const std::string bytes = SerializeIndex(shards);
+  const bool kept = std::any_of(caches.begin(), caches.end(),
+                                [&](const auto& cache) { return WriteCache(cache, bytes); });
+  if (!kept) {
+    LogInfo("io.index",
+            "{}: cannot be written, so each start scans the shards again; pass --work_dir",
+            caches[0].string());
+  }
+  return RecordIndex(std::move(shards));
+}
+
+}  // namespace carole::io

@@ -1,0 +1,147 @@
+#include "io/tfrecord.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "io/crc32c.h"
+#include "io/inflate.h"
+#include "src/core/error.h"
+
+namespace carole::io {
+namespace {
+
+constexpr uint64_t kMaxRecordBytes = uint64_t{2} << 30;
+constexpr uint64_t kReadAheadBytes = uint64_t{16} << 20;  // believed without having seen the data
+
+bool HeaderFits(std::string_view header) {
+  return header.size() >= kRecordHeaderBytes &&
+         MaskedCrc32c(header.substr(0, 8)) == LoadLittle<uint32_t>(header.data() + 8);
+}
+
+[[noreturn]] void FailTruncated(const Source& source, int64_t index, uint64_t offset, uint64_t got,
+                                uint64_t want) {
+  throw DataError(fmt::format(
+      "{}truncated record: got {} bytes to the end of the file, want {}; re-copy the shard",
+      RecordPlace(source.name(), index, offset), got, want));
+}
+
+// Makes buffer hold the `want` bytes from `offset` on, of which `have` are there already.
+void ReadRest(const Source& source, uint64_t offset, int64_t index, uint64_t have, uint64_t want,
+              std::string& buffer) {
+  while (have < want) {
+    const uint64_t end = std::min(want, have + kReadAheadBytes);
+    if (buffer.size() < end) buffer.resize(end);
+    const size_t got = source.ReadAt(offset + have, std::span(buffer).subspan(have, end - have));
+    if (got < end - have) FailTruncated(source, index, offset, have + got, want);
+    have = end;
+  }
+}
+
+}  // namespace
+
+std::string RecordPlace(std::string_view file, int64_t index, uint64_t offset) {
+  return fmt::format("[io.tfrecord] {}: record {} at byte {}: ", file, index, offset);
+}
+
+std::unique_ptr<Source> OpenRecords(const std::filesystem::path& path) {
+  return OpenRecords(OpenFile(path));
+}
+
+std::unique_ptr<Source> OpenRecords(std::unique_ptr<Source> file) {
+  if (IsGzip(*file)) return Inflate(std::move(file));
+  char head[kRecordHeaderBytes] = {};
+  const size_t count = file->ReadAt(0, head);
+  if (count < 2 || HeaderFits({head, count})) return file;
+  const int b0 = static_cast<uint8_t>(head[0]);
+  const int b1 = static_cast<uint8_t>(head[1]);
+  const bool zlib = (b0 * 256 + b1) % 31 == 0 && (b0 & 15) == 8;
+  return zlib ? Inflate(std::move(file)) : std::move(file);
+}
+
+std::unique_ptr<Source> OpenSeekableRecords(const std::filesystem::path& path) {
+  constexpr uint64_t kMaxInflatedBytes = uint64_t{4} << 30;
+  std::unique_ptr<Source> source = OpenRecords(path);
+  if (source->size()) return source;
+  return std::make_unique<MemorySource>(source->name(), ReadAll(*source, kMaxInflatedBytes));
+}
+
+uint64_t CheckRecordHeader(std::string_view header, const std::string& file, int64_t index,
+                           uint64_t offset, std::optional<uint64_t> file_size) {
+  if (header.size() < kRecordHeaderBytes) {
+    throw DataError(fmt::format(
+        "{}truncated header: got {} bytes to the end of the file, want {}; re-copy the shard",
+        RecordPlace(file, index, offset), header.size(), kRecordHeaderBytes));
+  }
+  const uint64_t length = LoadLittle<uint64_t>(header.data());
+  const uint32_t stored = LoadLittle<uint32_t>(header.data() + 8);
+  const uint32_t computed = MaskedCrc32c(header.substr(0, 8));
+  if (stored != computed) {
+    throw DataError(fmt::format(
+        "{}length crc mismatch: got {:#010x}, want {:#010x}; {}", RecordPlace(file, index, offset),
+        stored, computed, index == 0 ? "is this a TFRecord file at all?" : "re-copy the shard"));
+  }
+  if (length > kMaxRecordBytes) {
+    throw DataError(fmt::format("{}record too long: got {} bytes, want at most {}",
+                                RecordPlace(file, index, offset), length, kMaxRecordBytes));
+  }
+  if (file_size && length + kRecordFramingBytes > *file_size - offset) {
+    throw DataError(fmt::format(
+        "{}truncated record: got {} bytes to the end of the file, want {}; re-copy the shard",
+        RecordPlace(file, index, offset), *file_size - offset, length + kRecordFramingBytes));
+  }
+  return length;
+}
+
+void FailEmptyShard(const std::string& file) {
+  throw DataError(fmt::format(
+      "[io.tfrecord] {}: the file is empty: got 0 records, want at least 1; re-copy the shard",
+      file));
+}
+
+std::optional<std::string_view> ReadRecordAt(const Source& source, uint64_t offset, int64_t index,
+                                             std::string& buffer, uint64_t expected_length) {
+  const uint64_t first_read = std::min(expected_length, kReadAheadBytes) + kRecordFramingBytes;
+  if (buffer.size() < first_read) buffer.resize(first_read);
+  const uint64_t have = source.ReadAt(offset, std::span(buffer).first(first_read));
+  if (have == 0) return std::nullopt;
+  const std::string_view header =
+      std::string_view(buffer).substr(0, std::min(have, kRecordHeaderBytes));
+  const uint64_t length = CheckRecordHeader(header, source.name(), index, offset, source.size());
+  ReadRest(source, offset, index, have, length + kRecordFramingBytes, buffer);
+
+  const std::string_view data = std::string_view(buffer).substr(kRecordHeaderBytes, length);
+  const uint32_t stored = LoadLittle<uint32_t>(data.data() + length);
+  const uint32_t computed = MaskedCrc32c(data);
+  if (stored != computed) {
+    throw DataError(
+        fmt::format("{}data crc mismatch: got {:#010x}, want {:#010x}; re-copy the shard",
+                    RecordPlace(source.name(), index, offset), stored, computed));
+  }
+  return data;
+}
+
+std::optional<std::string_view> TfRecordReader::Next() {
+  const auto record = ReadRecordAt(source_, next_offset_, index_, buffer_);
+  if (!record) {
+    if (index_ == 0) FailEmptyShard(source_.name());
+    return std::nullopt;
+  }
+  offset_ = next_offset_;
+  next_offset_ += record->size() + kRecordFramingBytes;
+  ++index_;
+  return record;
+}
+
+void TfRecordWriter::Write(std::string_view data) {
+  header_.clear();
+  AppendLittle(header_, static_cast<uint64_t>(data.size()));
+  AppendLittle(header_, MaskedCrc32c(header_));
+  sink_.Append(header_);
+  sink_.Append(data);
+  header_.clear();
+  AppendLittle(header_, MaskedCrc32c(data));
+  sink_.Append(header_);
+}
+
+}  // namespace carole::io
