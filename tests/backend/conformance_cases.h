@@ -1,0 +1,281 @@
+// The operations that every backend is tested with (conformance_test.cpp). Add a row for a new one.
+#pragma once
+
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "src/backend/backend.h"
+#include "tests/support/op_specs.h"
+
+namespace carole::testing {
+
+struct ConformanceCase {
+  std::string name;
+  OpSpec spec;
+  double terms = 1;  // numbers added up for one element of the output: sets the tolerance
+  RunContext context;
+};
+
+inline void PrintTo(const ConformanceCase& c, std::ostream* out) { *out << c.name; }
+
+inline void AddConvolutions(std::vector<ConformanceCase>& cases) {
+  struct Row {
+    std::string name;
+    ConvSizes sizes;
+  };
+  const Row rows[] = {
+      {"1x1", {.x = {2, 32, 7, 7}, .k = 48}},
+      {"1x1_batch1", {.x = {1, 64, 5, 9}, .k = 16, .bias = true}},
+      {"1x1_stride2", {.x = {3, 16, 7, 8}, .k = 24, .attributes = {.stride_h = 2, .stride_w = 2}}},
+      {"3x3_same",
+       {.x = {2, 16, 9, 11}, .k = 32, .r = 3, .s = 3, .attributes = {.padding = {1, 1, 1, 1}}}},
+      {"3x3_valid_relu",
+       {.x = {1, 24, 8, 6}, .k = 20, .r = 3, .s = 3, .attributes = {.relu = true}, .bias = true}},
+      {"3x3_stride2_asymmetric",
+       {.x = {3, 16, 10, 12},
+        .k = 16,
+        .r = 3,
+        .s = 3,
+        .attributes = {.stride_h = 2, .stride_w = 2, .padding = {0, 0, 1, 1}}}},
+      {"3x3_stride2_explicit",
+       {.x = {1, 32, 13, 11},
+        .k = 40,
+        .r = 3,
+        .s = 3,
+        .attributes = {.stride_h = 2, .stride_w = 2, .padding = {1, 1, 1, 1}}}},
+      {"3x3_dilated",
+       {.x = {2, 16, 11, 11},
+        .k = 16,
+        .r = 3,
+        .s = 3,
+        .attributes = {.padding = {2, 2, 2, 2}, .dilation = 2}}},
+      {"5x5_first_gray",
+       {.x = {3, 1, 28, 28},
+        .k = 32,
+        .r = 5,
+        .s = 5,
+        .attributes = {.padding = {2, 2, 2, 2}, .relu = true},
+        .bias = true}},
+      {"5x5_narrow",
+       {.x = {1, 6, 9, 7},
+        .k = 10,
+        .r = 5,
+        .s = 5,
+        .attributes = {.padding = {2, 2, 2, 2}},
+        .bias = true}},
+      {"7x7_stride2_first",
+       {.x = {2, 3, 29, 31},
+        .k = 64,
+        .r = 7,
+        .s = 7,
+        .attributes = {.stride_h = 2, .stride_w = 2, .padding = {3, 3, 3, 3}}}},
+      {"1x7",
+       {.x = {1, 20, 9, 9},
+        .k = 17,
+        .r = 1,
+        .s = 7,
+        .attributes = {.padding = {0, 3, 0, 3}, .relu = true}}},
+      {"whole_map", {.x = {3, 33, 5, 5}, .k = 21, .r = 5, .s = 5, .bias = true}},
+      {"one_to_one", {.x = {2, 1, 6, 6}, .k = 1, .r = 3, .s = 3}},
+      {"groups",
+       {.x = {2, 16, 8, 8},
+        .k = 32,
+        .r = 3,
+        .s = 3,
+        .attributes = {.padding = {1, 1, 1, 1}, .groups = 4},
+        .bias = true}},
+      {"groups_odd", {.x = {1, 15, 7, 5}, .k = 21, .attributes = {.groups = 3}}},
+      {"depthwise",
+       {.x = {3, 32, 9, 9},
+        .k = 32,
+        .r = 3,
+        .s = 3,
+        .attributes = {.padding = {1, 1, 1, 1}, .groups = 32},
+        .bias = true}},
+      {"depthwise_stride2",
+       {.x = {1, 20, 10, 8},
+        .k = 20,
+        .r = 3,
+        .s = 3,
+        .attributes =
+            {.stride_h = 2, .stride_w = 2, .padding = {0, 0, 1, 1}, .groups = 20, .relu = true}}},
+      {"depthwise_multiplier",
+       {.x = {2, 12, 7, 7},
+        .k = 36,
+        .r = 3,
+        .s = 3,
+        .attributes = {.padding = {1, 1, 1, 1}, .groups = 12}}},
+  };
+  for (const auto& [name, sizes] : rows) {
+    const Shape w = sizes.w(), y = sizes.y();
+    const auto taps = static_cast<double>(sizes.r * sizes.s);
+    cases.push_back({"conv2d_" + name, Conv2dSpec(sizes), taps * w[1] + 1});
+    cases.push_back({"conv2d_backward_data_" + name, Conv2dBackwardDataSpec(sizes),
+                     taps * sizes.k / sizes.attributes.groups});
+    cases.push_back({"conv2d_backward_filter_" + name, Conv2dBackwardFilterSpec(sizes),
+                     static_cast<double>(y[0] * y[2] * y[3])});
+  }
+}
+
+inline void AddLinear(std::vector<ConformanceCase>& cases) {
+  const struct {
+    std::string name;
+    LinearSizes sizes;
+  } rows[] = {
+      {"wide", {.n = 3, .c = 300, .k = 64, .bias = true, .relu = true}},
+      {"odd", {.n = 5, .c = 37, .k = 11, .bias = true}},
+      {"one_row", {.n = 1, .c = 128, .k = 10}},
+  };
+  for (const auto& [name, sizes] : rows) {
+    cases.push_back({"linear_" + name, LinearSpec(sizes), sizes.c + 1.0});
+    cases.push_back({"linear_backward_data_" + name, LinearBackwardDataSpec(sizes), sizes.k * 1.0});
+    cases.push_back(
+        {"linear_backward_filter_" + name, LinearBackwardFilterSpec(sizes), sizes.n * 1.0});
+  }
+}
+
+inline void AddBatchNorms(std::vector<ConformanceCase>& cases) {
+  struct Row {
+    std::string name;
+    BatchNormSizes sizes;
+    int64_t valid_rows = 0;
+  };
+  const Row rows[] = {
+      {"plain", {.x = {3, 32, 5, 7}}},
+      {"odd_channels", {.x = {2, 19, 6, 6}, .attributes = {.epsilon = 1e-5, .decay = 0.9}}},
+      {"relu", {.x = {3, 32, 5, 5}, .attributes = {.relu = true}}},
+      {"relu_odd", {.x = {2, 20, 5, 5}, .attributes = {.relu = true}}},
+      {"no_gamma", {.x = {2, 16, 4, 4}, .gamma = false, .attributes = {.relu = true}}},
+      {"no_beta", {.x = {2, 16, 4, 4}, .beta = false}},
+      {"no_gamma_no_beta", {.x = {2, 24, 4, 4}, .gamma = false, .beta = false}},
+      {"residual", {.x = {2, 32, 5, 5}, .residual = true}},
+      {"residual_relu", {.x = {3, 36, 5, 5}, .residual = true, .attributes = {.relu = true}}},
+      {"valid_rows", {.x = {4, 16, 3, 5}}, 3},
+      {"valid_rows_relu", {.x = {4, 20, 3, 5}, .attributes = {.relu = true}}, 1},
+      {"valid_rows_residual_relu",
+       {.x = {3, 16, 4, 4}, .residual = true, .attributes = {.relu = true}},
+       2},
+      {"matrix", {.x = {6, 10}}},
+  };
+  for (const auto& [name, sizes, valid_rows] : rows) {
+    const double terms = static_cast<double>(sizes.x.size() / sizes.x[1]);
+    const RunContext context{.valid_rows = valid_rows};
+    cases.push_back({"batch_norm_" + name, BatchNormSpec(sizes), terms, context});
+    cases.push_back({"batch_norm_backward_" + name, BatchNormBackwardSpec(sizes), terms, context});
+    BatchNormSizes inference = sizes;
+    inference.attributes.training = false;
+    cases.push_back({"batch_norm_inference_" + name, BatchNormSpec(inference), 1, context});
+  }
+}
+
+inline void AddPools(std::vector<ConformanceCase>& cases) {
+  struct Row {
+    std::string name;
+    Shape x;
+    Pool2dAttributes attributes;
+  };
+  const Row rows[] = {
+      {"2x2", {2, 16, 8, 8}, {}},
+      {"2x2_odd", {1, 20, 9, 7}, {.padding = {0, 0, 1, 1}}},
+      {"3x3_stride2_valid",
+       {3, 32, 9, 11},
+       {.window_h = 3, .window_w = 3, .stride_h = 2, .stride_w = 2}},
+      {"3x3_stride2_asymmetric",
+       {2, 16, 8, 10},
+       {.window_h = 3, .window_w = 3, .stride_h = 2, .stride_w = 2, .padding = {0, 0, 1, 1}}},
+      {"3x3_stride2_explicit",
+       {1, 24, 9, 9},
+       {.window_h = 3, .window_w = 3, .stride_h = 2, .stride_w = 2, .padding = {1, 1, 1, 1}}},
+      {"3x3_stride1_same",
+       {2, 5, 6, 5},
+       {.window_h = 3, .window_w = 3, .stride_h = 1, .stride_w = 1, .padding = {1, 1, 1, 1}}},
+      {"1x1_stride2", {2, 16, 7, 8}, {.window_h = 1, .window_w = 1, .stride_h = 2, .stride_w = 2}},
+      {"whole_map", {3, 33, 7, 5}, {.window_h = 7, .window_w = 5, .stride_h = 1, .stride_w = 1}},
+  };
+  for (const auto& [name, x, attributes] : rows) {
+    for (const auto mode : {Pool2dAttributes::Mode::kMax, Pool2dAttributes::Mode::kAverage}) {
+      PoolSizes sizes{x, attributes};
+      sizes.attributes.mode = mode;
+      const std::string full = (sizes.is_max() ? "max_" : "average_") + name;
+      const double terms = static_cast<double>(attributes.window_h * attributes.window_w);
+      cases.push_back({"pool2d_" + full, Pool2dSpec(sizes), terms});
+      cases.push_back({"pool2d_backward_" + full, Pool2dBackwardSpec(sizes), terms});
+    }
+  }
+}
+
+inline void AddElementwise(std::vector<ConformanceCase>& cases) {
+  const Shape blocked{2, 32, 5, 6}, odd{3, 19, 4, 5}, matrix{7, 13};
+  const struct {
+    std::string name;
+    Shape shape;
+  } shapes[] = {{"blocked", blocked}, {"odd", odd}, {"matrix", matrix}};
+  for (const auto& [name, shape] : shapes) {
+    for (const double ceiling : {0.0, 6.0}) {
+      const std::string full = (ceiling > 0 ? "relu6_" : "relu_") + name;
+      const ReluAttributes a{.ceiling = ceiling};
+      cases.push_back({full, SameShapeSpec(OpKind::kRelu, a, shape, 1)});
+      cases.push_back({full + "_backward", SameShapeSpec(OpKind::kReluBackward, a, shape, 2)});
+    }
+    cases.push_back({"add2_" + name, SameShapeSpec(OpKind::kAdd, {}, shape, 2)});
+    cases.push_back({"add3_" + name, SameShapeSpec(OpKind::kAdd, {}, shape, 3)});
+    const DropoutAttributes dropout{.keep = 0.6, .layer = 3};
+    const RunContext context{.seed = 42, .step = 17, .first_sample = 5};
+    cases.push_back(
+        {"dropout_" + name, SameShapeSpec(OpKind::kDropout, dropout, shape, 1), 1, context});
+    cases.push_back({"dropout_backward_" + name,
+                     SameShapeSpec(OpKind::kDropoutBackward, dropout, shape, 1), 1, context});
+  }
+  const LrnAttributes lrns[] = {{}, {.radius = 2, .bias = 2, .alpha = 0.1, .beta = 0.5}};
+  for (size_t i = 0; i < std::size(lrns); ++i) {
+    const std::string suffix = std::to_string(i);
+    for (const auto& [name, shape] : shapes) {
+      if (shape.rank() != 4) continue;
+      cases.push_back({"lrn_" + name + suffix, SameShapeSpec(OpKind::kLrn, lrns[i], shape, 1), 9});
+      cases.push_back({"lrn_backward_" + name + suffix,
+                       SameShapeSpec(OpKind::kLrnBackward, lrns[i], shape, 2), 9});
+    }
+  }
+}
+
+inline void AddLosses(std::vector<ConformanceCase>& cases) {
+  cases.push_back({"softmax", SameShapeSpec(OpKind::kSoftmax, {}, {5, 10}, 1), 10});
+  cases.push_back({"softmax_wide", SameShapeSpec(OpKind::kSoftmax, {}, {3, 1001}, 1), 1001});
+  cases.push_back({"cross_entropy", CrossEntropySpec(6, 10, {.scale = 0.25}), 10});
+  cases.push_back({"cross_entropy_smoothed",
+                   CrossEntropySpec(4, 1000, {.smoothing = 0.1, .scale = 0.5}), 1000});
+}
+
+inline void AddCopies(std::vector<ConformanceCase>& cases) {
+  const auto add = [&](const std::string& name, OpKind kind, TensorSpec from, TensorSpec to) {
+    cases.push_back({name, {kind, {}, {std::move(from)}, {std::move(to)}}});
+  };
+  const Shape map{2, 20, 3, 5}, filter{20, 6, 3, 5}, matrix{9, 14};
+  const auto row_major = [](const Shape& s) {
+    return TensorSpec{s, DType::kF32, Layout::RowMajor()};
+  };
+  add("reshape_flatten", OpKind::kReshape, PlainSpec(map), PlainSpec({2, 300}));
+  add("reshape_unflatten", OpKind::kReshape, PlainSpec({2, 300}), PlainSpec(map));
+  add("reshape_squeeze", OpKind::kReshape, PlainSpec({3, 17, 1, 1}), PlainSpec({3, 17}));
+  add("reorder_nhwc_to_row_major", OpKind::kReorder, PlainSpec(map), row_major(map));
+  add("reorder_row_major_to_nhwc", OpKind::kReorder, row_major(map), PlainSpec(map));
+  add("reorder_filter_to_row_major", OpKind::kReorder, FilterSpec(filter), row_major(filter));
+  add("reorder_row_major_to_filter", OpKind::kReorder, row_major(filter), FilterSpec(filter));
+  add("reorder_matrix_to_filter", OpKind::kReorder, row_major(matrix), FilterSpec(matrix));
+  add("reorder_same", OpKind::kReorder, PlainSpec(map), PlainSpec(map));
+}
+
+inline std::vector<ConformanceCase> ConformanceCases() {
+  std::vector<ConformanceCase> cases;
+  AddConvolutions(cases);
+  AddLinear(cases);
+  AddBatchNorms(cases);
+  AddPools(cases);
+  AddElementwise(cases);
+  AddLosses(cases);
+  AddCopies(cases);
+  return cases;
+}
+
+}  // namespace carole::testing

@@ -1,0 +1,278 @@
+// One list of cases (conformance_cases.h) for every backend: each is run in fp32 and compared with
+// the reference backend in double on the same numbers, with plain layouts and with those that the
+// backend's own convolutions hand on, and in place where the kernel allows it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "src/core/hash.h"
+#include "tests/backend/conformance_cases.h"
+#include "tests/support/op_runner.h"
+
+namespace carole::testing {
+namespace {
+
+constexpr int kThreads = 2;
+
+// An element may be off by kRoundingsBase + kRoundingsPerRoot * sqrt(terms) roundings of fp32,
+// relative to the largest element: errors of `terms` sums in any order grow like a random walk.
+constexpr double kRounding = 0x1p-24;
+constexpr double kRoundingsBase = 8;
+constexpr double kRoundingsPerRoot = 4;
+
+double Tolerance(double terms, const Elements& want) {
+  double largest = 0;
+  for (double v : want) largest = std::max(largest, std::abs(v));
+  return kRounding * (kRoundingsBase + kRoundingsPerRoot * std::sqrt(terms)) * largest;
+}
+
+void ExpectClose(const std::string& what, const Elements& got, const Elements& want, double terms) {
+  ASSERT_EQ(got.size(), want.size()) << what;
+  const double tolerance = Tolerance(terms, want);
+  for (size_t i = 0; i < got.size(); ++i) {
+    ASSERT_TRUE(std::abs(got[i] - want[i]) <= tolerance)  // false for NaN
+        << what << ": element " << i << " of " << got.size() << ": got " << got[i] << ", want "
+        << want[i] << " within " << tolerance;
+  }
+}
+
+void ExpectSameZeros(const Elements& got, const Elements& want) {
+  for (size_t i = 0; i < got.size(); ++i) {
+    ASSERT_EQ(got[i] == 0, want[i] == 0) << "another dropout mask at element " << i;
+  }
+}
+
+const Backend& Oracle() {
+  static const std::unique_ptr<Backend> backend = MakeReferenceBackend(kThreads);
+  return *backend;
+}
+
+Elements Rounded(Elements values) {
+  for (double& v : values) v = static_cast<float>(v);
+  return values;
+}
+
+// The statistics and y of the forward pass belong to x.
+void PrepareBatchNormBackward(const ConformanceCase& c, std::vector<Elements>& inputs) {
+  using P = BatchNormBackwardPlaces;
+  const auto& specs = c.spec.inputs;
+  const OpSpec forward = InDouble(BatchNormSpec(
+      {specs[P::kX].shape, specs[P::kGamma].present, specs[P::kBeta].present,
+       c.spec.outputs[P::kDresidual].present, c.spec.attributes_as<BatchNormAttributes>()}));
+  const Elements ones(specs[P::kMean].shape.size(), 1.0);
+  const Elements residual =
+      forward.inputs[BatchNormPlaces::kResidual].present ? inputs[P::kDy] : Elements();
+  const auto outputs = RunPlain(
+      Oracle(), forward, {inputs[P::kX], inputs[P::kGamma], inputs[P::kBeta], residual, ones, ones},
+      c.context);
+  if (specs[P::kY].present) inputs[P::kY] = Rounded(outputs[BatchNormPlaces::kY]);
+  inputs[P::kMean] = Rounded(outputs[BatchNormPlaces::kMean]);
+  inputs[P::kRstd] = Rounded(outputs[BatchNormPlaces::kRstd]);
+}
+
+// Gives the inputs of some operations the values that they can have.
+void PrepareInputs(const ConformanceCase& c, std::vector<Elements>& inputs) {
+  switch (c.spec.kind) {
+    case OpKind::kBatchNorm:
+      for (double& v : inputs[BatchNormPlaces::kMovingVariance]) v = std::abs(v) + 0.5;
+      break;
+    case OpKind::kBatchNormBackward:
+      PrepareBatchNormBackward(c, inputs);
+      break;
+    case OpKind::kRelu:
+      for (double& v : inputs[0]) v *= 4;  // beyond 6 now and then
+      break;
+    case OpKind::kReluBackward: {
+      const double ceiling = c.spec.attributes_as<ReluAttributes>().ceiling;
+      for (double& v : inputs[1]) v = std::clamp(4 * v, 0.0, ceiling > 0 ? ceiling : 100.0);
+      break;
+    }
+    case OpKind::kPool2d:
+      for (double& v : inputs[0]) v = std::round(2 * v);  // ties: the first largest must win
+      break;
+    case OpKind::kSoftmaxCrossEntropy: {
+      const int64_t k = c.spec.inputs[0].shape[1];
+      for (size_t i = 0; i < inputs[1].size(); ++i) {
+        inputs[2][i] = i % 3 == 1 ? 0 : 1 + 0.5 * (i % 2);
+        inputs[1][i] = i % 3 == 1 ? -1 : static_cast<double>(7 * i % k);
+      }
+      break;
+    }
+    default:
+      break;
+  }
+}
+
+std::vector<Elements> CaseInputs(const ConformanceCase& c) {
+  std::vector<Elements> inputs;
+  for (const TensorSpec& t : c.spec.inputs) {
+    inputs.push_back(t.present ? RandomElements(t.shape.size(), Fnv1a64(c.name) + inputs.size())
+                               : Elements());
+  }
+  PrepareInputs(c, inputs);
+  return inputs;
+}
+
+// The layout in which this backend's convolutions hand on an activation.
+Layout HandedOn(const Backend& backend, const Shape& shape) {
+  OpSpec spec = Conv2dSpec({.x = shape, .k = shape[1]});
+  for (auto* places : {&spec.inputs, &spec.outputs}) {
+    for (TensorSpec& t : *places) t.layout = Layout::Any();
+  }
+  return backend.MakeKernel(spec)->output_layouts()[0];
+}
+
+// A plain spec as a plan would ask for it: outputs as the kernel likes, and with `native` also
+// inputs in the backend's own layouts.
+OpSpec AskedFor(const Backend& backend, OpSpec spec, bool native) {
+  if (spec.kind == OpKind::kReorder) return spec;
+  for (TensorSpec& t : spec.outputs) t.layout = Layout::Any();
+  for (TensorSpec& t : spec.inputs) {
+    if (!native || !t.present || t.dtype != DType::kF32) continue;
+    if (t.layout == Layout::Filter()) t.layout = Layout::Any();
+    if (t.layout == Layout::Nhwc()) t.layout = HandedOn(backend, t.shape);
+  }
+  return spec;
+}
+
+// The argmax that a backend's own forward pass makes; it only means something to its backward pass.
+Value RunForArgmax(const Backend& backend, const OpSpec& backward, DType dtype, bool native) {
+  OpSpec forward =
+      Pool2dSpec({backward.outputs[0].shape, backward.attributes_as<Pool2dAttributes>()});
+  if (dtype == DType::kF64) forward = InDouble(forward);
+  Elements x = RandomElements(forward.inputs[0].shape.size(), 1);
+  for (double& v : x) v = std::round(2 * v);
+  OpRun run(backend, AskedFor(backend, forward, native), MakeInputs(forward, {x}));
+  run.Run({});
+  return std::move(run.output(1));
+}
+
+struct Results {
+  std::vector<Elements> outputs;
+  std::vector<Elements> inputs;  // after the run
+};
+
+// Runs the case and brings the results back to plain layouts.
+Results RunCase(const Backend& backend, const ConformanceCase& c, DType dtype, bool native,
+                bool in_place) {
+  const OpSpec plain = dtype == DType::kF64 ? InDouble(c.spec) : c.spec;
+  OpSpec spec = AskedFor(backend, plain, native);
+  std::vector<Elements> elements = CaseInputs(c);
+  std::vector<Value> inputs = MakeInputs(plain, elements);
+  const bool needs_argmax = spec.kind == OpKind::kPool2dBackward && spec.inputs[1].present;
+  if (needs_argmax) {
+    inputs[1] = RunForArgmax(backend, c.spec, dtype, native);
+    spec.inputs[1].layout = inputs[1].layout();
+  }
+  OpRun run(backend, spec, inputs, in_place);
+  run.Run(c.context);
+  Results results;
+  for (size_t i = 0; i < plain.outputs.size(); ++i) {
+    const bool skip = !plain.outputs[i].present || plain.outputs[i].dtype == DType::kI32;
+    results.outputs.push_back(
+        skip ? Elements() : Reordered(backend, run.output(i), plain.outputs[i].layout).Read());
+  }
+  for (size_t i = 0; i < plain.inputs.size(); ++i) {
+    const bool state = IsState(plain, i);
+    results.inputs.push_back(state ? run.input(i).Read() : Elements());
+  }
+  return results;
+}
+
+void ExpectConforms(const ConformanceCase& c, const Results& got, const Results& want) {
+  for (size_t i = 0; i < want.outputs.size(); ++i) {
+    ExpectClose("output " + std::to_string(i), got.outputs[i], want.outputs[i], c.terms);
+  }
+  for (size_t i = 0; i < want.inputs.size(); ++i) {
+    ExpectClose("state " + std::to_string(i), got.inputs[i], want.inputs[i], c.terms);
+  }
+  if (c.spec.kind == OpKind::kDropout || c.spec.kind == OpKind::kDropoutBackward) {
+    ExpectSameZeros(got.outputs[0], want.outputs[0]);
+  }
+}
+
+// nullptr, after printing why, when the program was built without the backend.
+std::unique_ptr<Backend> MakeBackend(const BackendEntry& entry) {
+  if (entry.name == "onednn" && !OneDnnAvailable()) return nullptr;
+  return entry.make(kThreads);
+}
+
+class Conformance : public ::testing::TestWithParam<std::tuple<BackendEntry, ConformanceCase>> {};
+
+TEST_P(Conformance, MatchesReferenceInDouble) {
+  const auto& [entry, c] = GetParam();
+  const auto backend = MakeBackend(entry);
+  if (backend == nullptr) GTEST_SKIP() << entry.name << " is not built in";
+  if (!backend->Supports(c.spec)) GTEST_SKIP() << entry.name << " does not support " << c.name;
+  const Results want = RunCase(Oracle(), c, DType::kF64, false, false);
+  for (const bool native : {false, true}) {
+    SCOPED_TRACE(native ? "the backend's own layouts" : "plain layouts");
+    ExpectConforms(c, RunCase(*backend, c, DType::kF32, native, false), want);
+    const OpSpec spec = AskedFor(*backend, c.spec, native);
+    if (!OpRun(*backend, spec, MakeInputs(c.spec, CaseInputs(c))).CanRunInPlace()) continue;
+    SCOPED_TRACE("in place");
+    ExpectConforms(c, RunCase(*backend, c, DType::kF32, native, true), want);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, Conformance,
+                         ::testing::Combine(::testing::ValuesIn(kBackends),
+                                            ::testing::ValuesIn(ConformanceCases())),
+                         [](const auto& info) {
+                           return std::string(std::get<0>(info.param).name) + "_" +
+                                  std::get<1>(info.param).name;
+                         });
+
+class Chains : public ::testing::TestWithParam<BackendEntry> {};
+
+// conv 3 -> 20 channels, batch norm + ReLU, pool, conv 20 -> 7: channels that no vector width
+// divides, handed on without a reorder to plain. What a kernel leaves in the padding of a blocked
+// layout would show in the second convolution.
+TEST_P(Chains, PaddedChannelsDoNotLeak) {
+  const auto backend = MakeBackend(GetParam());
+  if (backend == nullptr) GTEST_SKIP() << GetParam().name << " is not built in";
+  const ConvSizes first{.x = {2, 3, 10, 10}, .k = 20, .r = 3, .s = 3, .bias = true};
+  const BatchNormSizes norm{.x = first.y(), .attributes = {.relu = true}};
+  const PoolSizes pool{first.y(), {}};
+  const ConvSizes second{.x = pool.y(), .k = 7, .r = 3, .s = 3};
+  const auto run = [&](const Backend& b, DType dtype) {
+    uint64_t seed = 100;
+    Value x;
+    Elements result;
+    for (OpSpec spec :
+         {Conv2dSpec(first), BatchNormSpec(norm), Pool2dSpec(pool), Conv2dSpec(second)}) {
+      if (dtype == DType::kF64) spec = InDouble(spec);
+      std::vector<Elements> elements;
+      for (const TensorSpec& t : spec.inputs) {
+        elements.push_back(t.present ? RandomElements(t.shape.size(), seed++) : Elements());
+      }
+      std::vector<Value> inputs = MakeInputs(spec, elements);
+      if (x.present()) inputs[0] = std::move(x);
+      OpSpec asked = AskedFor(b, spec, true);
+      asked.inputs[0].layout = inputs[0].layout();
+      OpRun op(b, asked, inputs);
+      op.Run({});
+      x = std::move(op.output(0));
+      result = Reordered(b, x, spec.outputs[0].layout).Read();
+    }
+    return result;
+  };
+  ExpectClose("y", run(*backend, DType::kF32), run(Oracle(), DType::kF64), 9.0 * 20 * 9 * 3);
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, Chains, ::testing::ValuesIn(kBackends),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST(ReferenceBackend, ThreadsChangeNoBits) {
+  const auto one = MakeReferenceBackend(1), three = MakeReferenceBackend(3);
+  for (const ConformanceCase& c : ConformanceCases()) {
+    const Results a = RunCase(*one, c, DType::kF32, false, false);
+    const Results b = RunCase(*three, c, DType::kF32, false, false);
+    EXPECT_EQ(a.outputs, b.outputs) << c.name;
+    EXPECT_EQ(a.inputs, b.inputs) << c.name;
+  }
+}
+
+}  // namespace
+}  // namespace carole::testing

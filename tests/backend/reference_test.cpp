@@ -1,0 +1,263 @@
+// The reference backend against numbers worked out by hand. Elements are listed as they lie in
+// memory: activations NHWC, filters (R,S,C,K).
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "src/core/rng.h"
+#include "tests/support/op_runner.h"
+#include "tests/support/op_specs.h"
+
+namespace carole::testing {
+namespace {
+
+using ::testing::DoubleNear;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Pointwise;
+
+constexpr double kExact = 1e-14;
+
+const Backend& Reference() {
+  static const std::unique_ptr<Backend> backend = MakeReferenceBackend(1);
+  return *backend;
+}
+
+std::vector<Elements> Outputs(const OpSpec& spec, const std::vector<Elements>& inputs,
+                              const RunContext& context = {},
+                              std::vector<Elements>* state = nullptr) {
+  return RunPlain(Reference(), InDouble(spec), inputs, context, state);
+}
+
+void ExpectElements(const Elements& got, const Elements& want, double tolerance = kExact) {
+  EXPECT_THAT(got, Pointwise(DoubleNear(tolerance), want));
+}
+
+// x = 1..9 in 3 x 3, filter [1 2; 3 4]: 1*1 + 2*2 + 4*3 + 5*4 = 37, …
+TEST(Reference, Conv2dOfOneChannel) {
+  const ConvSizes sizes{.x = {1, 1, 3, 3}, .k = 1, .r = 2, .s = 2};
+  const Elements x = {1, 2, 3, 4, 5, 6, 7, 8, 9}, w = {1, 2, 3, 4};
+  ExpectElements(Outputs(Conv2dSpec(sizes), {x, w, {}})[0], {37, 47, 67, 77});
+  // dy = 1, 0, 0, 2 puts the filter at (0,0) once and at (1,1) twice.
+  ExpectElements(Outputs(Conv2dBackwardDataSpec(sizes), {{1, 0, 0, 2}, w})[0],
+                 {1, 2, 0, 3, 4 + 2, 4, 0, 6, 8});
+  ExpectElements(Outputs(Conv2dBackwardFilterSpec(sizes), {x, {1, 0, 0, 2}})[0],
+                 {1 + 2 * 5, 2 + 2 * 6, 4 + 2 * 8, 5 + 2 * 9});
+}
+
+// TensorFlow's SAME padding at stride 2 on 4 pixels puts its one zero row below and right.
+TEST(Reference, Conv2dPadsBelowAndRight) {
+  const ConvSizes sizes{.x = {1, 1, 4, 4},
+                        .k = 1,
+                        .r = 3,
+                        .s = 3,
+                        .attributes = {.stride_h = 2, .stride_w = 2, .padding = {0, 0, 1, 1}}};
+  const Elements x = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
+  ExpectElements(Outputs(Conv2dSpec(sizes), {x, Elements(9, 1.0), {}})[0],
+                 {54, 3 + 4 + 7 + 8 + 11 + 12, 9 + 10 + 11 + 13 + 14 + 15, 11 + 12 + 15 + 16});
+}
+
+// One pixel, 2 -> 3 channels, bias and ReLU: [1 2] [1 2 3; 4 5 6] = [9 12 15].
+TEST(Reference, Conv2dChannelsBiasRelu) {
+  const ConvSizes sizes{.x = {1, 2, 1, 1}, .k = 3, .attributes = {.relu = true}, .bias = true};
+  ExpectElements(Outputs(Conv2dSpec(sizes), {{1, 2}, {1, 2, 3, 4, 5, 6}, {0.5, -20, 1}})[0],
+                 {9.5, 0, 16});
+}
+
+// Group 0: channel 0 -> outputs 0 and 1; group 1: channel 1 -> outputs 2 and 3.
+TEST(Reference, DepthwiseWithMultiplier) {
+  const ConvSizes sizes{.x = {1, 2, 1, 2}, .k = 4, .attributes = {.groups = 2}};
+  ExpectElements(Outputs(Conv2dSpec(sizes), {{1, 2, 3, 4}, {1, 10, 100, 1000}, {}})[0],
+                 {1, 10, 200, 2000, 3, 30, 400, 4000});
+}
+
+TEST(Reference, GroupsKeepTheirChannelsApart) {
+  const ConvSizes sizes{.x = {1, 4, 1, 1}, .k = 2, .attributes = {.groups = 2}};
+  // filter (R,S,C/groups,K): rows are c within the group, columns k.
+  ExpectElements(Outputs(Conv2dSpec(sizes), {{1, 2, 3, 4}, {10, 1000, 20, 2000}, {}})[0],
+                 {1 * 10 + 2 * 20, 3 * 1000 + 4 * 2000});
+}
+
+TEST(Reference, Linear) {
+  const LinearSizes sizes{.n = 2, .c = 2, .k = 3, .bias = true};
+  const Elements x = {1, 2, 3, 4}, w = {1, 2, 3, 4, 5, 6}, dy = {1, 0, 2, 0, 1, 0};
+  ExpectElements(Outputs(LinearSpec(sizes), {x, w, {0, 1, 2}})[0], {9, 13, 17, 19, 27, 35});
+  ExpectElements(Outputs(LinearBackwardDataSpec(sizes), {dy, w})[0], {7, 16, 2, 5});
+  const auto gradients = Outputs(LinearBackwardFilterSpec(sizes), {x, dy});
+  ExpectElements(gradients[0], {1, 3, 2, 2, 4, 4});
+  ExpectElements(gradients[1], {1, 1, 2});
+}
+
+// x = 1, 3 | 5, 7: mean 4, variance 5, unbiased 20/3; epsilon makes rstd 1/3.
+TEST(Reference, BatchNormTraining) {
+  const BatchNormSizes sizes{.x = {2, 1, 1, 2}, .attributes = {.epsilon = 4, .decay = 0.9}};
+  std::vector<Elements> state;
+  const auto out =
+      Outputs(BatchNormSpec(sizes), {{1, 3, 5, 7}, {3}, {10}, {}, {2}, {1}}, {}, &state);
+  ExpectElements(out[0], {7, 9, 11, 13});
+  ExpectElements(out[1], {4});
+  ExpectElements(out[2], {1.0 / 3});
+  ExpectElements(state[BatchNormPlaces::kMovingMean], {2 + 0.1 * 2});
+  ExpectElements(state[BatchNormPlaces::kMovingVariance], {1 + 0.1 * (20.0 / 3 - 1)});
+}
+
+// Row 1 does not count: mean 2, variance 1 of row 0 alone, but row 1 is normalized with them.
+TEST(Reference, BatchNormOfValidRows) {
+  const BatchNormSizes sizes{.x = {2, 1, 1, 2}, .attributes = {.epsilon = 3, .relu = true}};
+  const auto out =
+      Outputs(BatchNormSpec(sizes), {{1, 3, 6, 0}, {2}, {0}, {}, {0}, {0}}, {.valid_rows = 1});
+  ExpectElements(out[0], {0, 1, 4, 0});
+}
+
+TEST(Reference, BatchNormOfOneElementMovesByItsBiasedVariance) {
+  const BatchNormSizes sizes{.x = {1, 1}, .attributes = {.decay = 0.5}};
+  std::vector<Elements> state;
+  Outputs(BatchNormSpec(sizes), {{8}, {1}, {0}, {}, {0}, {1}}, {}, &state);
+  ExpectElements(state[BatchNormPlaces::kMovingMean], {4});
+  ExpectElements(state[BatchNormPlaces::kMovingVariance], {0.5});
+}
+
+TEST(Reference, BatchNormInferenceWithResidual) {
+  const BatchNormSizes sizes{.x = {1, 2, 1, 1},
+                             .gamma = false,
+                             .beta = false,
+                             .residual = true,
+                             .attributes = {.epsilon = 0, .training = false, .relu = true}};
+  const auto out = Outputs(BatchNormSpec(sizes), {{5, 1}, {}, {}, {10, 1}, {1, 7}, {4, 9}});
+  ExpectElements(out[0], {12, 0});
+}
+
+// xhat = -1, 1 with rstd 1; g = 1, 3: dbeta 4, dgamma 2; dx = gamma (g - 2 - xhat) = 0.
+TEST(Reference, BatchNormBackward) {
+  const BatchNormSizes sizes{.x = {2, 1}};
+  const auto out = Outputs(BatchNormBackwardSpec(sizes), {{1, 3}, {4, 6}, {}, {2}, {0}, {5}, {1}});
+  ExpectElements(out[0], {0, 0});
+  ExpectElements(out[1], {2});
+  ExpectElements(out[2], {4});
+}
+
+TEST(Reference, ReluAndRelu6) {
+  const Shape shape{1, 5};
+  ExpectElements(
+      Outputs(SameShapeSpec(OpKind::kRelu, ReluAttributes{}, shape, 1), {{-1, 0, 3, 6, 9}})[0],
+      {0, 0, 3, 6, 9});
+  ExpectElements(Outputs(SameShapeSpec(OpKind::kRelu, ReluAttributes{.ceiling = 6}, shape, 1),
+                         {{-1, 0, 3, 6, 9}})[0],
+                 {0, 0, 3, 6, 6});
+  ExpectElements(
+      Outputs(SameShapeSpec(OpKind::kReluBackward, ReluAttributes{.ceiling = 6}, shape, 2),
+              {{1, 2, 3, 4, 5}, {0, 0, 3, 6, 6}})[0],
+      {0, 0, 3, 0, 0});
+}
+
+TEST(Reference, AddOfThree) {
+  ExpectElements(
+      Outputs(SameShapeSpec(OpKind::kAdd, {}, {1, 2}, 3), {{1, 2}, {10, 20}, {100, 200}})[0],
+      {111, 222});
+}
+
+// Negative numbers, so that a padding of zeros would win the maximum. Both 2 x 2 windows at the
+// left see a tie; the first pixel, row by row, gets the gradient.
+TEST(Reference, MaxPool) {
+  const PoolSizes sizes{{1, 1, 2, 3}, {.padding = {0, 0, 0, 1}}};
+  const auto out = Outputs(Pool2dSpec(sizes), {{-5, -1, -3, -1, -2, -4}});
+  ExpectElements(out[0], {-1, -3});
+  ExpectElements(out[1], {1, 2});
+  ExpectElements(Outputs(Pool2dBackwardSpec(sizes), {{10, 20}, out[1]})[0], {0, 10, 20, 0, 0, 0});
+}
+
+TEST(Reference, AveragePoolDividesByThePixelsItCovers) {
+  const PoolSizes sizes{{1, 1, 2, 3},
+                        {.mode = Pool2dAttributes::Mode::kAverage, .padding = {0, 0, 0, 1}}};
+  ExpectElements(Outputs(Pool2dSpec(sizes), {{1, 2, 3, 4, 5, 6}})[0], {3, 4.5});
+  ExpectElements(Outputs(Pool2dBackwardSpec(sizes), {{4, 2}, {}})[0], {1, 1, 1, 1, 1, 1});
+}
+
+// Channels 1, 2, 3, radius 1, bias 1, alpha 1, beta 1: denominators 1+1+4, 1+1+4+9, 1+4+9.
+TEST(Reference, Lrn) {
+  const LrnAttributes a{.radius = 1, .bias = 1, .alpha = 1, .beta = 1};
+  ExpectElements(Outputs(SameShapeSpec(OpKind::kLrn, a, {1, 3, 1, 1}, 1), {{1, 2, 3}})[0],
+                 {1.0 / 6, 2.0 / 15, 3.0 / 14});
+  // dx_0 = dy_0/6 - 2 x_0 (dy_0 x_0/36 + dy_1 x_1/225), with dy = 36, 0, 0.
+  ExpectElements(
+      Outputs(SameShapeSpec(OpKind::kLrnBackward, a, {1, 3, 1, 1}, 2), {{36, 0, 0}, {1, 2, 3}})[0],
+      {6 - 2, -4, 0});
+}
+
+TEST(Reference, DropoutFollowsItsStreamAndPlaceInTheGlobalBatch) {
+  const DropoutAttributes a{.keep = 0.25, .layer = 5};
+  const OpSpec spec = SameShapeSpec(OpKind::kDropout, a, {4, 3, 2, 2}, 1);
+  const Elements ones(48, 1.0);
+  const Elements all = Outputs(spec, {ones}, {.seed = 7, .step = 9})[0];
+  const Rng rng(7, RngPurpose::kDropout, 9, 5);
+  for (size_t i = 0; i < all.size(); ++i) {
+    const float uniform = static_cast<float>(rng.At(i) >> 8) * 0x1p-24f;
+    EXPECT_EQ(all[i], uniform < 0.25 ? 4 : 0) << i;
+  }
+  // The same rows on a rank that holds samples 2 and 3 only.
+  const OpSpec half = SameShapeSpec(OpKind::kDropout, a, {2, 3, 2, 2}, 1);
+  const Elements part =
+      Outputs(half, {Elements(24, 1.0)}, {.seed = 7, .step = 9, .first_sample = 2})[0];
+  EXPECT_EQ(part, Elements(all.begin() + 24, all.end()));
+  EXPECT_NE(all, Outputs(spec, {ones}, {.seed = 7, .step = 10})[0]);
+}
+
+TEST(Reference, Softmax) {
+  ExpectElements(
+      Outputs(SameShapeSpec(OpKind::kSoftmax, {}, {2, 2}, 1), {{0, std::log(3.0), 1000, 1000}})[0],
+      {0.25, 0.75, 0.5, 0.5});
+}
+
+// p = 1/4, 3/4. Row 0: label 1, weight 2, loss 2 ln 4/3; row 1 has weight 0 and no sensible label.
+TEST(Reference, SoftmaxCrossEntropy) {
+  const Elements logits = {0, std::log(3.0), 5, 6};
+  const auto out = Outputs(CrossEntropySpec(2, 2, {.scale = 0.5}), {logits, {1, 99}, {2, 0}});
+  ExpectElements(out[0], {std::log(4.0 / 3)});
+  ExpectElements(out[1], {0.25, -0.25, 0, 0});
+  // Smoothing 0.2: t = 0.1, 0.9.
+  const auto smooth =
+      Outputs(CrossEntropySpec(2, 2, {.smoothing = 0.2}), {logits, {1, 99}, {1, 0}});
+  ExpectElements(smooth[0], {0.1 * std::log(4) + 0.9 * std::log(4.0 / 3)});
+  ExpectElements(smooth[1], {0.25 - 0.1, 0.75 - 0.9, 0, 0});
+}
+
+TEST(Reference, LabelBeyondTheClassesIsNamed) {
+  try {
+    Outputs(CrossEntropySpec(1, 2, {}), {{0, 0}, {2}, {1}});
+    FAIL() << "label 2 of 2 classes was taken";
+  } catch (const InternalError& e) {
+    EXPECT_THAT(e.what(), HasSubstr("label 2 of row 0 is not one of 2 classes"));
+  }
+}
+
+// (1,2,1,3) lies NHWC as 0 3 1 4 2 5 when it counts 0..5 row-major.
+TEST(Reference, ReorderAndReshape) {
+  const Shape map{1, 2, 1, 3};
+  const TensorSpec row_major{map, DType::kF32, Layout::RowMajor()};
+  const Elements nhwc = {0, 3, 1, 4, 2, 5}, counted = {0, 1, 2, 3, 4, 5};
+  ExpectElements(Outputs({OpKind::kReorder, {}, {row_major}, {PlainSpec(map)}}, {counted})[0],
+                 nhwc);
+  ExpectElements(Outputs({OpKind::kReorder, {}, {PlainSpec(map)}, {row_major}}, {nhwc})[0],
+                 counted);
+  ExpectElements(Outputs({OpKind::kReshape, {}, {PlainSpec(map)}, {PlainSpec({1, 6})}}, {nhwc})[0],
+                 nhwc);
+  // (K,C,R,S) = (2,1,1,3) lies (R,S,C,K) as 0 3 1 4 2 5.
+  const Shape filter{2, 1, 1, 3};
+  const TensorSpec plain{filter, DType::kF32, Layout::RowMajor()};
+  ExpectElements(Outputs({OpKind::kReorder, {}, {plain}, {FilterSpec(filter)}}, {counted})[0],
+                 nhwc);
+}
+
+TEST(Reference, SupportsTwoPrecisionsAndPlainReorders) {
+  OpSpec spec = SameShapeSpec(OpKind::kRelu, ReluAttributes{}, {1, 2}, 1);
+  EXPECT_TRUE(Reference().Supports(spec));
+  EXPECT_TRUE(Reference().Supports(InDouble(spec)));
+  spec.inputs[0].dtype = DType::kBF16;
+  EXPECT_FALSE(Reference().Supports(spec));
+  EXPECT_THROW(Reference().MakeKernel(spec), InternalError);
+  EXPECT_FALSE(Reference().Supports({OpKind::kReorder, {}, {{{1, 2}}}, {{{1, 2}}}}));
+}
+
+}  // namespace
+}  // namespace carole::testing

@@ -1,0 +1,257 @@
+// Runs one operation on a backend the way a plan would, and watches it: outputs and workspace start
+// as NaN (all bytes 0xFF), every memory lies between guard bytes, inputs must stay as they are, and
+// a second run must give the same bits.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "src/backend/backend.h"
+#include "src/tensor/buffer.h"
+
+namespace carole::testing {
+
+// Memory between guards. A default one stands for an absent place.
+class GuardedMemory {
+ public:
+  GuardedMemory() = default;
+  explicit GuardedMemory(size_t bytes) : bytes_(bytes), buffer_(bytes + 2 * kGuard) {
+    std::memset(buffer_.data(), kPattern, kGuard);
+    std::memset(data() + bytes_, kPattern, kGuard);
+    Poison();
+  }
+
+  std::byte* data() const { return buffer_.data() == nullptr ? nullptr : buffer_.data() + kGuard; }
+  size_t bytes() const { return bytes_; }
+  void Poison() {
+    if (bytes_ > 0) std::memset(data(), 0xFF, bytes_);
+  }
+
+  std::vector<std::byte> Copy() const { return {data(), data() + bytes_}; }
+  void Restore(const std::vector<std::byte>& copy) {
+    if (bytes_ > 0) std::memcpy(data(), copy.data(), bytes_);
+  }
+
+  bool GuardsIntact() const {
+    for (size_t i = 0; data() != nullptr && i < kGuard; ++i) {
+      if (buffer_.data()[i] != std::byte{kPattern}) return false;
+      if (data()[bytes_ + i] != std::byte{kPattern}) return false;
+    }
+    return true;
+  }
+
+ private:
+  static constexpr size_t kGuard = Buffer::kAlignment;
+  static constexpr unsigned char kPattern = 0xA5;
+
+  size_t bytes_ = 0;
+  Buffer buffer_;
+};
+
+// A tensor with its memory.
+class Value {
+ public:
+  Value() = default;
+  Value(const Shape& shape, DType dtype, const Layout& layout)
+      : memory_(ByteSize(shape, dtype, layout)),
+        tensor_{memory_.data(), shape, dtype, layout},
+        present_(true) {}
+  explicit Value(const TensorSpec& spec) {
+    if (spec.present) *this = Value(spec.shape, spec.dtype, spec.layout);
+  }
+
+  bool present() const { return present_; }
+  const Tensor& tensor() const { return tensor_; }
+  const Layout& layout() const { return tensor_.layout; }
+  GuardedMemory& memory() { return memory_; }
+  const GuardedMemory& memory() const { return memory_; }
+
+  // The elements of a plain layout, in the order in which they lie in memory.
+  std::vector<double> Read() const {
+    std::vector<double> values(present_ ? tensor_.size() : 0);
+    for (size_t i = 0; i < values.size(); ++i) {
+      switch (tensor_.dtype) {
+        case DType::kF64:
+          values[i] = tensor_.as<double>()[i];
+          break;
+        case DType::kI32:
+          values[i] = tensor_.as<int32_t>()[i];
+          break;
+        default:
+          values[i] = tensor_.as<float>()[i];
+      }
+    }
+    return values;
+  }
+  void Write(const std::vector<double>& values) {
+    CAROLE_CHECK_EQ(static_cast<int64_t>(values.size()), tensor_.size(), "values of {}",
+                    tensor_.shape.ToString());
+    for (size_t i = 0; i < values.size(); ++i) {
+      switch (tensor_.dtype) {
+        case DType::kF64:
+          tensor_.as<double>()[i] = values[i];
+          break;
+        case DType::kI32:
+          tensor_.as<int32_t>()[i] = static_cast<int32_t>(values[i]);
+          break;
+        default:
+          tensor_.as<float>()[i] = static_cast<float>(values[i]);
+      }
+    }
+  }
+
+ private:
+  GuardedMemory memory_;
+  Tensor tensor_;
+  bool present_ = false;
+};
+
+inline Value Reordered(const Backend& backend, const Value& from, const Layout& layout) {
+  Value to(from.tensor().shape, from.tensor().dtype, layout);
+  backend.Reorder(from.tensor(), to.tensor());
+  EXPECT_TRUE(to.memory().GuardsIntact()) << "reorder from " << from.layout() << " to " << layout;
+  return to;
+}
+
+// Whether a kernel may change this input: the moving statistics of batch normalization.
+inline bool IsState(const OpSpec& spec, size_t input) {
+  return spec.kind == OpKind::kBatchNorm && input >= BatchNormPlaces::kMovingMean;
+}
+
+class OpRun {
+ public:
+  // Reorders `inputs` into what the kernel wants. in_place: output 0 lies over the input that the
+  // kernel allows for it.
+  OpRun(const Backend& backend, const OpSpec& spec, const std::vector<Value>& inputs,
+        bool in_place = false)
+      : backend_(backend), spec_(spec), kernel_(backend.MakeKernel(spec)) {
+    CAROLE_CHECK_EQ(inputs.size(), spec.inputs.size(), "inputs of {}", Name(spec.kind));
+    CAROLE_CHECK_EQ(kernel_->input_layouts().size(), spec.inputs.size(), "input layouts");
+    CAROLE_CHECK_EQ(kernel_->output_layouts().size(), spec.outputs.size(), "output layouts");
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      inputs_.push_back(inputs[i].present() ? Reordered(backend, inputs[i], InputLayout(i, inputs))
+                                            : Value());
+    }
+    for (size_t i = 0; i < spec.outputs.size(); ++i) {
+      const TensorSpec& t = spec.outputs[i];
+      outputs_.push_back(t.present ? Value(t.shape, t.dtype, kernel_->output_layouts()[i])
+                                   : Value());
+    }
+    workspace_ = GuardedMemory(kernel_->workspace_bytes());
+    if (in_place) alias_ = kernel_->InPlaceInput(0);
+  }
+
+  // Whether output 0 can lie over an input.
+  bool CanRunInPlace() const {
+    const int i = kernel_->InPlaceInput(0);
+    return i >= 0 && inputs_[i].present() &&
+           inputs_[i].memory().bytes() == outputs_[0].memory().bytes();
+  }
+
+  void Run(const RunContext& context) {
+    std::vector<std::vector<std::byte>> before;
+    for (const Value& v : inputs_) before.push_back(v.memory().Copy());
+    Bind();
+    RunKernel(context);
+    CheckMemory(before);
+    const auto first = CopyOutputs();
+    for (size_t i = 0; i < inputs_.size(); ++i) inputs_[i].memory().Restore(before[i]);
+    for (Value& v : outputs_) v.memory().Poison();
+    workspace_.Poison();
+    RunKernel(context);
+    EXPECT_TRUE(CopyOutputs() == first) << Name(spec_.kind) << ": a second run gives other bits";
+  }
+
+  // Output i in the kernel's layout.
+  Value& output(size_t i) { return outputs_[i]; }
+  // Input i after the run.
+  const Value& input(size_t i) const { return inputs_[i]; }
+  const Kernel& kernel() const { return *kernel_; }
+
+ private:
+  // Opaque outputs of another kernel (argmax) are passed on as they are.
+  Layout InputLayout(size_t i, const std::vector<Value>& inputs) const {
+    const Layout& wanted = kernel_->input_layouts()[i];
+    return wanted.is_any() ? inputs[i].layout() : wanted;
+  }
+
+  void Bind() {
+    KernelMemory memory;
+    for (const Value& v : inputs_) memory.inputs.push_back(v.tensor());
+    for (size_t i = 0; i < outputs_.size(); ++i) {
+      memory.outputs.push_back(outputs_[i].tensor());
+      if (i == 0 && alias_ >= 0) memory.outputs[0].data = inputs_[alias_].tensor().data;
+    }
+    memory.workspace = workspace_.data();
+    kernel_->Bind(memory);
+  }
+
+  void RunKernel(const RunContext& context) {
+    kernel_->Run(context);
+    if (alias_ >= 0) outputs_[0].memory().Restore(inputs_[alias_].memory().Copy());
+  }
+
+  std::vector<std::vector<std::byte>> CopyOutputs() const {
+    std::vector<std::vector<std::byte>> copies;
+    for (size_t i = 0; i < outputs_.size(); ++i) copies.push_back(outputs_[i].memory().Copy());
+    return copies;
+  }
+
+  void CheckMemory(const std::vector<std::vector<std::byte>>& before) {
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      EXPECT_TRUE(inputs_[i].memory().GuardsIntact()) << "guard of input " << i;
+      if (IsState(spec_, i) || static_cast<int>(i) == alias_) continue;
+      EXPECT_TRUE(inputs_[i].memory().Copy() == before[i]) << "input " << i << " was changed";
+    }
+    for (size_t i = 0; i < outputs_.size(); ++i) {
+      EXPECT_TRUE(outputs_[i].memory().GuardsIntact()) << "guard of output " << i;
+    }
+    EXPECT_TRUE(workspace_.GuardsIntact()) << "guard of the workspace";
+  }
+
+  const Backend& backend_;
+  const OpSpec spec_;
+  std::unique_ptr<Kernel> kernel_;
+  std::vector<Value> inputs_, outputs_;
+  GuardedMemory workspace_;
+  int alias_ = -1;
+};
+
+using Elements = std::vector<double>;
+
+// Values of the spec's plain layouts holding these elements; an absent place takes no elements.
+inline std::vector<Value> MakeInputs(const OpSpec& spec, const std::vector<Elements>& elements) {
+  CAROLE_CHECK_EQ(elements.size(), spec.inputs.size(), "inputs of {}", Name(spec.kind));
+  std::vector<Value> values;
+  for (size_t i = 0; i < elements.size(); ++i) {
+    values.emplace_back(spec.inputs[i]);
+    if (values[i].present()) values[i].Write(elements[i]);
+  }
+  return values;
+}
+
+// Runs an operation with plain layouts: elements in, elements of all outputs out. `state`, if
+// given, receives the inputs after the run.
+inline std::vector<Elements> RunPlain(const Backend& backend, const OpSpec& spec,
+                                      const std::vector<Elements>& inputs,
+                                      const RunContext& context = {},
+                                      std::vector<Elements>* state = nullptr) {
+  OpRun run(backend, spec, MakeInputs(spec, inputs));
+  run.Run(context);
+  std::vector<Elements> outputs;
+  for (size_t i = 0; i < spec.outputs.size(); ++i) {
+    Value& v = run.output(i);
+    outputs.push_back(v.present() ? Reordered(backend, v, spec.outputs[i].layout).Read()
+                                  : Elements());
+  }
+  if (state != nullptr) {
+    state->clear();
+    for (size_t i = 0; i < inputs.size(); ++i) state->push_back(run.input(i).Read());
+  }
+  return outputs;
+}
+
+}  // namespace carole::testing

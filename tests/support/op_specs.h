@@ -1,0 +1,159 @@
+// Specifications of operations in plain layouts, for tests. Activations are NHWC in memory, filters
+// (R,S,C,K).
+#pragma once
+
+#include <vector>
+
+#include "src/backend/op.h"
+#include "src/core/rng.h"
+
+namespace carole::testing {
+
+inline TensorSpec PlainSpec(const Shape& shape, DType dtype = DType::kF32) {
+  return {shape, dtype, Layout::PlainActivation(shape)};
+}
+inline TensorSpec FilterSpec(const Shape& shape) { return {shape, DType::kF32, Layout::Filter()}; }
+inline TensorSpec AbsentSpec() {
+  return {.shape = {}, .layout = Layout::RowMajor(), .present = false};
+}
+inline TensorSpec OptionalSpec(const Shape& shape, bool present) {
+  return present ? PlainSpec(shape) : AbsentSpec();
+}
+
+// The same operation in double.
+inline OpSpec InDouble(OpSpec spec) {
+  for (auto* places : {&spec.inputs, &spec.outputs}) {
+    for (TensorSpec& t : *places) {
+      if (t.dtype == DType::kF32) t.dtype = DType::kF64;
+    }
+  }
+  return spec;
+}
+
+struct ConvSizes {
+  Shape x;
+  int64_t k = 1, r = 1, s = 1;
+  Conv2dAttributes attributes;
+  bool bias = false;
+
+  Shape w() const { return {k, x[1] / attributes.groups, r, s}; }
+  Shape y() const {
+    const auto& a = attributes;
+    const auto taps = [&](int64_t n) { return (n - 1) * a.dilation + 1; };
+    return {x[0], k, WindowOutput(x[2], a.padding.top, a.padding.bottom, taps(r), a.stride_h),
+            WindowOutput(x[3], a.padding.left, a.padding.right, taps(s), a.stride_w)};
+  }
+};
+
+inline OpSpec Conv2dSpec(const ConvSizes& c) {
+  return {OpKind::kConv2d,
+          c.attributes,
+          {PlainSpec(c.x), FilterSpec(c.w()), OptionalSpec({c.k}, c.bias)},
+          {PlainSpec(c.y())}};
+}
+inline OpSpec Conv2dBackwardDataSpec(ConvSizes c) {
+  c.attributes.relu = false;
+  return {OpKind::kConv2dBackwardData,
+          c.attributes,
+          {PlainSpec(c.y()), FilterSpec(c.w())},
+          {PlainSpec(c.x)}};
+}
+inline OpSpec Conv2dBackwardFilterSpec(ConvSizes c) {
+  c.attributes.relu = false;
+  return {OpKind::kConv2dBackwardFilter,
+          c.attributes,
+          {PlainSpec(c.x), PlainSpec(c.y())},
+          {FilterSpec(c.w()), OptionalSpec({c.k}, c.bias)}};
+}
+
+struct LinearSizes {
+  int64_t n = 1, c = 1, k = 1;
+  bool bias = false, relu = false;
+};
+
+inline OpSpec LinearSpec(const LinearSizes& l) {
+  return {OpKind::kLinear,
+          LinearAttributes{.relu = l.relu},
+          {PlainSpec({l.n, l.c}), FilterSpec({l.k, l.c}), OptionalSpec({l.k}, l.bias)},
+          {PlainSpec({l.n, l.k})}};
+}
+inline OpSpec LinearBackwardDataSpec(const LinearSizes& l) {
+  return {OpKind::kLinearBackwardData,
+          LinearAttributes{},
+          {PlainSpec({l.n, l.k}), FilterSpec({l.k, l.c})},
+          {PlainSpec({l.n, l.c})}};
+}
+inline OpSpec LinearBackwardFilterSpec(const LinearSizes& l) {
+  return {OpKind::kLinearBackwardFilter,
+          LinearAttributes{},
+          {PlainSpec({l.n, l.c}), PlainSpec({l.n, l.k})},
+          {FilterSpec({l.k, l.c}), OptionalSpec({l.k}, l.bias)}};
+}
+
+struct BatchNormSizes {
+  Shape x;
+  bool gamma = true, beta = true, residual = false;
+  BatchNormAttributes attributes;
+};
+
+inline OpSpec BatchNormSpec(const BatchNormSizes& b) {
+  const Shape c{b.x[1]};
+  const bool training = b.attributes.training;
+  return {OpKind::kBatchNorm,
+          b.attributes,
+          {PlainSpec(b.x), OptionalSpec(c, b.gamma), OptionalSpec(c, b.beta),
+           OptionalSpec(b.x, b.residual), PlainSpec(c), PlainSpec(c)},
+          {PlainSpec(b.x), OptionalSpec(c, training), OptionalSpec(c, training)}};
+}
+inline OpSpec BatchNormBackwardSpec(const BatchNormSizes& b) {
+  const Shape c{b.x[1]};
+  const bool needs_y = b.residual && b.attributes.relu;
+  return {OpKind::kBatchNormBackward,
+          b.attributes,
+          {PlainSpec(b.x), PlainSpec(b.x), OptionalSpec(b.x, needs_y), OptionalSpec(c, b.gamma),
+           OptionalSpec(c, b.beta), PlainSpec(c), PlainSpec(c)},
+          {PlainSpec(b.x), OptionalSpec(c, b.gamma), OptionalSpec(c, b.beta),
+           OptionalSpec(b.x, b.residual)}};
+}
+
+struct PoolSizes {
+  Shape x;
+  Pool2dAttributes attributes;
+
+  bool is_max() const { return attributes.mode == Pool2dAttributes::Mode::kMax; }
+  Shape y() const {
+    const auto& a = attributes;
+    return {x[0], x[1], WindowOutput(x[2], a.padding.top, a.padding.bottom, a.window_h, a.stride_h),
+            WindowOutput(x[3], a.padding.left, a.padding.right, a.window_w, a.stride_w)};
+  }
+  TensorSpec argmax() const { return is_max() ? PlainSpec(y(), DType::kI32) : AbsentSpec(); }
+};
+
+inline OpSpec Pool2dSpec(const PoolSizes& p) {
+  return {OpKind::kPool2d, p.attributes, {PlainSpec(p.x)}, {PlainSpec(p.y()), p.argmax()}};
+}
+inline OpSpec Pool2dBackwardSpec(const PoolSizes& p) {
+  return {OpKind::kPool2dBackward, p.attributes, {PlainSpec(p.y()), p.argmax()}, {PlainSpec(p.x)}};
+}
+
+// An operation whose inputs and single output all have one shape.
+inline OpSpec SameShapeSpec(OpKind kind, OpAttributes attributes, const Shape& shape, int inputs) {
+  return {kind, attributes, std::vector<TensorSpec>(inputs, PlainSpec(shape)), {PlainSpec(shape)}};
+}
+
+inline OpSpec CrossEntropySpec(int64_t n, int64_t k, const SoftmaxCrossEntropyAttributes& a) {
+  return {OpKind::kSoftmaxCrossEntropy,
+          a,
+          {PlainSpec({n, k}), PlainSpec({n}, DType::kI32), PlainSpec({n})},
+          {PlainSpec({}), PlainSpec({n, k})}};
+}
+
+// Normal numbers rounded to fp32, so that both precisions see the same.
+inline std::vector<double> RandomElements(int64_t count, uint64_t seed) {
+  Rng rng(seed, RngPurpose::kData);
+  std::vector<double> values(count);
+  for (double& v : values) v = static_cast<float>(rng.NextNormal());
+  return values;
+}
+
+}  // namespace carole::testing
