@@ -7,7 +7,8 @@ bool OneDnnAvailable() { return false; }
 
 std::unique_ptr<Backend> MakeOneDnnBackend(int) {
   throw ConfigError(
-      "[backend] onednn: this program was built without oneDNN; use --backend=reference, or build with oneDNN 3");
+      "[backend] onednn: this program was built without oneDNN; use --backend=reference, or build "
+      "with oneDNN 3");
 }
 
 }  // namespace carole

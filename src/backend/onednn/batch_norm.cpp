@@ -1,0 +1,271 @@
+// Batch normalization fused with ReLU and residual add, on blocked and NHWC layouts.
+//
+// It is bound by memory: forward reads x twice (statistics, then result), backward reads dy and x
+// twice. The gradient of the residual is written over dy and dx over x, so that stores hit lines
+// that the loads have brought. Sums are made for each piece of a fixed grid and joined in a fixed
+// order: results do not depend on timing.
+#include <omp.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "src/backend/onednn/onednn.h"
+#include "src/backend/onednn/vector.h"
+#include "src/core/check.h"
+#include "src/tensor/buffer.h"
+
+namespace carole::onednn {
+namespace {
+
+using In = BatchNormPlaces;
+using Back = BatchNormBackwardPlaces;
+
+// How an activation (N,C,H,W) or (N,C) lies: images x blocks of channels x pixels x lanes.
+struct Grid {
+  Grid(const Shape& shape, const Layout& layout) {
+    images = shape[0];
+    channels = shape[1];
+    pixels = shape.rank() == 4 ? shape[2] * shape[3] : 1;
+    lanes = channels;
+    if (const auto* blocked = dynamic_cast<const MdLayout*>(layout.opaque())) {
+      lanes = blocked->md().get_inner_blks()[0];
+      blocks = (channels + lanes - 1) / lanes;
+    }
+    piece = std::clamp<int64_t>(16384 / lanes, 32, 1024);
+    pieces = (pixels + piece - 1) / piece;
+  }
+
+  int64_t padded_channels() const { return blocks * lanes; }
+  int64_t units() const { return images * blocks * pieces; }
+  int64_t rows() const { return images * pieces; }  // partial sums for each channel
+
+  int64_t images, channels, pixels, lanes, blocks = 1;
+  int64_t piece, pieces;  // a piece of a plane: small enough for the cache, the grain of the work
+};
+
+struct Unit {
+  Unit(const Grid& g, int64_t unit) {
+    const int64_t p = unit % g.pieces, block = unit / g.pieces % g.blocks;
+    image = unit / g.pieces / g.blocks;
+    row = image * g.pieces + p;
+    channel = block * g.lanes;
+    offset = ((image * g.blocks + block) * g.pixels + p * g.piece) * g.lanes;
+    plane = {std::min(g.piece, g.pixels - p * g.piece), g.lanes, g.lanes};
+  }
+  int64_t image, row, channel, offset;
+  Plane plane;
+};
+
+// The layouts whose grid we know: NHWC, row-major (N,C), and channels blocked by 16 or 8.
+Layout KnownLayout(const TensorSpec& x) {
+  if (const auto* blocked = dynamic_cast<const MdLayout*>(x.layout.opaque());
+      blocked && x.shape.rank() == 4) {
+    for (Tag tag : {Tag::nChw16c, Tag::nChw8c}) {
+      if (blocked->md() == Md(Dims(x.shape), dnnl::memory::data_type::f32, tag)) return x.layout;
+    }
+  }
+  return Layout::PlainActivation(x.shape);
+}
+
+class BatchNormKernel : public Kernel {
+ public:
+  BatchNormKernel(const OpSpec& spec, int activation, int threads)
+      : attributes_(spec.attributes_as<BatchNormAttributes>()),
+        grid_(spec.inputs[activation].shape, KnownLayout(spec.inputs[activation])),
+        threads_(threads) {
+    const Shape& shape = spec.inputs[activation].shape;
+    const Layout layout = KnownLayout(spec.inputs[activation]);
+    auto choose = [&](const TensorSpec& t) {
+      return t.present && t.shape == shape ? layout : Layout::RowMajor();
+    };
+    // A (C) tensor never has the activation's shape: that has rank 2 at least.
+    for (const TensorSpec& t : spec.inputs) input_layouts_.push_back(choose(t));
+    for (const TensorSpec& t : spec.outputs) output_layouts_.push_back(choose(t));
+    workspace_bytes_ = sizeof(float) * static_cast<size_t>(grid_.padded_channels() *
+                                                           (2 * grid_.rows() + kChannelArrays));
+  }
+
+  void Bind(const KernelMemory& memory) override { memory_ = memory; }
+
+ protected:
+  static constexpr int kChannelArrays = 8;
+
+  float* in(int place) const {
+    return memory_.inputs[place].data ? memory_.inputs[place].as<float>() : nullptr;
+  }
+  float* out(int place) const {
+    return memory_.outputs[place].data ? memory_.outputs[place].as<float>() : nullptr;
+  }
+
+  // Partial sums of row r, quantity 0 or 1; and arrays of one value for each (padded) channel.
+  float* Partial(int quantity, int64_t row) const {
+    return reinterpret_cast<float*>(memory_.workspace) +
+           (quantity * grid_.rows() + row) * grid_.padded_channels();
+  }
+  float* Channels(int array) const { return Partial(2, 0) + array * grid_.padded_channels(); }
+
+  int64_t ValidImages(const RunContext& c) const {
+    return c.valid_rows > 0 ? std::min(c.valid_rows, grid_.images) : grid_.images;
+  }
+
+  template <typename F>
+  void ForUnits(int64_t images, F f) const {
+    const int64_t units = images * grid_.blocks * grid_.pieces;
+#pragma omp parallel for num_threads(threads_) schedule(static)
+    for (int64_t u = 0; u < units; ++u) f(Unit(grid_, u));
+  }
+
+  template <typename F>
+  void ForChannels(F f) const {
+#pragma omp parallel for num_threads(threads_) \
+    schedule(static) if (grid_.rows() * grid_.channels > 8192)
+    for (int64_t c = 0; c < grid_.channels; ++c) f(c);
+  }
+
+  BatchNormAttributes attributes_;
+  Grid grid_;
+  int threads_;
+  KernelMemory memory_;
+};
+
+class BatchNorm : public BatchNormKernel {
+ public:
+  BatchNorm(const OpSpec& spec, int threads) : BatchNormKernel(spec, In::kX, threads) {}
+
+  int InPlaceInput(int output) const override {
+    return output == In::kY && !attributes_.training ? In::kX : -1;
+  }
+
+  void Run(const RunContext& context) override {
+    float *scale = Channels(0), *shift = Channels(1);
+    // Padding channels of a blocked layout must stay zero: y = x * 0 + 0.
+    std::fill_n(scale, 2 * grid_.padded_channels(), 0.f);
+    const int64_t valid = ValidImages(context);
+    if (attributes_.training) {
+      ForUnits(valid, [&](const Unit& u) {
+        Vectors().moments(in(In::kX) + u.offset, u.plane, Partial(0, u.row) + u.channel,
+                          Partial(1, u.row) + u.channel);
+      });
+    }
+    ForChannels([&](int64_t c) {
+      const auto [mean, rstd] = attributes_.training ? Join(c, valid) : Moving(c);
+      const double gamma = in(In::kGamma) ? in(In::kGamma)[c] : 1.0;
+      scale[c] = static_cast<float>(gamma * rstd);
+      shift[c] = static_cast<float>((in(In::kBeta) ? in(In::kBeta)[c] : 0.0) - mean * gamma * rstd);
+    });
+    const float* residual = in(In::kResidual);
+    ForUnits(grid_.images, [&](const Unit& u) {
+      Vectors().normalize(in(In::kX) + u.offset, residual ? residual + u.offset : nullptr,
+                          out(In::kY) + u.offset, u.plane, scale + u.channel, shift + u.channel,
+                          attributes_.relu);
+    });
+  }
+
+ private:
+  // Joins the pieces' moments (Chan, Golub & LeVeque 1979) and moves the moving statistics.
+  std::pair<double, double> Join(int64_t c, int64_t valid) const {
+    double n = 0, mean = 0, m2 = 0;
+    for (int64_t row = 0; row < valid * grid_.pieces; ++row) {
+      const int64_t p = row % grid_.pieces;
+      const double count =
+          static_cast<double>(std::min(grid_.piece, grid_.pixels - p * grid_.piece));
+      const double delta = Partial(0, row)[c] - mean;
+      m2 += Partial(1, row)[c] + delta * delta * n * count / (n + count);
+      mean += delta * count / (n + count);
+      n += count;
+    }
+    const double variance = m2 / n, rstd = 1.0 / std::sqrt(variance + attributes_.epsilon);
+    // The rounded values are used from here on: backward computes the ReLU's mask from them again,
+    // bit for bit.
+    const float saved_mean = out(In::kMean)[c] = static_cast<float>(mean);
+    const float saved_rstd = out(In::kRstd)[c] = static_cast<float>(rstd);
+    const double rate = 1.0 - attributes_.decay, unbiased = n > 1 ? m2 / (n - 1) : variance;
+    float &moving_mean = in(In::kMovingMean)[c], &moving_variance = in(In::kMovingVariance)[c];
+    moving_mean = static_cast<float>(moving_mean + rate * (mean - moving_mean));
+    moving_variance = static_cast<float>(moving_variance + rate * (unbiased - moving_variance));
+    return {saved_mean, saved_rstd};
+  }
+
+  std::pair<double, double> Moving(int64_t c) const {
+    return {in(In::kMovingMean)[c],
+            1.0 / std::sqrt(in(In::kMovingVariance)[c] + attributes_.epsilon)};
+  }
+};
+
+class BatchNormBackward : public BatchNormKernel {
+ public:
+  BatchNormBackward(const OpSpec& spec, int threads) : BatchNormKernel(spec, Back::kX, threads) {}
+
+  int InPlaceInput(int output) const override {
+    return output == Back::kDx ? Back::kX : output == Back::kDresidual ? Back::kDy : -1;
+  }
+
+  void Run(const RunContext& context) override {
+    const int64_t valid = ValidImages(context);
+    float *mean = Channels(0), *a = Channels(1), *k1 = Channels(2), *k2 = Channels(3),
+          *scale = Channels(4), *shift = Channels(5), *zero = Channels(6);
+    std::fill_n(mean, 7 * grid_.padded_channels(), 0.f);
+    const bool again = attributes_.relu && in(Back::kY) == nullptr;
+    for (int64_t c = 0; c < grid_.channels; ++c) {
+      const double gamma = in(Back::kGamma) ? in(Back::kGamma)[c] : 1.0, rstd = in(Back::kRstd)[c];
+      mean[c] = in(Back::kMean)[c];
+      a[c] = static_cast<float>(gamma * rstd);
+      scale[c] = a[c];
+      shift[c] =
+          static_cast<float>((in(Back::kBeta) ? in(Back::kBeta)[c] : 0.0) - mean[c] * gamma * rstd);
+    }
+    auto mask_at = [&](const Unit& u) {
+      ReluMask mask;
+      if (again) {
+        mask.scale = scale + u.channel;
+        mask.shift = shift + u.channel;
+      } else if (attributes_.relu) {
+        mask.y = in(Back::kY) + u.offset;
+      }
+      return mask;
+    };
+    float* masked = out(Back::kDresidual);
+    ForUnits(grid_.images, [&](const Unit& u) {
+      Vectors().backward_sums(in(Back::kDy) + u.offset, in(Back::kX) + u.offset, mask_at(u),
+                              mean + u.channel, u.plane, Partial(0, u.row) + u.channel,
+                              Partial(1, u.row) + u.channel, masked ? masked + u.offset : nullptr);
+    });
+    ForChannels([&](int64_t c) { FinishChannel(c, valid, k1, k2); });
+    ForUnits(grid_.images, [&](const Unit& u) {
+      const bool counts =
+          u.image < valid;  // rows that had no part in the statistics get no part of their gradient
+      // Where the masked gradient was stored, it needs no mask any more.
+      const float* g = masked ? masked : in(Back::kDy);
+      Vectors().backward_data(g + u.offset, in(Back::kX) + u.offset,
+                              masked ? ReluMask{} : mask_at(u), mean + u.channel, a + u.channel,
+                              (counts ? k1 : zero) + u.channel, (counts ? k2 : zero) + u.channel,
+                              u.plane, out(Back::kDx) + u.offset);
+    });
+  }
+
+ private:
+  void FinishChannel(int64_t c, int64_t valid, float* k1, float* k2) const {
+    double sum_g = 0, sum_gx = 0;
+    for (int64_t row = 0; row < valid * grid_.pieces; ++row) {
+      sum_g += Partial(0, row)[c];
+      sum_gx += Partial(1, row)[c];
+    }
+    const double n = static_cast<double>(valid * grid_.pixels), rstd = in(Back::kRstd)[c];
+    if (out(Back::kDbeta)) out(Back::kDbeta)[c] = static_cast<float>(sum_g);
+    if (out(Back::kDgamma)) out(Back::kDgamma)[c] = static_cast<float>(sum_gx * rstd);
+    k1[c] = static_cast<float>(sum_g / n);
+    k2[c] = static_cast<float>(sum_gx * rstd * rstd / n);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> MakeBatchNorm(const OpSpec& spec, int threads) {
+  return std::make_unique<BatchNorm>(spec, threads);
+}
+
+std::unique_ptr<Kernel> MakeBatchNormBackward(const OpSpec& spec, int threads) {
+  return std::make_unique<BatchNormBackward>(spec, threads);
+}
+
+}  // namespace carole::onednn

@@ -1,0 +1,114 @@
+// Convolutions: every tensor's layout is left to oneDNN, so activations stay in its blocked layouts
+// from layer to layer.
+#include "src/backend/onednn/onednn.h"
+
+namespace carole::onednn {
+namespace {
+
+namespace d = dnnl;
+
+struct Geometry {
+  explicit Geometry(const Conv2dAttributes& a)
+      : strides{a.stride_h, a.stride_w},
+        dilates{a.dilation - 1, a.dilation - 1},
+        before{a.padding.top, a.padding.left},
+        after{a.padding.bottom, a.padding.right} {}
+  d::memory::dims strides, dilates, before, after;
+};
+
+Md AnyFilter(const TensorSpec& w, int64_t groups) {
+  TensorSpec any = w;
+  any.layout = Layout::Any();
+  return groups == 1 ? AnyMd(any) : GroupedFilterMd(any, groups);
+}
+
+// The forward descriptor, also the hint that backward primitives want.
+d::convolution_forward::primitive_desc ForwardDesc(const Md& x, const Md& w, const Md& bias,
+                                                   const Md& y, const Conv2dAttributes& a) {
+  const Geometry g(a);
+  d::primitive_attr attributes = UserScratchpad();
+  if (a.relu) {
+    d::post_ops ops;
+    ops.append_eltwise(d::algorithm::eltwise_relu, 0.f, 0.f);
+    attributes.set_post_ops(ops);
+  }
+  return d::convolution_forward::primitive_desc(
+      Engine(), d::prop_kind::forward_training, d::algorithm::convolution_direct, x, w, bias, y,
+      g.strides, g.dilates, g.before, g.after, attributes);
+}
+
+Md BiasMd(const TensorSpec& bias) {
+  return bias.present ? Md(Dims(bias.shape), d::memory::data_type::f32, Tag::a) : Md();
+}
+
+// Images of a few channels come as NHWC from the input; reading them as they are saves a reorder.
+bool IsImage(const TensorSpec& x) {
+  return x.layout.kind() == Layout::Kind::kNHWC && x.shape[1] <= 4;
+}
+
+class Conv2d : public PrimitiveKernel {
+ public:
+  Conv2d(const OpSpec& spec, int threads) : PrimitiveKernel(spec, threads) {
+    const auto& a = spec.attributes_as<Conv2dAttributes>();
+    const auto pd = ForwardDesc(
+        IsImage(spec.inputs[0]) ? ToMd(spec.inputs[0]) : AnyMd(spec.inputs[0]),
+        AnyFilter(spec.inputs[1], a.groups), BiasMd(spec.inputs[2]), AnyMd(spec.outputs[0]), a);
+    SetPrimitive(d::convolution_forward(pd), pd.scratchpad_desc());
+    Input(0, DNNL_ARG_SRC, pd.src_desc());
+    Input(1, DNNL_ARG_WEIGHTS, pd.weights_desc());
+    if (spec.inputs[2].present) Input(2, DNNL_ARG_BIAS, pd.bias_desc());
+    Output(0, DNNL_ARG_DST, pd.dst_desc());
+  }
+};
+
+class Conv2dBackwardData : public PrimitiveKernel {
+ public:
+  Conv2dBackwardData(const OpSpec& spec, int threads) : PrimitiveKernel(spec, threads) {
+    const auto& a = spec.attributes_as<Conv2dAttributes>();
+    const Geometry g(a);
+    const Md dx = AnyMd(spec.outputs[0]), w = AnyFilter(spec.inputs[1], a.groups),
+             dy = AnyMd(spec.inputs[0]);
+    const d::convolution_backward_data::primitive_desc pd(
+        Engine(), d::algorithm::convolution_direct, dx, w, dy, g.strides, g.dilates, g.before,
+        g.after, ForwardDesc(dx, w, Md(), dy, a), UserScratchpad());
+    SetPrimitive(d::convolution_backward_data(pd), pd.scratchpad_desc());
+    Input(0, DNNL_ARG_DIFF_DST, pd.diff_dst_desc());
+    Input(1, DNNL_ARG_WEIGHTS, pd.weights_desc());
+    Output(0, DNNL_ARG_DIFF_SRC, pd.diff_src_desc());
+  }
+};
+
+class Conv2dBackwardFilter : public PrimitiveKernel {
+ public:
+  Conv2dBackwardFilter(const OpSpec& spec, int threads) : PrimitiveKernel(spec, threads) {
+    const auto& a = spec.attributes_as<Conv2dAttributes>();
+    const Geometry g(a);
+    const Md x = IsImage(spec.inputs[0]) ? ToMd(spec.inputs[0]) : AnyMd(spec.inputs[0]);
+    const Md dw = AnyFilter(spec.outputs[0], a.groups), db = BiasMd(spec.outputs[1]),
+             dy = AnyMd(spec.inputs[1]);
+    const d::convolution_backward_weights::primitive_desc pd(
+        Engine(), d::algorithm::convolution_direct, x, dw, db, dy, g.strides, g.dilates, g.before,
+        g.after, ForwardDesc(x, dw, db, dy, a), UserScratchpad());
+    SetPrimitive(d::convolution_backward_weights(pd), pd.scratchpad_desc());
+    Input(0, DNNL_ARG_SRC, pd.src_desc());
+    Input(1, DNNL_ARG_DIFF_DST, pd.diff_dst_desc());
+    Output(0, DNNL_ARG_DIFF_WEIGHTS, pd.diff_weights_desc());
+    if (spec.outputs[1].present) Output(1, DNNL_ARG_DIFF_BIAS, pd.diff_bias_desc());
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> MakeConv2d(const OpSpec& spec, int threads) {
+  return std::make_unique<Conv2d>(spec, threads);
+}
+
+std::unique_ptr<Kernel> MakeConv2dBackwardData(const OpSpec& spec, int threads) {
+  return std::make_unique<Conv2dBackwardData>(spec, threads);
+}
+
+std::unique_ptr<Kernel> MakeConv2dBackwardFilter(const OpSpec& spec, int threads) {
+  return std::make_unique<Conv2dBackwardFilter>(spec, threads);
+}
+
+}  // namespace carole::onednn

@@ -1,0 +1,99 @@
+// What the oneDNN kernels share: layouts as memory descriptors, and a kernel that runs one
+// primitive. Private to this folder: the only place for dnnl.hpp.
+#pragma once
+
+#include <algorithm>
+#include <dnnl.hpp>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "src/backend/backend.h"
+
+namespace carole::onednn {
+
+using Md = dnnl::memory::desc;
+using Tag = dnnl::memory::format_tag;
+
+// A layout chosen by oneDNN. Filters of grouped convolutions are described with five dimensions
+// (groups, K/groups, C/groups, R, S) though their Shape has four.
+class MdLayout : public OpaqueLayout {
+ public:
+  explicit MdLayout(Md md) : md_(std::move(md)) {}
+  size_t bytes() const override { return md_.get_size(); }
+  bool Equals(const OpaqueLayout& other) const override;
+  std::string Name() const override;
+  const Md& md() const { return md_; }
+
+ private:
+  Md md_;
+};
+
+dnnl::engine& Engine();
+
+dnnl::memory::dims Dims(const Shape& shape);
+dnnl::memory::data_type DataType(DType dtype);
+
+// The descriptor of a tensor that lies in `layout`; for kAny the one that lets a primitive choose.
+Md ToMd(const TensorSpec& spec);
+Md AnyMd(const TensorSpec& spec);
+// A filter seen with its groups apart: (groups, K/groups, C/groups, R, S).
+Md GroupedFilterMd(const TensorSpec& spec, int64_t groups);
+
+// The other way: plain layouts are recognised, everything else stays opaque.
+Layout ToLayout(const Md& md, const Shape& shape);
+
+// `{prop_kind, …}` primitives all want these.
+dnnl::primitive_attr UserScratchpad();
+
+// A kernel that runs one primitive.
+class PrimitiveKernel : public Kernel {
+ public:
+  PrimitiveKernel(const OpSpec& spec, int threads);
+  void Bind(const KernelMemory& memory) override;
+  void Run(const RunContext& context) override;
+
+ protected:
+  void SetPrimitive(dnnl::primitive primitive, const Md& scratchpad);
+  void Input(int place, int argument, const Md& md);
+  void Output(int place, int argument, const Md& md);
+
+ private:
+  struct Slot {
+    bool output;
+    int place;
+    int argument;
+    Md md;
+  };
+  void AddArgument(int argument, const Md& md, std::byte* data);
+
+  OpSpec spec_;
+  int threads_;
+  dnnl::primitive primitive_;
+  Md scratchpad_;
+  std::vector<Slot> slots_;
+  std::vector<dnnl::memory> memories_;
+  std::vector<dnnl_exec_arg_t> arguments_;
+  dnnl::stream stream_;
+};
+
+// Makers, one for each family; each checks nothing that Supports() has checked already.
+std::unique_ptr<Kernel> MakeConv2d(const OpSpec& spec, int threads);
+std::unique_ptr<Kernel> MakeConv2dBackwardData(const OpSpec& spec, int threads);
+std::unique_ptr<Kernel> MakeConv2dBackwardFilter(const OpSpec& spec, int threads);
+std::unique_ptr<Kernel> MakeLinear(const OpSpec& spec, int threads);
+std::unique_ptr<Kernel> MakeLinearBackwardData(const OpSpec& spec, int threads);
+std::unique_ptr<Kernel> MakeLinearBackwardFilter(const OpSpec& spec, int threads);
+std::unique_ptr<Kernel> MakeBatchNorm(const OpSpec& spec, int threads);
+std::unique_ptr<Kernel> MakeBatchNormBackward(const OpSpec& spec, int threads);
+std::unique_ptr<Kernel> MakeElementwise(const OpSpec& spec,
+                                        int threads);  // relu, relu_backward, add
+std::unique_ptr<Kernel> MakeDropout(const OpSpec& spec, int threads);
+std::unique_ptr<Kernel> MakePool2d(const OpSpec& spec, int threads);
+std::unique_ptr<Kernel> MakePool2dBackward(const OpSpec& spec, int threads);
+std::unique_ptr<Kernel> MakeLrn(const OpSpec& spec, int threads);
+std::unique_ptr<Kernel> MakeSoftmax(const OpSpec& spec, int threads);
+std::unique_ptr<Kernel> MakeSoftmaxCrossEntropy(const OpSpec& spec, int threads);
+std::unique_ptr<Kernel> MakeReorder(const OpSpec& spec, int threads);
+
+}  // namespace carole::onednn

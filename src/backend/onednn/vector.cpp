@@ -1,0 +1,278 @@
+// The vector kernels of vector.h; compiled once for each x86-64 level by carole_simd_source().
+//
+// Lanes are cut into pieces of 16, 8 and 1 channels; each piece is a vector type of the compiler,
+// which keeps its accumulators in registers over all pixels.
+#include "src/backend/onednn/vector.h"
+
+#include <cmath>
+#include <cstring>
+
+namespace carole::onednn::CAROLE_SIMD_NAMESPACE {
+namespace {
+
+template <int kLanes>
+struct VectorOf {
+  typedef float Type __attribute__((vector_size(kLanes * sizeof(float))));
+};
+template <>
+struct VectorOf<1> {
+  typedef float Type;
+};
+template <int kLanes>
+using Vec = typename VectorOf<kLanes>::Type;
+
+template <int kLanes>
+inline Vec<kLanes> Load(const float* p) {
+  Vec<kLanes> v;
+  std::memcpy(&v, p, sizeof(v));
+  return v;
+}
+
+template <typename V>
+inline void Store(float* p, V v) {
+  std::memcpy(p, &v, sizeof(v));
+}
+
+template <typename V>
+inline V Positive(V v) {
+  return v > 0 ? v : V{};
+}
+
+// v where `of` is positive, else 0.
+template <typename V>
+inline V Where(V of, V v) {
+  return of > 0 ? v : V{};
+}
+
+// Calls f.operator()<16>(lane), then <8>, then <1>, until all lanes are covered.
+template <typename F>
+inline void ForLanes(int64_t lanes, F f) {
+  int64_t lane = 0;
+  for (; lane + 16 <= lanes; lane += 16) f.template operator()<16>(lane);
+  for (; lane + 8 <= lanes; lane += 8) f.template operator()<8>(lane);
+  for (; lane < lanes; ++lane) f.template operator()<1>(lane);
+}
+
+void Moments(const float* x, Plane plane, float* mean, float* m2) {
+  ForLanes(plane.lanes, [&]<int kLanes>(int64_t lane) {
+    const Vec<kLanes> pivot = Load<kLanes>(x + lane);
+    Vec<kLanes> s1[2] = {}, s2[2] = {};  // two chains hide the latency of the additions
+    const float* p = x + lane;
+    for (int64_t i = 0; i < plane.pixels; ++i, p += plane.stride) {
+      const Vec<kLanes> d = Load<kLanes>(p) - pivot;
+      s1[i & 1] += d;
+      s2[i & 1] += d * d;
+    }
+    const float n = static_cast<float>(plane.pixels);
+    const Vec<kLanes> sum = s1[0] + s1[1];
+    Store(mean + lane, pivot + sum / n);
+    Store(m2 + lane, Positive((s2[0] + s2[1]) - sum * sum / n));
+  });
+}
+
+template <bool kResidual, bool kRelu>
+void NormalizeAs(const float* x, const float* residual, float* y, Plane plane, const float* scale,
+                 const float* shift) {
+  ForLanes(plane.lanes, [&]<int kLanes>(int64_t lane) {
+    const Vec<kLanes> a = Load<kLanes>(scale + lane), b = Load<kLanes>(shift + lane);
+    for (int64_t i = 0, at = lane; i < plane.pixels; ++i, at += plane.stride) {
+      Vec<kLanes> v = Load<kLanes>(x + at) * a + b;
+      if constexpr (kResidual) v += Load<kLanes>(residual + at);
+      if constexpr (kRelu) v = Positive(v);
+      Store(y + at, v);
+    }
+  });
+}
+
+void Normalize(const float* x, const float* residual, float* y, Plane plane, const float* scale,
+               const float* shift, bool relu) {
+  if (residual != nullptr) {
+    relu ? NormalizeAs<true, true>(x, residual, y, plane, scale, shift)
+         : NormalizeAs<true, false>(x, residual, y, plane, scale, shift);
+  } else {
+    relu ? NormalizeAs<false, true>(x, residual, y, plane, scale, shift)
+         : NormalizeAs<false, false>(x, residual, y, plane, scale, shift);
+  }
+}
+
+enum class Mask { kNone, kFromY, kAgain };
+
+template <Mask kMask, int kLanes>
+inline Vec<kLanes> Masked(Vec<kLanes> dy, Vec<kLanes> x, const float* y, int64_t at,
+                          Vec<kLanes> scale, Vec<kLanes> shift) {
+  if constexpr (kMask == Mask::kFromY) return Where(Load<kLanes>(y + at), dy);
+  if constexpr (kMask == Mask::kAgain) return Where(x * scale + shift, dy);
+  return dy;
+}
+
+template <Mask kMask, bool kStore>
+void BackwardSumsAs(const float* dy, const float* x, ReluMask mask, const float* mean, Plane plane,
+                    float* sum_g, float* sum_gx, float* masked_dy) {
+  ForLanes(plane.lanes, [&]<int kLanes>(int64_t lane) {
+    using V = Vec<kLanes>;
+    const V m = Load<kLanes>(mean + lane);
+    V scale{}, shift{};
+    if constexpr (kMask == Mask::kAgain) {
+      scale = Load<kLanes>(mask.scale + lane);
+      shift = Load<kLanes>(mask.shift + lane);
+    }
+    V s1[2] = {}, s2[2] = {};
+    for (int64_t i = 0, at = lane; i < plane.pixels; ++i, at += plane.stride) {
+      const V v = Load<kLanes>(x + at);
+      const V g = Masked<kMask, kLanes>(Load<kLanes>(dy + at), v, mask.y, at, scale, shift);
+      if constexpr (kStore) Store(masked_dy + at, g);
+      s1[i & 1] += g;
+      s2[i & 1] += g * (v - m);
+    }
+    Store(sum_g + lane, s1[0] + s1[1]);
+    Store(sum_gx + lane, s2[0] + s2[1]);
+  });
+}
+
+void BackwardSums(const float* dy, const float* x, ReluMask mask, const float* mean, Plane plane,
+                  float* sum_g, float* sum_gx, float* masked_dy) {
+  if (mask.y != nullptr) {
+    masked_dy != nullptr
+        ? BackwardSumsAs<Mask::kFromY, true>(dy, x, mask, mean, plane, sum_g, sum_gx, masked_dy)
+        : BackwardSumsAs<Mask::kFromY, false>(dy, x, mask, mean, plane, sum_g, sum_gx, masked_dy);
+  } else if (mask.scale != nullptr) {
+    BackwardSumsAs<Mask::kAgain, false>(dy, x, mask, mean, plane, sum_g, sum_gx, masked_dy);
+  } else {
+    BackwardSumsAs<Mask::kNone, false>(dy, x, mask, mean, plane, sum_g, sum_gx, masked_dy);
+  }
+}
+
+template <Mask kMask>
+void BackwardDataAs(const float* dy, const float* x, ReluMask mask, const float* mean,
+                    const float* a, const float* k1, const float* k2, Plane plane, float* dx) {
+  ForLanes(plane.lanes, [&]<int kLanes>(int64_t lane) {
+    using V = Vec<kLanes>;
+    const V m = Load<kLanes>(mean + lane), va = Load<kLanes>(a + lane);
+    const V v1 = Load<kLanes>(k1 + lane), v2 = Load<kLanes>(k2 + lane);
+    V scale{}, shift{};
+    if constexpr (kMask == Mask::kAgain) {
+      scale = Load<kLanes>(mask.scale + lane);
+      shift = Load<kLanes>(mask.shift + lane);
+    }
+    for (int64_t i = 0, at = lane; i < plane.pixels; ++i, at += plane.stride) {
+      const V v = Load<kLanes>(x + at);
+      const V g = Masked<kMask, kLanes>(Load<kLanes>(dy + at), v, mask.y, at, scale, shift);
+      Store(dx + at, va * (g - v1 - (v - m) * v2));
+    }
+  });
+}
+
+void BackwardData(const float* dy, const float* x, ReluMask mask, const float* mean, const float* a,
+                  const float* k1, const float* k2, Plane plane, float* dx) {
+  if (mask.y != nullptr)
+    return BackwardDataAs<Mask::kFromY>(dy, x, mask, mean, a, k1, k2, plane, dx);
+  if (mask.scale != nullptr)
+    return BackwardDataAs<Mask::kAgain>(dy, x, mask, mean, a, k1, k2, plane, dx);
+  BackwardDataAs<Mask::kNone>(dy, x, mask, mean, a, k1, k2, plane, dx);
+}
+
+void Relu(const float* x, float* y, int64_t count, float ceiling) {
+  const float top = ceiling > 0 ? ceiling : INFINITY;
+  for (int64_t i = 0; i < count; ++i) {
+    const float v = x[i] > 0 ? x[i] : 0;
+    y[i] = v < top ? v : top;
+  }
+}
+
+void ReluBackward(const float* dy, const float* y, float* dx, int64_t count, float ceiling) {
+  const float top = ceiling > 0 ? ceiling : INFINITY;
+  for (int64_t i = 0; i < count; ++i) dx[i] = y[i] > 0 && y[i] < top ? dy[i] : 0;
+}
+
+void Add(const float* a, const float* b, float* sum, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) sum[i] = a[i] + b[i];
+}
+
+// Sixteen blocks of Philox4x32-10 at once: words[w][j] is word w of block first_block + j.
+void PhiloxBlocks(const DropoutWords& w, uint64_t first_block, uint32_t words[4][16]) {
+  for (int j = 0; j < 16; ++j) {
+    uint32_t c0 = static_cast<uint32_t>(first_block + j),
+             c1 = static_cast<uint32_t>((first_block + j) >> 32);
+    uint32_t c2 = w.stream[0], c3 = w.stream[1], k0 = w.key[0], k1 = w.key[1];
+    for (int round = 0; round < 10; ++round) {
+      const uint64_t p0 = uint64_t{0xD2511F53} * c0, p1 = uint64_t{0xCD9E8D57} * c2;
+      const uint32_t n0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ k0,
+                     n2 = static_cast<uint32_t>(p0 >> 32) ^ c3 ^ k1;
+      c1 = static_cast<uint32_t>(p1);
+      c3 = static_cast<uint32_t>(p0);
+      c0 = n0;
+      c2 = n2;
+      k0 += 0x9E3779B9;
+      k1 += 0xBB67AE85;
+    }
+    words[0][j] = c0;
+    words[1][j] = c1;
+    words[2][j] = c2;
+    words[3][j] = c3;
+  }
+}
+
+void Dropout(const float* x, float* y, int64_t count, const DropoutWords& w) {
+  uint32_t words[4][16];
+  uint64_t block = w.first / 4;
+  for (int64_t i = -static_cast<int64_t>(w.first % 4); i < count; i += 64, block += 16) {
+    PhiloxBlocks(w, block, words);
+    for (int64_t k = i < 0 ? -i : 0; k < 64 && i + k < count; ++k) {
+      const uint32_t bits = words[k % 4][k / 4] >> 8;
+      y[i + k] = bits < w.threshold ? x[i + k] * w.scale : 0;
+    }
+  }
+}
+
+// s^-beta; the common 3/4 by two roots, which vectorise.
+inline float Power(float s, float beta) {
+  return beta == 0.75f ? 1 / std::sqrt(s * std::sqrt(s)) : std::pow(s, -beta);
+}
+
+// The windowed sum of squares of one pixel, one value for each channel.
+void SquareSums(const float* x, int64_t lanes, int64_t radius, float bias, float alpha,
+                float* sums) {
+  for (int64_t c = 0; c < lanes; ++c) {
+    float sum = 0;
+    const int64_t end = c + radius + 1 < lanes ? c + radius + 1 : lanes;
+    for (int64_t j = c < radius ? 0 : c - radius; j < end; ++j) sum += x[j] * x[j];
+    sums[c] = bias + alpha * sum;
+  }
+}
+
+constexpr int64_t kMostLrnChannels = 4096;
+
+void Lrn(const float* x, float* y, Plane plane, int64_t radius, float bias, float alpha,
+         float beta) {
+  float sums[kMostLrnChannels];
+  for (int64_t i = 0; i < plane.pixels; ++i, x += plane.stride, y += plane.stride) {
+    SquareSums(x, plane.lanes, radius, bias, alpha, sums);
+    for (int64_t c = 0; c < plane.lanes; ++c) y[c] = x[c] * Power(sums[c], beta);
+  }
+}
+
+// dx_c = dy_c s_c^-beta - 2 alpha beta x_c sum_{|j-c| <= radius} dy_j x_j s_j^(-beta-1)
+void LrnBackward(const float* dy, const float* x, float* dx, Plane plane, int64_t radius,
+                 float bias, float alpha, float beta) {
+  float sums[kMostLrnChannels], powers[kMostLrnChannels], ratios[kMostLrnChannels];
+  for (int64_t i = 0; i < plane.pixels;
+       ++i, x += plane.stride, dy += plane.stride, dx += plane.stride) {
+    SquareSums(x, plane.lanes, radius, bias, alpha, sums);
+    for (int64_t c = 0; c < plane.lanes; ++c) powers[c] = dy[c] * Power(sums[c], beta);
+    for (int64_t c = 0; c < plane.lanes; ++c) ratios[c] = powers[c] * x[c] / sums[c];
+    for (int64_t c = 0; c < plane.lanes; ++c) {
+      float sum = 0;
+      const int64_t end = c + radius + 1 < plane.lanes ? c + radius + 1 : plane.lanes;
+      for (int64_t j = c < radius ? 0 : c - radius; j < end; ++j) sum += ratios[j];
+      dx[c] = powers[c] - 2 * alpha * beta * x[c] * sum;
+    }
+  }
+}
+
+}  // namespace
+
+extern const VectorKernels kTable;
+const VectorKernels kTable = {Moments,      Normalize, BackwardSums, BackwardData, Relu,
+                              ReluBackward, Add,       Dropout,      Lrn,          LrnBackward};
+
+}  // namespace carole::onednn::CAROLE_SIMD_NAMESPACE

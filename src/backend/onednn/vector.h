@@ -1,0 +1,64 @@
+// Our own vector kernels, for what oneDNN lacks or fuses too little. Compiled once for each x86-64
+// level (vector.cpp); Vectors() picks the table for this CPU. None of them starts threads: callers
+// split the work.
+//
+// Planes: `pixels` rows of `lanes` channels, row i starting at i * stride (blocked layouts: lanes =
+// stride = 16 or 8; NHWC: lanes = stride = C). Per-channel arrays have `lanes` entries.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace carole::onednn {
+
+struct Plane {
+  int64_t pixels;
+  int64_t lanes;
+  int64_t stride;
+};
+
+// How the backward pass knows where the ReLU gave 0: from y, or from x by computing the forward
+// pass again, or not at all.
+struct ReluMask {
+  const float* y = nullptr;
+  const float* scale = nullptr;  // with shift: y was max(0, x * scale + shift)
+  const float* shift = nullptr;
+};
+
+// Which random words decide over a run of elements (dropout_mask.h says the rule).
+struct DropoutWords {
+  std::array<uint32_t, 2> key, stream;  // of the layer's Rng
+  uint64_t first;                       // word of element 0
+  uint32_t threshold;  // keep * 2^24, rounded up: an element stays when its 24 bits are below
+  float scale;         // 1 / keep
+};
+
+struct VectorKernels {
+  // mean and sum of squared deviations of each channel, computed around the first pixel (one pass,
+  // no cancellation).
+  void (*moments)(const float* x, Plane plane, float* mean, float* m2);
+  // y = [max 0](x * scale + shift [+ residual])
+  void (*normalize)(const float* x, const float* residual, float* y, Plane plane,
+                    const float* scale, const float* shift, bool relu);
+  // g = masked dy; sum_g += …: sums of g and of g * (x - mean); g is stored where masked_dy is not
+  // null.
+  void (*backward_sums)(const float* dy, const float* x, ReluMask mask, const float* mean,
+                        Plane plane, float* sum_g, float* sum_gx, float* masked_dy);
+  // dx = a * (g - k1 - (x - mean) * k2)
+  void (*backward_data)(const float* dy, const float* x, ReluMask mask, const float* mean,
+                        const float* a, const float* k1, const float* k2, Plane plane, float* dx);
+  void (*relu)(const float* x, float* y, int64_t count, float ceiling);  // ceiling 0: none
+  void (*relu_backward)(const float* dy, const float* y, float* dx, int64_t count, float ceiling);
+  void (*add)(const float* a, const float* b, float* sum, int64_t count);
+  // y = x * scale where the uniform of word (first + i) is below keep, else 0.
+  void (*dropout)(const float* x, float* y, int64_t count, const DropoutWords& words);
+  // One pixel's channels: y_c = x_c * s_c^-beta, s_c = bias + alpha * sum of squares around c.
+  void (*lrn)(const float* x, float* y, Plane plane, int64_t radius, float bias, float alpha,
+              float beta);
+  void (*lrn_backward)(const float* dy, const float* x, float* dx, Plane plane, int64_t radius,
+                       float bias, float alpha, float beta);
+};
+
+const VectorKernels& Vectors();
+
+}  // namespace carole::onednn
