@@ -1,0 +1,60 @@
+#include "io/run_lock.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "src/core/error.h"
+#include "tests/io/temporary_folder.h"
+
+namespace carole::io {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+TEST(RunLock, SecondRunIsToldWhoHoldsTheFolder) {
+  const TemporaryFolder folder;
+  {
+    const RunLock lock(folder.path());
+    EXPECT_THAT([&] { RunLock second(folder.path()); },
+                ThrowsMessage<ConfigError>(
+                    AllOf(HasSubstr(folder.path() + ": is being written by another run: process " +
+                                    std::to_string(getpid()) + " on "),
+                          HasSubstr(" since 20"))));
+  }
+  EXPECT_NO_THROW(RunLock(folder.path()));
+}
+
+TEST(RunLock, KilledHolderFreesTheFolder) {
+  const TemporaryFolder folder;
+  int ready[2];
+  ASSERT_EQ(pipe(ready), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    const RunLock lock(folder.path());
+    if (write(ready[1], "x", 1) == 1) pause();
+    _exit(1);
+  }
+  char byte = 0;
+  ASSERT_EQ(read(ready[0], &byte, 1), 1);
+  EXPECT_THAT([&] { RunLock second(folder.path()); },
+              ThrowsMessage<ConfigError>(HasSubstr("process " + std::to_string(child) + " on ")));
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  EXPECT_NO_THROW(RunLock(folder.path()));
+  close(ready[0]);
+  close(ready[1]);
+}
+
+TEST(RunLock, MissingFolderIsADiskError) {
+  EXPECT_THAT([&] { RunLock lock("/nonexistent/folder"); },
+              ThrowsMessage<DiskError>(HasSubstr("make the folder first")));
+}
+
+}  // namespace
+}  // namespace carole::io
