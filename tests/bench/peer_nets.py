@@ -1,0 +1,26 @@
+"""What the peers have to train: the same nets, sizes and hyper-parameters as `carole bench train`.
+
+TF-Slim's ResNet puts the stride of a block into its last unit, on the 3x3 convolution, and shortens the shortcut
+by picking every second pixel; both peers build exactly that, so all three do the same arithmetic.
+"""
+
+LEARNING_RATE = 0.01
+MOMENTUM = 0.9
+WEIGHT_DECAY = 4e-5  # on kernels only
+BATCH_NORM_DECAY = 0.997
+BATCH_NORM_EPSILON = 1.001e-5
+LENET_KEEP = 0.5
+
+NETS = {
+    "resnet_v1_50": {"size": 224, "channels": 3, "classes": 1000, "batch": 16, "parameters": 25_557_032},
+    "lenet": {"size": 28, "channels": 1, "classes": 10, "batch": 64, "parameters": 3_274_634},
+}
+
+
+def resnet_units():
+    """Yields (input channels, base channels, stride) of every bottleneck of resnet_v1_50."""
+    channels = 64
+    for base, units, block_stride in ((64, 3, 2), (128, 4, 2), (256, 6, 2), (512, 3, 1)):
+        for unit in range(units):
+            yield channels, base, block_stride if unit == units - 1 else 1
+            channels = 4 * base

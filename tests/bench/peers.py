@@ -1,0 +1,192 @@
+#!/usr/bin/env python3
+"""Training speed of carole beside PyTorch and TensorFlow: same nets, same machine, same threads, interleaved.
+
+    ./run bench                                     both nets, 2 threads, 5 rounds
+    ./run bench --nets=lenet --rounds=9 --json=out.json
+
+Every measurement is a process of its own, in the order A B C A B C ...; the table shows medians over the rounds.
+Synthetic input made once, fp32, momentum, L2 on kernels, batch norm in training mode. Each contender runs as its
+makers advise for a CPU (the environment is in `environment` below) and on the same cores. A contender whose
+parameter count is not the net's is refused: it would not do the same work.
+"""
+
+import argparse
+import glob
+import importlib
+import json
+import math
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+
+import peer_environment
+import peer_nets
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+CONTENDERS = ("carole", "torch", "tensorflow")
+STEPS = {"resnet_v1_50": (8, 2), "lenet": (200, 20)}  # timed, warm-up
+
+
+def worker(contender, net, batch, threads, steps, warmup):
+    """Times one peer in this process and prints one JSON object."""
+    version, parameters, step = importlib.import_module("peer_" + contender).prepare(net, batch, threads)
+    for _ in range(max(warmup, 1)):
+        loss = step()
+    seconds = []
+    for _ in range(steps):
+        start = time.perf_counter()
+        loss = step()
+        seconds.append(time.perf_counter() - start)
+    if not math.isfinite(loss):
+        sys.exit(f"[bench] {contender} {net}: loss is {loss}, want a finite number")
+    median = statistics.median(seconds)
+    print(json.dumps({"version": version, "parameters": parameters, "step_ms_median": 1000 * median,
+                      "images_per_second": batch / median}))  # fmt: skip
+
+
+def cores(threads):
+    allowed = sorted(os.sched_getaffinity(0))
+    if len(allowed) < threads:
+        sys.exit(f"[bench] --threads: got {threads}, want at most {len(allowed)}, the cores this process may use")
+    return allowed[:threads]
+
+
+def environment(contender, threads):
+    """The variables with which each contender is fastest; carole needs none."""
+    env = dict(os.environ)
+    if contender == "carole":
+        return env
+    env["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    env["OMP_NUM_THREADS"] = str(threads)
+    env["GOMP_CPU_AFFINITY"] = " ".join(str(c) for c in cores(threads))
+    tcmalloc = sorted(glob.glob("/usr/lib/*-linux-gnu/libtcmalloc_minimal.so.4"))
+    if not tcmalloc:
+        sys.exit("[bench] libtcmalloc_minimal.so.4: not found; install libtcmalloc-minimal4")
+    env["LD_PRELOAD"] = tcmalloc[0]
+    cuda = peer_environment.cuda_folder()
+    if contender == "torch" and cuda:
+        env["LD_LIBRARY_PATH"] = cuda
+    return env
+
+
+def command(contender, net, args):
+    steps, warmup = args.steps or STEPS[net][0], args.warmup_steps or STEPS[net][1]
+    batch = peer_nets.NETS[net]["batch"]
+    if contender == "carole":
+        return [args.carole, "bench", "train", f"--model_name={net}", f"--batch_size={batch}", "--json",
+                f"--threads={args.threads}", f"--steps={steps}", f"--warmup_steps={warmup}"]  # fmt: skip
+    return [sys.executable, os.path.abspath(__file__), "--worker", contender, "--nets", net, "--threads",
+            str(args.threads), "--steps", str(steps), "--warmup_steps", str(warmup)]  # fmt: skip
+
+
+def last_json(text):
+    lines = [line for line in text.splitlines() if line.startswith("{")]
+    return json.loads(lines[-1]) if lines else None
+
+
+def measure(contender, net, args):
+    done = subprocess.run(
+        command(contender, net, args), env=environment(contender, args.threads), text=True, capture_output=True,
+        timeout=args.timeout, preexec_fn=lambda: os.sched_setaffinity(0, cores(args.threads)))  # fmt: skip
+    result = last_json(done.stdout)
+    if done.returncode != 0 or result is None:
+        sys.exit(f"[bench] {contender} {net}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
+    parameters = result.get("parameters", result.get("num_parameters"))
+    want = peer_nets.NETS[net]["parameters"]
+    if parameters is None and contender == "carole":
+        parameters = parameters_in_summary(args.carole, net)
+    if parameters != want:
+        sys.exit(f"[bench] {contender} {net}: got {parameters} parameters, want {want}: not the same work")
+    return {"net": net, "contender": contender, "version": result.get("version", ""), "parameters": parameters,
+            "images_per_second": result["images_per_second"], "step_ms_median": result["step_ms_median"]}  # fmt: skip
+
+
+def parameters_in_summary(carole, net):
+    """`carole model summary` prints the count with or without thousands separators."""
+    classes = peer_nets.NETS[net]["classes"]
+    text = subprocess.run([carole, "model", "summary", net, f"--num_classes={classes}"], text=True,
+                          capture_output=True, check=True).stdout  # fmt: skip
+    want = peer_nets.NETS[net]["parameters"]
+    return want if str(want) in text.replace(",", "").replace("'", "") else None
+
+
+def processor():
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        names = [line.split(":", 1)[1].strip() for line in file if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def summarize(results, net, contenders):
+    """Prints the net's table; returns its rows."""
+    spec, rows = peer_nets.NETS[net], []
+    for contender in contenders:
+        runs = [r for r in results if r["net"] == net and r["contender"] == contender]
+        speeds = [r["images_per_second"] for r in runs]
+        rows.append({"net": net, "contender": contender, "version": runs[0]["version"],
+                     "parameters": runs[0]["parameters"], "rounds": len(runs),
+                     "images_per_second": statistics.median(speeds), "lowest": min(speeds), "highest": max(speeds),
+                     "step_ms_median": statistics.median(r["step_ms_median"] for r in runs)})  # fmt: skip
+    print(f"\n{net}: batch {spec['batch']}, {spec['size']}x{spec['size']}x{spec['channels']}, fp32")
+    print(f"  {'':12}{'version':16}{'parameters':>12}{'images/s':>11}{'lowest':>10}{'highest':>10}{'ms/step':>10}")
+    for r in rows:
+        print(f"  {r['contender']:12}{r['version']:16}{r['parameters']:>12,}{r['images_per_second']:>11,.1f}"
+              f"{r['lowest']:>10,.1f}{r['highest']:>10,.1f}{r['step_ms_median']:>10,.1f}")  # fmt: skip
+    peers = [r for r in rows if r["contender"] != "carole"]
+    ours = [r for r in rows if r["contender"] == "carole"]
+    if ours and peers:
+        best = max(peers, key=lambda r: r["images_per_second"])
+        ratio = ours[0]["images_per_second"] / best["images_per_second"]
+        print(f"  carole / best peer ({best['contender']}): {ratio:.2f}")
+    return rows
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nets", default=",".join(peer_nets.NETS), help="comma-separated")
+    parser.add_argument("--contenders", default=",".join(CONTENDERS), help="comma-separated")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, help="timed steps of one measurement")
+    parser.add_argument("--warmup_steps", type=int, help="steps before them, at least 1")
+    parser.add_argument("--timeout", type=int, default=600, help="seconds for one measurement")
+    parser.add_argument("--json", metavar="FILE", help="write all measurements and medians there")
+    parser.add_argument("--carole", default=os.path.join(HERE, "..", "..", "build", "carole"))
+    parser.add_argument("--worker", choices=CONTENDERS[1:], help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    for flag, allowed in (("nets", peer_nets.NETS), ("contenders", CONTENDERS)):
+        setattr(args, flag, getattr(args, flag).split(","))
+        unknown = [name for name in getattr(args, flag) if name not in allowed]
+        if unknown:
+            parser.error(f"--{flag}: got {unknown[0]}, want one of {', '.join(allowed)}")
+    return args
+
+
+def main():
+    args = parse_arguments()
+    if args.worker:
+        net = args.nets[0]
+        worker(args.worker, net, peer_nets.NETS[net]["batch"], args.threads, args.steps, args.warmup_steps)
+        return
+    if "carole" in args.contenders and not os.access(args.carole, os.X_OK):
+        sys.exit(f"[bench] {args.carole}: not there; run ./run build")
+    print(f"{processor()}, {args.threads} of {os.cpu_count()} cores, load {os.getloadavg()[0]:.2f} before the start")
+    results, rows = [], []
+    for net in args.nets:
+        for i in range(args.rounds):
+            for contender in args.contenders:
+                results.append(measure(contender, net, args))
+                speed = results[-1]["images_per_second"]
+                print(f"round {i + 1}/{args.rounds}  {net:14}{contender:12}{speed:10,.1f} images/s", flush=True)
+    for net in args.nets:
+        rows += summarize(results, net, args.contenders)
+    if args.json:
+        with open(args.json, "w", encoding="utf-8") as file:
+            json.dump({"processor": processor(), "threads": args.threads, "medians": rows, "runs": results}, file,
+                      indent=1)  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

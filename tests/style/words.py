@@ -1,0 +1,60 @@
+#!/usr/bin/env python3
+"""Fails on what must not be in the repository: paths of one machine, large or generated files, unfinished work.
+
+    words.py ROOT        looks at the files that git tracks or would add
+"""
+
+import os
+import re
+import subprocess
+import sys
+
+MAX_BYTES = 1 << 20
+GENERATED = re.compile(
+    r"(\.o|\.a|\.so|\.pyc|\.h5|\.whl|\.log|\.orig|\.rej|\.swp|\.tfrecord)$|events\.out\.tfevents|"
+    r"(^|/)(CMakeCache\.txt|CMakeFiles|__pycache__|compile_commands\.json)(/|$)"
+)
+# Written apart so that this file passes its own test.
+FORBIDDEN = [
+    (re.compile(r"(?<![\w.$}])/" + r"(work|root|home/\w+)/"), "a path of one machine"),
+    (re.compile(r"https?://\S*(" + "debian" + r"\.org|py" + r"pi\.org|pythonhosted" + r"\.org)"), "a registry's host"),
+    (re.compile(r"\b(TO" + r"DO(?!\(#\d+\))|FIX" + r"ME|XX" + r"X)\b"), "unfinished work"),
+    (re.compile(r"^(<{7}|={7}|>{7})( |$)", re.MULTILINE), "a merge conflict"),
+]
+
+
+def find_errors(path, content):
+    """path: relative to the root; content: bytes. Returns one line for each thing that must not be there."""
+    errors = []
+    if GENERATED.search(path):
+        errors.append(f"{path}: a generated file")
+    if len(content) > MAX_BYTES:
+        errors.append(f"{path}: got {len(content)} bytes, want at most {MAX_BYTES}")
+    if b"\0" in content[:8000]:
+        return errors
+    text = content.decode("utf-8", errors="replace")
+    for pattern, what in FORBIDDEN:
+        for match in pattern.finditer(text):
+            line = text.count("\n", 0, match.start()) + 1
+            errors.append(f"{path}:{line}: {what}: {match.group().strip()}")
+    return errors
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    root = sys.argv[1]
+    listed = subprocess.run(["git", "-C", root, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+                            capture_output=True, check=True).stdout  # fmt: skip
+    paths = [os.fsdecode(p) for p in listed.split(b"\0") if p]
+    errors = []
+    for path in sorted(set(paths)):
+        if os.path.isfile(os.path.join(root, path)):
+            with open(os.path.join(root, path), "rb") as file:
+                errors += find_errors(path, file.read())
+    print("\n".join(errors) if errors else f"{len(paths)} files, nothing forbidden")
+    sys.exit(1 if errors else 0)
+
+
+if __name__ == "__main__":
+    main()
