@@ -1,14 +1,18 @@
 // Communicator: the collectives that training needs, among `size` ranks, on ranges of memory.
 //
-// Backends: local/ (ranks are threads of one process: tests, and one process alone), mpi/ (CPU nodes).
+// Backends: local/ (ranks are threads of one process: tests, and one process alone), mpi/
+// (processes, CPU).
 //
 // Contract
-//   - Every rank calls the same operations in the same order with the same count and tag. Ranks compare
-//     (sequence number, operation, count, type, tag) before a sum is believed; a difference throws CommError
-//     that names both ranks and both values.
-//   - Asynchronous operations run on the communicator's own thread, in the order of the calls. The memory must
+//   - Every rank calls the same operations in the same order with the same count and tag. Ranks
+//   compare
+//     (sequence number, operation, count, type, tag) before a sum is believed; a difference throws
+//     CommError that names both ranks and both values.
+//   - Asynchronous operations run on the communicator's own thread, in the order of the calls; call
+//   from one thread. The memory must
 //     stay alive and untouched until Wait() returned. Several may be in flight.
-//   - No wait lasts for ever: after options.deadline_seconds Wait() throws CommError that names operation, tag
+//   - No wait lasts for ever: after options.deadline_seconds Wait() throws CommError that names
+//   operation, tag
 //     and the ranks that have not come. After any CommError the communicator is unusable.
 //   - All ranks end with bitwise the same result.
 #pragma once
@@ -18,6 +22,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "src/tensor/buffer.h"
 
@@ -25,13 +30,15 @@ namespace carole::collectives {
 
 // What an operation is for: compared between ranks, and named in errors and stall reports.
 struct Tag {
-  std::string_view what = "";  // "gradients", "weights", … ; must outlive the operation (use literals)
+  std::string_view what =
+      "";  // "gradients", "weights", … ; must outlive the operation (use literals)
   int64_t step = 0;
   int32_t bucket = 0;
   uint64_t plan = 0;  // hash of the bucket plan, or 0
 };
 
-// An asynchronous operation in flight. Wait() at most once from one thread; an error of the operation is thrown there.
+// An asynchronous operation in flight. Wait() at most once from one thread; an error of the
+// operation is thrown there.
 class Pending {
  public:
   virtual ~Pending() = default;
@@ -39,7 +46,9 @@ class Pending {
   virtual bool Done() const = 0;
 };
 
-// Memory that collectives reduce fastest, for instance a window shared by the ranks of a node. Owned by the caller.
+// Memory that collectives reduce fastest, for instance a window shared by the ranks of a host. Used
+// and destroyed before its communicator; shared memory goes back to the system when the
+// communicator ends.
 class Arena {
  public:
   virtual ~Arena() = default;
@@ -48,9 +57,11 @@ class Arena {
 };
 
 struct CommunicatorOptions {
-  double warn_seconds = 10;      // a stall is reported in the log after this long
-  double deadline_seconds = 60;  // and ends the operation with CommError after this long
-  std::string all_reduce = "auto";  // name of a row of algorithms.h, or "auto"
+  double warn_seconds = 10;          // a stall is reported in the log after this long
+  double deadline_seconds = 60;      // and ends the operation with CommError after this long
+  std::string all_reduce = "auto";   // name of a row of algorithms.h, or "auto"
+  size_t segment_bytes = 512 << 10;  // of a message in flight
+  int ranks_per_host = 0;  // for tests: pretend that hosts hold so many ranks; 0: as it is
 };
 
 class Communicator {
@@ -65,7 +76,7 @@ class Communicator {
   // Zeroed, aligned to Buffer::kAlignment. Collective: every rank asks for the same size.
   virtual std::unique_ptr<Arena> AllocateArena(size_t bytes) = 0;
 
-  // Sums `data` over all ranks, in place, in fp32.
+  // Sums `data` over all ranks, in place, in its own precision.
   virtual std::unique_ptr<Pending> AllReduceAsync(std::span<float> data, const Tag& tag) = 0;
   virtual std::unique_ptr<Pending> AllReduceAsync(std::span<double> data, const Tag& tag) = 0;
 
@@ -73,15 +84,24 @@ class Communicator {
   virtual void Broadcast(std::span<std::byte> data, int root, const Tag& tag) = 0;
 
   // out holds size() pieces of in.size() bytes, rank by rank.
-  virtual void AllGather(std::span<const std::byte> in, std::span<std::byte> out, const Tag& tag) = 0;
+  virtual void AllGather(std::span<const std::byte> in, std::span<std::byte> out,
+                         const Tag& tag) = 0;
 
   virtual void Barrier(const Tag& tag) = 0;
 
-  // Ends the whole job at once with this exit code (MPI_Abort; local: every rank's operations throw).
+  // The all-reduce algorithm from the next call on: the same on every rank, as part of the
+  // contract. Throws UsageError when there is no such row or it does not fit the hosts.
+  virtual void SetAllReduce(std::string_view name) = 0;
+  virtual std::string_view all_reduce() const = 0;  // the row in use
+
+  // Ends the whole job at once with this exit code (MPI_Abort; local: every rank's operations
+  // throw).
   virtual void Abort(int exit_code, const std::string& why) = 0;
 
-  void AllReduce(std::span<float> data, const Tag& tag) { AllReduceAsync(data, tag)->Wait(); }
-  void AllReduce(std::span<double> data, const Tag& tag) { AllReduceAsync(data, tag)->Wait(); }
+  // Start and wait. Cheaper than the two calls when nothing else is in flight: no change of
+  // threads.
+  virtual void AllReduce(std::span<float> data, const Tag& tag) = 0;
+  virtual void AllReduce(std::span<double> data, const Tag& tag) = 0;
 };
 
 }  // namespace carole::collectives

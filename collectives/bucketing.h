@@ -1,0 +1,39 @@
+// Pure: which parameters' gradients travel together.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace carole::collectives {
+
+// Elements [offset, offset + count) of the flat gradient arena.
+struct Range {
+  size_t offset = 0;
+  size_t count = 0;
+  bool operator==(const Range&) const = default;
+};
+
+struct BucketOptions {
+  size_t first_bucket_bytes = 1 << 20;  // small: communication starts early in backward
+  size_t bucket_bytes = 25 << 20;
+};
+
+// Parameters [first, first + num) in ready order, and the one range that holds their gradients.
+struct Bucket {
+  int first = 0;
+  int num = 0;
+  Range range;
+};
+
+// Closes a bucket as soon as it has reached its size. `parameters` lie in ready order, ascending in
+// the arena; gaps between them (alignment) travel along. Throws InternalError when they overlap or
+// do not ascend.
+std::vector<Bucket> PlanBuckets(std::span<const Range> parameters, size_t element_bytes,
+                                const BucketOptions& options = {});
+
+// Equal on ranks that will send the same buckets.
+uint64_t HashOfPlan(std::span<const Bucket> buckets);
+
+}  // namespace carole::collectives

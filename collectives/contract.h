@@ -1,0 +1,87 @@
+// What ranks agree on before data is believed, and how long they wait for each other.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "collectives/communicator.h"
+#include "src/core/dtype.h"
+
+namespace carole::collectives {
+
+enum class Operation : uint8_t { kAllReduce, kBroadcast, kAllGather, kBarrier, kAllocate, kLeave };
+
+// One operation as one rank sees it. Compared byte by byte between ranks (so: no padding,
+// zero-filled).
+struct Header {
+  uint64_t sequence = 0;
+  uint64_t count = 0;  // elements of all-reduce, else bytes
+  uint64_t place =
+      kOutside;  // arena number and byte offset in it, so that ranks reduce the same range
+  uint64_t plan = 0;
+  int64_t step = 0;
+  int32_t bucket = 0;
+  int32_t root = 0;
+  Operation operation = Operation::kBarrier;
+  DType dtype = DType::kU8;
+  uint8_t algorithm = 0;  // row of algorithms.h
+  char what[29] = {};     // cut if longer
+
+  static constexpr uint64_t kOutside = ~uint64_t{0};
+};
+static_assert(sizeof(Header) == 80, "no padding: headers are compared as bytes");
+
+Header MakeHeader(Operation operation, DType dtype, uint64_t count, const Tag& tag);
+
+// "all_reduce of 1000 fp32, tag gradients, step 7, bucket 2"
+std::string Describe(const Header& header);
+
+// The smallest and the largest header of a group of ranks; the group agrees if these are the same.
+// Merging is associative and idempotent, and all ranks arrive at the same verdict, hence throw the
+// same error.
+struct Verdict {
+  Header low, high;
+  int32_t low_rank = 0, high_rank = 0;
+};
+Verdict MakeVerdict(const Header& header, int rank);
+void Merge(const Verdict& from, Verdict* into);
+
+// Throws CommError that names both ranks, by `names`, and every field that differs.
+void RequireAgreement(const Verdict& verdict, std::span<const std::string> names);
+
+// Watches over one operation's waiting. Used by one thread at a time.
+class Watch {
+ public:
+  // names[r] is "rank r (host)"; is_gone says whether a rank's process is known to have ended.
+  Watch(const CommunicatorOptions& options, std::span<const std::string> names,
+        std::function<bool(int)> is_gone);
+
+  // A new operation starts now.
+  void Begin(const Header& header);
+
+  // To be called a few times a second while waiting for `missing` ranks: reports a stall once, in
+  // the log. Throws CommError when one of them is gone or the deadline is over.
+  void Check(std::span<const int> missing);
+
+  // The same for one rank.
+  void Check(int missing) { Check(std::span<const int>(&missing, 1)); }
+
+  std::span<const std::string> names() const { return names_; }
+  std::string Doing() const { return Describe(header_); }
+
+ private:
+  std::string NamesOf(std::span<const int> ranks) const;
+
+  const CommunicatorOptions options_;
+  const std::vector<std::string> names_;
+  const std::function<bool(int)> is_gone_;
+  Header header_;
+  std::chrono::steady_clock::time_point start_;
+  bool warned_ = false;
+};
+
+}  // namespace carole::collectives

@@ -1,0 +1,219 @@
+#include "collectives/mpi/communicator.h"
+
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <array>
+#include <climits>
+#include <cstdlib>
+#include <cstring>
+
+#include "collectives/engine.h"
+#include "collectives/local/communicator.h"
+#include "collectives/mpi/launcher.h"
+#include "collectives/mpi/transport.h"
+#include "src/core/check.h"
+
+namespace carole::collectives {
+
+namespace {
+
+MPI_Datatype TypeOf(const float*) { return MPI_FLOAT; }
+MPI_Datatype TypeOf(const double*) { return MPI_DOUBLE; }
+
+// Whether the system's shared memory has room for `bytes` more. MPI would find out too late, with
+// SIGBUS.
+bool HasSharedMemory(size_t bytes) {
+  struct statvfs disk;
+  if (statvfs("/dev/shm", &disk) != 0) return true;  // MPI knows another place
+  constexpr size_t kReserve = 4 << 20;
+  return static_cast<size_t>(disk.f_bavail) * disk.f_frsize > bytes + kReserve;
+}
+
+// Duplicates of MPI_COMM_WORLD that return error codes.
+struct Comms {
+  MPI_Comm all = MPI_COMM_NULL;
+  MPI_Comm host = MPI_COMM_NULL;  // the ranks that share memory
+};
+
+class MpiBackend final : public Backend {
+ public:
+  MpiBackend(const Comms& comms) : comms_(comms), transport_(comms.all) {
+    std::vector<std::byte*> slots = MakeWindow(NodeGroup::kSharedBytes);
+    FindTopology(!slots.empty());
+    if (slots.empty()) {  // every rank a host of its own
+      lone_slot_ = Buffer(NodeGroup::kSharedBytes);
+      slots = {lone_slot_.data()};
+    }
+    NodeGroup::MakeSlot(slots[topology_.local_rank]);
+    CAROLE_MPI(MPI_Barrier(comms_.all));
+    node_ = std::make_unique<NodeGroup>(topology_.local_rank, topology_.neighbours(), slots);
+  }
+
+  const Topology& topology() const override { return topology_; }
+  std::span<const std::string> names() const override { return names_; }
+  Transport& transport() override { return transport_; }
+  NodeGroup& node() override { return *node_; }
+
+  std::vector<std::byte*> AllocateShared(size_t bytes, Watch&) override {
+    return lone_slot_.size() > 0 ? std::vector<std::byte*>{} : MakeWindow(bytes);
+  }
+
+  bool HasNativeAllReduce() const override { return true; }
+  void NativeAllReduce(std::span<float> data) override { Native(data); }
+  void NativeAllReduce(std::span<double> data) override { Native(data); }
+
+  void StopWaiting() override { node_->Abort(); }
+  void Abort(int exit_code) override {
+    MPI_Abort(MPI_COMM_WORLD, exit_code);
+    std::_Exit(exit_code);
+  }
+
+  bool NeedsFarewell() const override { return true; }
+  void End(bool together) override;
+
+ private:
+  std::vector<std::byte*> MakeWindow(size_t bytes);
+  void FindTopology(bool shares_memory);
+
+  template <typename T>
+  void Native(std::span<T> data) {
+    constexpr size_t kMost = INT_MAX;
+    for (size_t begin = 0; begin < data.size(); begin += kMost) {
+      const auto part = data.subspan(begin, std::min(kMost, data.size() - begin));
+      CAROLE_MPI(MPI_Allreduce(MPI_IN_PLACE, part.data(), static_cast<int>(part.size()),
+                               TypeOf(part.data()), MPI_SUM, comms_.all));
+    }
+  }
+
+  Comms comms_;
+  MpiTransport transport_;
+  std::vector<MPI_Win> windows_;
+  Buffer lone_slot_;
+  Topology topology_;
+  std::vector<std::string> names_;
+  std::unique_ptr<NodeGroup> node_;
+};
+
+// One window over the ranks of the host; the address of each rank's part. Empty when memory is
+// short.
+std::vector<std::byte*> MpiBackend::MakeWindow(size_t bytes) {
+  int size = 0;
+  CAROLE_MPI(MPI_Comm_size(comms_.host, &size));
+  int has_room = HasSharedMemory(bytes * size) ? 1 : 0;
+  CAROLE_MPI(MPI_Bcast(&has_room, 1, MPI_INT, 0, comms_.host));
+  if (has_room == 0) return {};
+
+  MPI_Info info;
+  CAROLE_MPI(MPI_Info_create(&info));
+  CAROLE_MPI(MPI_Info_set(info, "alloc_shared_noncontig", "true"));  // each part on its own pages
+  void* mine = nullptr;
+  MPI_Win window = MPI_WIN_NULL;
+  const int status =
+      MPI_Win_allocate_shared(static_cast<MPI_Aint>(bytes), 1, info, comms_.host, &mine, &window);
+  CAROLE_MPI(MPI_Info_free(&info));
+  if (status != MPI_SUCCESS) return {};
+  windows_.push_back(window);
+  CAROLE_MPI(MPI_Win_lock_all(MPI_MODE_NOCHECK, window));  // plain loads and stores from now on
+  std::memset(mine, 0, bytes);  // the first touch: pages come from this rank's memory
+  CAROLE_MPI(MPI_Barrier(comms_.host));
+  std::vector<std::byte*> parts(size);
+  for (int r = 0; r < size; ++r) {
+    MPI_Aint part_bytes = 0;
+    int unit = 0;
+    CAROLE_MPI(MPI_Win_shared_query(window, r, &part_bytes, &unit, &parts[r]));
+    CAROLE_CHECK(reinterpret_cast<uintptr_t>(parts[r]) % Buffer::kAlignment == 0,
+                 "window part {} at {}", r, static_cast<void*>(parts[r]));
+  }
+  return parts;
+}
+
+// Each rank says the lowest rank of its host, and the host's name.
+void MpiBackend::FindTopology(bool shares_memory) {
+  struct Place {
+    int first = 0;
+    std::array<char, 60> host{};
+  };
+  int rank = 0, size = 0;
+  CAROLE_MPI(MPI_Comm_rank(comms_.all, &rank));
+  CAROLE_MPI(MPI_Comm_size(comms_.all, &size));
+  Place mine{.first = rank};
+  CAROLE_MPI(MPI_Bcast(&mine.first, 1, MPI_INT, 0, comms_.host));
+  if (!shares_memory) mine.first = rank;
+  gethostname(mine.host.data(), mine.host.size() - 1);
+  std::vector<Place> places(size);
+  CAROLE_MPI(MPI_Allgather(&mine, sizeof(Place), MPI_BYTE, places.data(), sizeof(Place), MPI_BYTE,
+                           comms_.all));
+  std::vector<std::string> keys;
+  for (int r = 0; r < size; ++r) {
+    keys.push_back(std::to_string(places[r].first));
+    names_.push_back(fmt::format("rank {} ({})", r, places[r].host.data()));
+  }
+  topology_ = MakeTopology(rank, keys);
+}
+
+// Windows and MPI end collectively; if the others do not come along, the process's exit ends them.
+void MpiBackend::End(bool together) {
+  if (!together) return;
+  for (MPI_Win& window : windows_) {
+    MPI_Win_unlock_all(window);
+    MPI_Win_free(&window);
+  }
+  MPI_Comm_free(&comms_.host);
+  MPI_Comm_free(&comms_.all);
+  MPI_Finalize();
+}
+
+Comms MakeComms(int ranks_per_host) {
+  Comms comms;
+  CAROLE_MPI(MPI_Comm_dup(MPI_COMM_WORLD, &comms.all));
+  CAROLE_MPI(MPI_Comm_set_errhandler(comms.all, MPI_ERRORS_RETURN));
+  int rank = 0;
+  CAROLE_MPI(MPI_Comm_rank(comms.all, &rank));
+  CAROLE_MPI(
+      MPI_Comm_split_type(comms.all, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &comms.host));
+  if (ranks_per_host > 0) {
+    MPI_Comm whole = comms.host;
+    int local_rank = 0;
+    CAROLE_MPI(MPI_Comm_rank(whole, &local_rank));
+    CAROLE_MPI(MPI_Comm_split(whole, local_rank / ranks_per_host, rank, &comms.host));
+    CAROLE_MPI(MPI_Comm_free(&whole));
+  }
+  CAROLE_MPI(MPI_Comm_set_errhandler(comms.host, MPI_ERRORS_RETURN));
+  return comms;
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> MakeMpiCommunicator(const CommunicatorOptions& options) {
+  const auto launch = FindLaunch([](const char* name) { return std::getenv(name); });
+  if (!launch) return std::move(MakeLocalCommunicators(1, options).front());
+  int is_initialised = 0;
+  CAROLE_MPI(MPI_Initialized(&is_initialised));
+  CAROLE_CHECK(is_initialised == 0, "MPI serves one communicator in a process's life");
+  int level = 0;
+  CAROLE_MPI(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level));
+  CAROLE_MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+  int size = 0;
+  CAROLE_MPI(MPI_Comm_size(MPI_COMM_WORLD, &size));
+  try {
+    RequireWholeJob(*launch, size);
+    if (level < MPI_THREAD_SERIALIZED) {
+      throw ConfigError(
+          "[mpi] MPI_Init_thread: got no support of threads, want MPI_THREAD_SERIALIZED");
+    }
+    return MakeEngine(std::make_unique<MpiBackend>(MakeComms(options.ranks_per_host)), options);
+  } catch (const ConfigError&) {  // the same on every rank
+    MPI_Finalize();
+    throw;
+  }
+}
+
+std::string MpiVersion() {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+  int length = 0;
+  CAROLE_MPI(MPI_Get_library_version(text.data(), &length));
+  return std::string(text.data(), length).substr(0, std::string_view(text.data()).find(','));
+}
+
+}  // namespace carole::collectives

@@ -1,0 +1,24 @@
+// The twin of communicator.cpp in a build without MPI: one process alone works, a job of several
+// does not.
+#include <cstdlib>
+
+#include "collectives/local/communicator.h"
+#include "collectives/mpi/communicator.h"
+#include "collectives/mpi/launcher.h"
+#include "src/core/error.h"
+
+namespace carole::collectives {
+
+std::unique_ptr<Communicator> MakeMpiCommunicator(const CommunicatorOptions& options) {
+  const auto launch = FindLaunch([](const char* name) { return std::getenv(name); });
+  if (launch && launch->num_processes > 1) {
+    throw ConfigError("[comm] job: carole was built without MPI: got " +
+                      std::to_string(launch->num_processes) +
+                      " processes, want 1; install MPI's development package and build again");
+  }
+  return std::move(MakeLocalCommunicators(1, options).front());
+}
+
+std::string MpiVersion() { return "none"; }
+
+}  // namespace carole::collectives

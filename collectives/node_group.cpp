@@ -1,0 +1,151 @@
+#include "collectives/node_group.h"
+
+#include <immintrin.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <ctime>
+#include <new>
+
+#include "src/core/check.h"
+
+namespace carole::collectives {
+
+namespace {
+
+constexpr long kSleepNanoseconds =
+    20'000'000;               // between looks at whether the awaited rank still lives
+constexpr int kSpins = 2000;  // about 20 µs: what a wake-up through the kernel costs
+constexpr int kYields = 20;
+
+// Counters wrap round.
+bool Reached(uint32_t value, uint32_t target) { return static_cast<int32_t>(value - target) >= 0; }
+
+// Not the private kind of futex: the waiting thread may be another process's.
+void SleepWhile(const std::atomic<uint32_t>& word, uint32_t value) {
+  const timespec timeout{.tv_sec = 0, .tv_nsec = kSleepNanoseconds};
+  syscall(SYS_futex, &word, FUTEX_WAIT, value, &timeout, nullptr, 0);
+}
+
+void Wake(Flag& flag) { syscall(SYS_futex, &flag.value, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0); }
+
+void Set(Flag& flag, uint32_t value) {
+  flag.value.store(value);  // sequentially consistent with `sleepers`: no wake-up is lost
+  if (flag.sleepers.load() != 0) Wake(flag);
+}
+
+bool SpinUntil(const Flag& flag, uint32_t target) {
+  for (int i = 0; i < kSpins + kYields; ++i) {
+    if (Reached(flag.value.load(std::memory_order_acquire), target)) return true;
+    if (i < kSpins) {
+      _mm_pause();
+    } else {
+      sched_yield();
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+void NodeGroup::MakeSlot(std::byte* shared) {
+  auto* slot = new (shared) RankSlot;
+  slot->process.store(static_cast<int32_t>(getpid()));
+}
+
+NodeGroup::NodeGroup(int local_rank, std::vector<int> ranks, std::span<std::byte* const> shared)
+    : local_rank_(local_rank), ranks_(std::move(ranks)) {
+  CAROLE_CHECK_EQ(ranks_.size(), shared.size(), "ranks of a host");
+  for (std::byte* memory : shared) {
+    slots_.push_back(std::launder(reinterpret_cast<RankSlot*>(memory)));
+    staging_.push_back(memory + kSharedBytes - kStagingBytes);
+  }
+}
+
+template <typename Missing>
+void NodeGroup::Await(Flag& flag, uint32_t target, Watch& watch, Missing missing) {
+  if (SpinUntil(flag, target)) return;
+  for (;;) {
+    flag.sleepers.fetch_add(1);
+    const uint32_t value = flag.value.load();
+    if (!Reached(value, target)) SleepWhile(flag.value, value);
+    flag.sleepers.fetch_sub(1);
+    if (Reached(flag.value.load(), target)) return;
+    missing(watch);
+  }
+}
+
+void NodeGroup::Sync(Watch& watch) {
+  const uint32_t target = ++syncs_;
+  Set(mine().arrived, target);
+  for (RankSlot* slot : slots_) {
+    Await(slot->arrived, target, watch, [&](Watch& w) {
+      std::vector<int> missing;
+      for (size_t i = 0; i < slots_.size(); ++i) {
+        if (!Reached(slots_[i]->arrived.value.load(), target)) missing.push_back(ranks_[i]);
+      }
+      if (!missing.empty()) w.Check(missing);
+    });
+  }
+}
+
+Verdict NodeGroup::Compare(const Header& header, Watch& watch) {
+  mine().header = header;
+  Sync(watch);
+  Verdict verdict = MakeVerdict(slots_[0]->header, ranks_[0]);
+  for (size_t i = 1; i < slots_.size(); ++i) {
+    if (std::memcmp(&slots_[i]->header, &verdict.low, sizeof(Header)) == 0) continue;
+    Merge(MakeVerdict(slots_[i]->header, ranks_[i]), &verdict);
+  }
+  return verdict;
+}
+
+void NodeGroup::Announce(const Verdict& verdict) {
+  mine().verdict = verdict;
+  Set(mine().decided, ++verdicts_);
+}
+
+Verdict NodeGroup::AwaitAnnouncement(Watch& watch) {
+  RankSlot& first = *slots_[0];
+  Await(first.decided, ++verdicts_, watch, [&](Watch& w) {
+    const int32_t awaited = first.waiting_for.load();
+    w.Check(IsGone(ranks_[0]) || awaited < 0 ? ranks_[0] : awaited);
+  });
+  return first.verdict;
+}
+
+void NodeGroup::WakeAll() {
+  for (RankSlot* slot : slots_) {
+    Wake(slot->arrived);
+    Wake(slot->decided);
+  }
+}
+
+void NodeGroup::Leave() {
+  mine().presence.store(Presence::kLeft);
+  WakeAll();
+}
+
+void NodeGroup::Abort() {
+  mine().aborted.store(true);
+  WakeAll();
+}
+
+bool NodeGroup::aborted() const { return slots_[local_rank_]->aborted.load(); }
+
+bool NodeGroup::IsGone(int rank) const {
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    if (ranks_[i] != rank) continue;
+    if (slots_[i]->presence.load() == Presence::kLeft) return true;
+    return kill(slots_[i]->process.load(), 0) != 0 && errno == ESRCH;
+  }
+  return false;
+}
+
+}  // namespace carole::collectives

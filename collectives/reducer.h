@@ -1,0 +1,70 @@
+// The Reducer sums gradients over ranks while backward still runs.
+//
+//   reducer.BeginStep(step);
+//   … backward: reducer.MarkReady(p) as soon as the gradient of parameter p is final …
+//   while (auto range = reducer.WaitNext()) optimizer.Step(*range);
+//
+// A bucket starts when all its gradients are ready and all earlier buckets have started: the same
+// order on every rank, whatever the order of MarkReady(). Sums, no averages: the loss is scaled.
+// With one rank nothing is sent and every bucket comes back at once. T is float or double.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "collectives/bucketing.h"
+#include "collectives/communicator.h"
+
+namespace carole::collectives {
+
+struct ReducerStats {
+  double exposed_ms = 0;  // the last step's WaitNext() calls waited so long in all
+  size_t bytes = 0;       // that each rank gave to all-reduce in the last step
+  int num_buckets = 0;
+};
+
+template <typename T>
+class BasicReducer {
+ public:
+  // gradients: the flat arena, best from communicator.AllocateArena; parameters: ranges in it, in
+  // ready order. Both and the communicator outlive the reducer. All ranks call this together: the
+  // plan is agreed on. Throws CommError when another rank has another plan.
+  BasicReducer(Communicator& communicator, std::span<T> gradients, std::vector<Range> parameters,
+               const BucketOptions& options = {});
+
+  // All buckets of the step before have been waited for.
+  void BeginStep(int64_t step);
+
+  // Gradient number `parameter` (in ready order) is final and stays untouched until WaitNext()
+  // returned its bucket. Does not block. Each parameter once a step; from one thread at a time.
+  void MarkReady(int parameter);
+
+  // Elements of the next bucket, in order, once their sum is there; nullopt when all have been. All
+  // gradients of it have been marked. Throws CommError.
+  std::optional<Range> WaitNext();
+
+  // After the step's last WaitNext().
+  const ReducerStats& stats() const { return stats_; }
+  std::span<const Bucket> buckets() const { return buckets_; }
+
+ private:
+  void LaunchReady();
+
+  Communicator& communicator_;
+  const std::span<T> gradients_;
+  const std::vector<Bucket> buckets_;
+  const uint64_t plan_;
+  std::vector<int> bucket_of_;                     // of each parameter
+  std::vector<bool> is_ready_;                     // each parameter in this step
+  std::vector<int> unready_;                       // parameters of each bucket
+  std::vector<std::unique_ptr<Pending>> pending_;  // of the launched buckets
+  size_t num_waited_;
+  int64_t step_ = -1;
+  ReducerStats stats_;
+};
+
+using Reducer = BasicReducer<float>;
+
+}  // namespace carole::collectives

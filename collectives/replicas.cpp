@@ -1,0 +1,70 @@
+#include "collectives/replicas.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "src/core/error.h"
+#include "src/core/rng.h"
+
+namespace carole::collectives {
+
+namespace {
+
+// Every bit counts and the order of elements too. Four chains, so that the multiplications overlap.
+uint64_t HashOfFloats(std::span<const float> values) {
+  constexpr size_t kChains = 4;
+  uint64_t chains[kChains] = {1, 2, 3, 4};
+  const size_t num_words = values.size() / 2;
+  const auto word = [&](size_t i) {
+    uint64_t bits = 0;
+    std::memcpy(&bits, values.data() + 2 * i, sizeof(bits));
+    return bits;
+  };
+  size_t i = 0;
+  for (; i + kChains <= num_words; i += kChains) {
+    for (size_t c = 0; c < kChains; ++c) chains[c] = SplitMix64(chains[c] ^ word(i + c));
+  }
+  for (; i < num_words; ++i) chains[0] = SplitMix64(chains[0] ^ word(i));
+  uint32_t last = 0;
+  if (values.size() % 2 == 1) std::memcpy(&last, &values.back(), sizeof(last));
+  uint64_t hash = SplitMix64(values.size() ^ uint64_t{last} << 32);
+  for (uint64_t chain : chains) hash = SplitMix64(hash ^ chain);
+  return hash;
+}
+
+}  // namespace
+
+void VerifyReplicas(Communicator& communicator, std::span<const float> weights,
+                    std::string_view what, int64_t step) {
+  if (communicator.size() == 1) return;
+  const uint64_t mine = HashOfFloats(weights);
+  std::vector<uint64_t> hashes(communicator.size());
+  communicator.AllGather(std::as_bytes(std::span(&mine, 1)),
+                         std::as_writable_bytes(std::span(hashes)), {.what = what, .step = step});
+  uint64_t common = hashes[0];
+  for (uint64_t hash : hashes) {
+    if (std::ranges::count(hashes, hash) > std::ranges::count(hashes, common)) common = hash;
+  }
+  std::string odd;
+  for (size_t r = 0; r < hashes.size(); ++r) {
+    if (hashes[r] == common) continue;
+    odd += fmt::format("{}rank {} got {:#018x}", odd.empty() ? "" : ", ", r, hashes[r]);
+  }
+  if (odd.empty()) return;
+  throw CommError(
+      fmt::format("[comm] {}: replicas differ at step {}: {}, want {:#018x} as the {} others; "
+                  "memory or network of the odd ranks is suspect",
+                  what, step, odd, common, std::ranges::count(hashes, common)));
+}
+
+void BroadcastAndVerify(Communicator& communicator, std::span<float> weights, std::string_view what,
+                        int64_t step) {
+  if (communicator.size() == 1) return;
+  communicator.Broadcast(std::as_writable_bytes(weights), 0, {.what = what, .step = step});
+  VerifyReplicas(communicator, weights, what, step);
+}
+
+}  // namespace carole::collectives

@@ -1,0 +1,20 @@
+// All ranks train the same replica: made so at the start, and checked.
+#pragma once
+
+#include <span>
+
+#include "collectives/communicator.h"
+
+namespace carole::collectives {
+
+// Compares a hash of `weights` over all ranks. Throws CommError that names the ranks in the
+// minority and both hashes; of equally many, those that differ from rank 0. `what` names the data
+// ("weights"); a literal.
+void VerifyReplicas(Communicator& communicator, std::span<const float> weights,
+                    std::string_view what, int64_t step = 0);
+
+// Rank 0's weights to all ranks, then VerifyReplicas().
+void BroadcastAndVerify(Communicator& communicator, std::span<float> weights,
+                        std::string_view what = "weights", int64_t step = 0);
+
+}  // namespace carole::collectives

@@ -1,0 +1,80 @@
+// All-reduce on a ring of `size` members. Patarasuk & Yuan 2009, "Bandwidth optimal all-reduce
+// algorithms".
+//
+// The range is cut into `size` chunks, one for each member. In turn t of the first size-1 turns a
+// member sends chunk index-t to the right and adds what comes from the left to chunk index-t-1;
+// then member i holds the sum of chunk i+1. In the next size-1 turns the sums go round the same way
+// and overwrite. Each chunk is summed along one path and then copied, so all members end with the
+// same bits.
+//
+// A chunk travels as segments. A segment is sent as soon as it was received in the turn before; two
+// are in flight each way, so that one travels while the other is added. Received addends land in
+// two halves of scratch.
+#include <algorithm>
+#include <array>
+
+#include "collectives/algorithms.h"
+#include "collectives/reduce.h"
+
+namespace carole::collectives {
+
+template <typename T>
+void RingSum(Exchange& x, std::span<const int> members, int index, std::span<T> data) {
+  constexpr size_t kInFlight = 2;
+  const int size = static_cast<int>(members.size());
+  if (size == 1 || data.empty()) return;
+  const int right = members[(index + 1) % size];
+  const int left = members[(index + size - 1) % size];
+  const RingPlan plan = PlanRing(data.size(), size, index, x.segment_bytes / sizeof(T));
+  if (x.scratch.size() < kInFlight * plan.max_segment * sizeof(T)) {
+    x.scratch = Buffer(kInFlight * plan.max_segment * sizeof(T));
+  }
+  T* const scratch = reinterpret_cast<T*>(x.scratch.data());
+  const auto landing = [&](size_t i) -> T* {
+    const RingStep& step = plan.steps[i];
+    return step.add ? scratch + i % kInFlight * plan.max_segment : data.data() + step.receive.begin;
+  };
+
+  std::array<Message, kInFlight> sends, receives;
+  const auto send = [&](size_t i) {
+    const Piece p = plan.steps[i].send;
+    sends[i % kInFlight].Wait(*x.watch);  // the send two steps before
+    if (p.count == 0) return;
+    sends[i % kInFlight] =
+        Send(*x.transport, right, Channel::kData, std::as_bytes(data.subspan(p.begin, p.count)));
+  };
+  const auto receive = [&](size_t i) {
+    const size_t n = plan.steps[i].receive.count;
+    if (n == 0) return;
+    receives[i % kInFlight] = Receive(*x.transport, left, Channel::kData,
+                                      std::as_writable_bytes(std::span<T>(landing(i), n)));
+  };
+
+  const size_t num_steps = plan.steps.size();
+  size_t sent = 0;
+  for (size_t i = 0; i < std::min(kInFlight, num_steps); ++i) receive(i);
+  for (size_t i = 0; i < num_steps; ++i) {
+    // Step i needs i - lag received; one step further may already leave while this one is awaited.
+    const size_t may_send = std::min({num_steps, i + plan.lag, i + kInFlight});
+    while (sent < may_send) send(sent++);
+    receives[i % kInFlight].Wait(*x.watch);
+    const RingStep& step = plan.steps[i];
+    if (step.add) AddTo(data.data() + step.receive.begin, landing(i), step.receive.count);
+    if (i + kInFlight < num_steps) receive(i + kInFlight);
+  }
+  for (Message& message : sends) message.Wait(*x.watch);
+}
+
+template <typename T>
+void RingAllReduce(Exchange& x, std::span<T> data) {
+  std::vector<int> members(x.topology.size());
+  for (int r = 0; r < x.topology.size(); ++r) members[r] = r;
+  RingSum(x, members, x.topology.rank, data);
+}
+
+template void RingSum(Exchange&, std::span<const int>, int, std::span<float>);
+template void RingSum(Exchange&, std::span<const int>, int, std::span<double>);
+template void RingAllReduce(Exchange&, std::span<float>);
+template void RingAllReduce(Exchange&, std::span<double>);
+
+}  // namespace carole::collectives

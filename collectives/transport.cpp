@@ -1,0 +1,45 @@
+#include "collectives/transport.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+namespace carole::collectives {
+
+bool Message::Done() {
+  if (transport_ != nullptr && transport_->Test(request_)) transport_ = nullptr;
+  return transport_ == nullptr;
+}
+
+void Message::Wait(Watch& watch) { WaitAll({this, 1}, watch); }
+
+// Polls, because MPI has no wait with a deadline: first giving the core away between looks, then
+// sleeping, so that the thread which computes keeps its core.
+void Message::WaitAll(std::span<Message> messages, Watch& watch) {
+  constexpr int kYields = 200;
+  constexpr auto kCheckPeriod = std::chrono::milliseconds(50);
+  auto pause = std::chrono::microseconds(10);
+  auto next_check = std::chrono::steady_clock::time_point::min();
+  for (int looks = 0;; ++looks) {
+    std::vector<int> missing;
+    for (Message& message : messages) {
+      if (!message.Done()) missing.push_back(message.peer_);
+    }
+    if (missing.empty()) return;
+    if (looks < kYields) {
+      sched_yield();
+      continue;
+    }
+    const auto now = std::chrono::steady_clock::now();
+    if (now >= next_check) {
+      watch.Check(missing);
+      next_check = now + kCheckPeriod;
+    }
+    std::this_thread::sleep_for(pause);
+    pause = std::min(pause * 2, std::chrono::microseconds(100));
+  }
+}
+
+}  // namespace carole::collectives
