@@ -1,0 +1,112 @@
+// Layers as TF-Slim has them: a scope with its variables, and the operations on them. Options carry
+// what TF-Slim's argument scopes set; a net copies a LayerOptions and changes what differs.
+//
+// Activations are (N,C,H,W) or (N,C). Errors: an image that is too small for a window throws
+// UsageError with the layer's path.
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+#include "nets/builder.h"
+
+namespace carole::nets {
+
+// Moving statistics follow with 1 - decay. The fused kernel of TensorFlow, whose results we keep,
+// raises epsilon to at least 1.001e-5.
+struct BatchNormOptions {
+  double decay = 0.999;
+  double epsilon = 0.001;
+  bool gamma = false;  // without: a factor of 1
+};
+
+enum class Activation : uint8_t { kNone, kRelu, kRelu6 };
+
+// Of a layer with weights.
+struct LayerOptions {
+  Initializer weights = Initializer::XavierUniform();
+  Initializer biases = Initializer::Constant(0);
+  bool l2_weights = false;
+  bool l2_biases = false;
+  std::optional<BatchNormOptions> batch_norm;  // takes the place of the bias
+  Activation activation = Activation::kRelu;
+
+  // The same weights, but with a bias and nothing behind it: logits.
+  LayerOptions Linear() const;
+};
+
+// Pixels around the image. kSame: ceil(n/stride) results, the odd pixel goes behind. kFixed:
+// window - 1 pixels whatever the size of the image, the odd one behind (ResNet's strided
+// convolutions).
+enum class Pad : uint8_t { kSame, kValid, kFixed };
+
+struct Window {
+  int64_t h, w;
+  Window(int64_t size) : h(size), w(size) {}  // NOLINT: 3 means 3x3
+  Window(int64_t height, int64_t width) : h(height), w(width) {}
+};
+
+Padding PaddingOf(const Shape& image, Pad pad, Window window, int64_t stride);
+
+struct ConvGeometry {
+  int64_t outputs;
+  Window window;
+  int64_t stride = 1;
+  Pad pad = Pad::kSame;
+};
+
+// NAME/weights (R,S,C,K), then NAME/biases or NAME/BatchNorm/…; convolution, normalization,
+// activation.
+ValueId Conv2d(NetBuilder& b, ValueId x, std::string_view name, const ConvGeometry& geometry,
+               const LayerOptions& options);
+
+// x (N,C), NAME/weights (C,K) -> (N,K)
+ValueId FullyConnected(NetBuilder& b, ValueId x, std::string_view name, int64_t outputs,
+                       const LayerOptions& options);
+
+// NAME/[gamma], beta, moving_mean, moving_variance; normalization, then the activation.
+ValueId BatchNorm(NetBuilder& b, ValueId x, std::string_view name, const BatchNormOptions& options,
+                  Activation activation = Activation::kNone);
+
+// The parts around a layer's linear one, in the current scope. Biases: kNone under a batch norm.
+ValueId Biases(NetBuilder& b, int64_t outputs, const LayerOptions& options);
+ValueId NormalizeAndActivate(NetBuilder& b, ValueId x, const LayerOptions& options);
+ValueId Activate(NetBuilder& b, ValueId x, Activation activation);
+
+struct PoolGeometry {
+  Window window = 2;
+  int64_t stride = 2;
+  Pad pad = Pad::kValid;
+};
+ValueId MaxPool2d(NetBuilder& b, ValueId x, std::string_view name, const PoolGeometry& geometry);
+ValueId AveragePool2d(NetBuilder& b, ValueId x, std::string_view name,
+                      const PoolGeometry& geometry);
+// (N,C,H,W) -> (N,C,1,1), the mean over the map.
+ValueId GlobalAveragePool(NetBuilder& b, ValueId x, std::string_view name);
+
+// Local response normalization over channels, with CifarNet's constants (the default of
+// LrnAttributes).
+ValueId Lrn(NetBuilder& b, ValueId x, std::string_view name);
+
+// The identity unless the model is built for training with dropout.
+ValueId Dropout(NetBuilder& b, ValueId x, std::string_view name, double keep = 0.5);
+
+// (N,C,H,W) -> (N,H*W*C), channels fastest.
+ValueId Flatten(NetBuilder& b, ValueId x, std::string_view name);
+
+// (N,C,1,1) -> (N,C)
+ValueId Squeeze(NetBuilder& b, ValueId x, std::string_view name);
+
+// (N,K) -> probabilities (N,K)
+ValueId Softmax(NetBuilder& b, ValueId x, std::string_view name);
+
+// Dense layers in the form of convolutions, with dropout between: fc6 over the whole map, fc7, fc8
+// (the logits). Shared by AlexNet, OverFeat and VGG.
+struct DenseGeometry {
+  int64_t window;  // of fc6: the size of the map
+  int64_t fc6, fc7;
+};
+NetOutput ConvolutionalHead(NetBuilder& b, ValueId x, const DenseGeometry& geometry,
+                            const LayerOptions& dense, const LayerOptions& last);
+
+}  // namespace carole::nets

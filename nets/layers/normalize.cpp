@@ -1,0 +1,72 @@
+// What layers with weights share: bias, batch norm, activation.
+#include <algorithm>
+
+#include "nets/layers.h"
+#include "src/ops/ops.h"
+
+namespace carole::nets {
+namespace {
+
+constexpr double kLeastEpsilon = 1.001e-5;  // of TensorFlow's fused batch norm
+
+ValueId ChannelVariable(NetBuilder& b, const char* name, int64_t channels, double value,
+                        bool trainable) {
+  return b.AddVariable({.name = name,
+                        .tf_shape = {channels},
+                        .shape = {channels},
+                        .initializer = Initializer::Constant(value),
+                        .trainable = trainable});
+}
+
+}  // namespace
+
+LayerOptions LayerOptions::Linear() const {
+  LayerOptions linear = *this;
+  linear.batch_norm.reset();
+  linear.activation = Activation::kNone;
+  return linear;
+}
+
+ValueId Biases(NetBuilder& b, int64_t outputs, const LayerOptions& options) {
+  if (options.batch_norm) return kNone;
+  return b.AddVariable({.name = "biases",
+                        .tf_shape = {outputs},
+                        .shape = {outputs},
+                        .initializer = options.biases,
+                        .l2_regularized = options.l2_biases});
+}
+
+ValueId BatchNorm(NetBuilder& b, ValueId x, std::string_view name, const BatchNormOptions& options,
+                  Activation activation) {
+  const auto scope = b.Enter(name);
+  const int64_t channels = b.shape(x)[1];
+  ops::BatchNormInputs in{.x = x};
+  if (options.gamma) in.gamma = ChannelVariable(b, "gamma", channels, 1, true);
+  in.beta = ChannelVariable(b, "beta", channels, 0, true);
+  in.moving_mean = ChannelVariable(b, "moving_mean", channels, 0, false);
+  in.moving_variance = ChannelVariable(b, "moving_variance", channels, 1, false);
+  const ValueId y = ops::BatchNorm(b.graph(), in,
+                                   {.epsilon = std::max(options.epsilon, kLeastEpsilon),
+                                    .decay = options.decay,
+                                    .training = b.training()});
+  return Activate(b, y, activation);
+}
+
+ValueId Activate(NetBuilder& b, ValueId x, Activation activation) {
+  switch (activation) {
+    case Activation::kNone:
+      return x;
+    case Activation::kRelu:
+      return ops::Relu(b.graph(), x);
+    case Activation::kRelu6:
+      return ops::Relu(b.graph(), x, 6);
+  }
+  return x;
+}
+
+ValueId NormalizeAndActivate(NetBuilder& b, ValueId x, const LayerOptions& options) {
+  if (options.batch_norm) x = BatchNorm(b, x, "BatchNorm", *options.batch_norm);
+  return Activate(b, x, options.activation);
+}
+
+}  // namespace carole::nets

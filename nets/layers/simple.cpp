@@ -1,0 +1,38 @@
+// Layers without variables that are one operation each.
+#include "nets/layers.h"
+#include "src/core/check.h"
+#include "src/ops/ops.h"
+
+namespace carole::nets {
+
+ValueId Lrn(NetBuilder& b, ValueId x, std::string_view name) {
+  const auto scope = b.Enter(name);
+  return ops::Lrn(b.graph(), x, LrnAttributes{});
+}
+
+ValueId Dropout(NetBuilder& b, ValueId x, std::string_view name, double keep) {
+  const int64_t layer = b.NextDropoutLayer();
+  if (!b.dropout() || keep == 1) return x;
+  const auto scope = b.Enter(name);
+  return ops::Dropout(b.graph(), x, {.keep = keep, .layer = layer});
+}
+
+ValueId Flatten(NetBuilder& b, ValueId x, std::string_view name) {
+  const auto scope = b.Enter(name);
+  const Shape& in = b.shape(x);
+  return ops::Reshape(b.graph(), x, {in[0], in.size() / in[0]});
+}
+
+ValueId Squeeze(NetBuilder& b, ValueId x, std::string_view name) {
+  const Shape& in = b.shape(x);
+  CAROLE_CHECK(in.rank() == 4 && in[2] == 1 && in[3] == 1, "{}: squeeze of {}", b.Path(name),
+               in.ToString());
+  return Flatten(b, x, name);
+}
+
+ValueId Softmax(NetBuilder& b, ValueId x, std::string_view name) {
+  const auto scope = b.Enter(name);
+  return ops::Softmax(b.graph(), x);
+}
+
+}  // namespace carole::nets

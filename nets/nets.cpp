@@ -1,0 +1,123 @@
+#include "nets/nets.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "nets/builder.h"
+#include "nets/layers.h"
+#include "src/core/error.h"
+#include "src/ops/ops.h"
+
+namespace carole::nets {
+namespace {
+
+constexpr double kAuxWeight = 0.4;
+constexpr int64_t kMaxBatchSize = 1 << 16;
+constexpr int64_t kMaxClasses = 1 << 20;
+
+// Letters to add, drop or change to make one word of the other (Levenshtein 1966).
+size_t EditDistance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), 0);
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t change = diagonal + (a[i - 1] != b[j - 1]);
+      diagonal = row[j];
+      row[j] = std::min({change, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+// Fills in the net's defaults and refuses what it cannot do.
+ModelOptions Complete(const NetEntry& net, ModelOptions o) {
+  if (o.image_size == 0) o.image_size = net.image_size;
+  if (o.channels == 0) o.channels = net.channels;
+  if (o.num_classes == 0) o.num_classes = net.num_classes;
+  auto refuse = [&](std::string_view what, int64_t got, const std::string& want) {
+    throw UsageError(fmt::format("[nets] {}: {}: got {}, want {}", net.name, what, got, want));
+  };
+  if (o.image_size < net.min_image_size || o.image_size > net.max_image_size) {
+    refuse("the image size does not fit this net", o.image_size,
+           fmt::format("{} to {} pixels; its default is {}", net.min_image_size, net.max_image_size,
+                       net.image_size));
+  }
+  if (o.channels != 1 && o.channels != 3) {
+    refuse("the number of channels does not fit", o.channels, "1 (grey) or 3 (colour)");
+  }
+  if (o.num_classes < 2 || o.num_classes > kMaxClasses) {
+    refuse("the number of classes does not fit", o.num_classes,
+           fmt::format("2 to {}; the data set says how many it has", kMaxClasses));
+  }
+  if (o.batch_size < 1 || o.batch_size > kMaxBatchSize) {
+    refuse("the batch size does not fit", o.batch_size, fmt::format("1 to {}", kMaxBatchSize));
+  }
+  if (!(o.label_smoothing >= 0 && o.label_smoothing < 1)) {
+    throw UsageError(
+        fmt::format("[nets] --label_smoothing: out of range: got {}, want 0 to 1, "
+                    "without 1",
+                    o.label_smoothing));
+  }
+  return o;
+}
+
+void AddLosses(Model& model, const ModelOptions& o) {
+  Graph& g = *model.graph;
+  const ValueId labels = g.AddInput("labels", {o.batch_size}, DType::kI32);
+  const ValueId weights = g.AddInput("weights", {o.batch_size}, o.compute);
+  auto add = [&](const char* name, ValueId logits, double scale) {
+    g.SetScope(name);
+    g.AddLoss(name, ops::SoftmaxCrossEntropy(g, logits, labels, weights,
+                                             {.smoothing = o.label_smoothing, .scale = scale}));
+    g.SetScope("");
+  };
+  if (o.training && model.aux_logits != kNone) add("aux_loss", model.aux_logits, kAuxWeight);
+  add("softmax_cross_entropy_loss", model.logits, 1);
+}
+
+}  // namespace
+
+const NetEntry* TryFindNet(std::string_view name) {
+  const auto it = std::find_if(std::begin(kNets), std::end(kNets),
+                               [&](const NetEntry& net) { return net.name == name; });
+  return it == std::end(kNets) ? nullptr : it;
+}
+
+const NetEntry& FindNet(std::string_view name) {
+  if (const NetEntry* net = TryFindNet(name)) return *net;
+  const NetEntry& nearest = *std::min_element(
+      std::begin(kNets), std::end(kNets), [&](const NetEntry& a, const NetEntry& b) {
+        return EditDistance(a.name, name) < EditDistance(b.name, name);
+      });
+  throw UsageError(
+      fmt::format("[nets] --model_name: no such net: got {}, want a name that `carole model list` "
+                  "shows; did you mean {}?",
+                  name, nearest.name));
+}
+
+Model BuildModel(const NetEntry& net, const ModelOptions& given) {
+  const ModelOptions options = Complete(net, given);
+  Model model{.graph = std::make_unique<Graph>(options.compute)};
+  Graph& g = *model.graph;
+  const ValueId images = g.AddInput(
+      "images", {options.batch_size, options.channels, options.image_size, options.image_size},
+      options.compute);
+  NetBuilder builder(g, options);
+  const NetOutput output = net.build(builder, images);
+  model.logits = output.logits;
+  model.aux_logits = output.aux_logits;
+  model.predictions = output.predictions != kNone ? output.predictions
+                                                  : Softmax(builder, output.logits, "predictions");
+  AddLosses(model, options);
+  g.MarkOutput(model.logits);
+  if (!options.training) g.MarkOutput(model.predictions);
+  return model;
+}
+
+}  // namespace carole::nets

@@ -1,0 +1,142 @@
+// nets.h - every net that this program can train. A new net is a file nets/<net>.cpp, a declaration
+// and a row here.
+#pragma once
+
+#include <string_view>
+
+#include "nets/model.h"
+
+namespace carole::nets {
+
+class NetBuilder;
+
+// Builds the net on images (N,C,H,W); variables, their order and the end points are TF-Slim's.
+using BuildNet = NetOutput(NetBuilder& b, ValueId images);
+
+BuildNet LeNet, CifarNet, AlexNetV2, OverFeat;
+BuildNet VggA, Vgg16, Vgg19, Vgg416;
+BuildNet ResnetV1_50, ResnetV1_101, ResnetV1_152, ResnetV1_200;
+BuildNet ResnetV2_50, ResnetV2_101, ResnetV2_152, ResnetV2_200;
+
+struct NetEntry {
+  std::string_view name;
+  BuildNet* build;
+  int64_t image_size;             // default, pixels
+  int64_t min_image_size = 1;     // sizes that work
+  int64_t max_image_size = 4096;  // fewer where the head takes one size of map only
+  int64_t channels = 3;
+  int64_t num_classes = 1000;
+  int64_t num_parameters;          // trainable, at the defaults of this row
+  std::string_view preprocessing;  // "": none is natural, --preprocessing_name must be given
+};
+
+inline constexpr NetEntry kNets[] = {
+    {.name = "lenet",
+     .build = LeNet,
+     .image_size = 28,
+     .min_image_size = 4,
+     .channels = 1,
+     .num_classes = 10,
+     .num_parameters = 3'274'634,
+     .preprocessing = "lenet"},
+    {.name = "cifarnet",
+     .build = CifarNet,
+     .image_size = 32,
+     .min_image_size = 4,
+     .num_classes = 10,
+     .num_parameters = 1'756'426,
+     .preprocessing = "cifarnet"},
+    {.name = "alexnet_v2",
+     .build = AlexNetV2,
+     .image_size = 224,
+     .min_image_size = 195,
+     .max_image_size = 226,
+     .num_parameters = 50'303'912,
+     .preprocessing = ""},
+    {.name = "overfeat",
+     .build = OverFeat,
+     .image_size = 231,
+     .min_image_size = 231,
+     .max_image_size = 262,
+     .num_parameters = 145'704'424,
+     .preprocessing = ""},
+    {.name = "vgg_a",
+     .build = VggA,
+     .image_size = 224,
+     .min_image_size = 224,
+     .max_image_size = 255,
+     .num_parameters = 132'863'336,
+     .preprocessing = "vgg"},
+    {.name = "vgg_16",
+     .build = Vgg16,
+     .image_size = 224,
+     .min_image_size = 224,
+     .max_image_size = 255,
+     .num_parameters = 138'357'544,
+     .preprocessing = "vgg"},
+    {.name = "vgg_19",
+     .build = Vgg19,
+     .image_size = 224,
+     .min_image_size = 224,
+     .max_image_size = 255,
+     .num_parameters = 143'667'240,
+     .preprocessing = "vgg"},
+    {.name = "vgg_416",
+     .build = Vgg416,
+     .image_size = 224,
+     .min_image_size = 224,
+     .max_image_size = 255,
+     .num_parameters = 577'894'184,
+     .preprocessing = "vgg"},
+    {.name = "resnet_v1_50",
+     .build = ResnetV1_50,
+     .image_size = 224,
+     .num_parameters = 25'557'032,
+     .preprocessing = "vgg"},
+    {.name = "resnet_v1_101",
+     .build = ResnetV1_101,
+     .image_size = 224,
+     .num_parameters = 44'549'160,
+     .preprocessing = "vgg"},
+    {.name = "resnet_v1_152",
+     .build = ResnetV1_152,
+     .image_size = 224,
+     .num_parameters = 60'192'808,
+     .preprocessing = "vgg"},
+    {.name = "resnet_v1_200",
+     .build = ResnetV1_200,
+     .image_size = 224,
+     .num_parameters = 64'673'832,
+     .preprocessing = "vgg"},
+    {.name = "resnet_v2_50",
+     .build = ResnetV2_50,
+     .image_size = 224,
+     .num_parameters = 25'568'360,
+     .preprocessing = "vgg"},
+    {.name = "resnet_v2_101",
+     .build = ResnetV2_101,
+     .image_size = 224,
+     .num_parameters = 44'577'896,
+     .preprocessing = "vgg"},
+    {.name = "resnet_v2_152",
+     .build = ResnetV2_152,
+     .image_size = 224,
+     .num_parameters = 60'236'904,
+     .preprocessing = "vgg"},
+    {.name = "resnet_v2_200",
+     .build = ResnetV2_200,
+     .image_size = 224,
+     .num_parameters = 64'726'120,
+     .preprocessing = "vgg"},
+};
+
+// The row of this name, or nullptr.
+const NetEntry* TryFindNet(std::string_view name);
+// The same; throws UsageError that suggests the nearest name.
+const NetEntry& FindNet(std::string_view name);
+
+// The graph of one net, forward part and losses; not fused, not differentiated. Throws UsageError
+// for sizes and class counts that do not work, naming those that do.
+Model BuildModel(const NetEntry& net, const ModelOptions& options);
+
+}  // namespace carole::nets

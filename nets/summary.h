@@ -1,0 +1,37 @@
+// What a net consists of, read off its graph: for `carole model summary` and `carole model list`.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "nets/model.h"
+
+namespace carole::nets {
+
+// One layer: its linear operation with the normalization and activation behind it.
+struct LayerRow {
+  std::string name;        // scope: "resnet_v1_50/conv1"
+  std::string kind;        // "conv2d+batch_norm+relu"
+  Shape output;            // (N,C,H,W) or (N,C)
+  int64_t parameters = 0;  // trainable
+  int64_t flops = 0;       // of one forward pass over the batch; multiply and add are two
+};
+
+struct NetSummary {
+  std::vector<LayerRow> layers;  // in the order of the graph, losses left out
+  int64_t trainable = 0;         // parameters
+  int64_t statistics = 0;        // moving means and variances
+  int64_t flops = 0;
+};
+
+// Of a graph that is neither fused nor differentiated.
+NetSummary Summarize(const Graph& graph);
+
+struct ParameterCount {
+  int64_t trainable = 0;
+  int64_t statistics = 0;
+};
+ParameterCount CountParameters(const Graph& graph);
+
+}  // namespace carole::nets

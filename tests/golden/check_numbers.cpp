@@ -1,0 +1,224 @@
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "nets/summary.h"
+#include "tests/golden/check_net.h"
+#include "tests/golden/session.h"
+
+namespace carole::golden {
+namespace {
+
+using nlohmann::json;
+
+// Where fp32 programs differ (relative to the quantity's scale), beyond what the recorded fp32
+// values show by luck.
+constexpr double kForwardSlack = 1e-5;
+constexpr double kGradientNormSlack = 1e-3;     // ReLUs near zero flip, and take whole units along
+constexpr double kGradientElementSlack = 5e-2;  // of the variable's root mean square
+constexpr double kNoiseOfGlobalNorm = 1e-6;
+
+double Norm(const std::vector<double>& values) {
+  double sum = 0;
+  for (double v : values) sum += v * v;
+  return std::sqrt(sum);
+}
+
+class NetCheck {
+ public:
+  NetCheck(const nets::NetEntry& net, const json& golden, const Backend& backend, DType compute,
+           Report& report)
+      : net_(net), golden_(golden), backend_(backend), report_(report) {
+    const json& input = golden["input"]["shape"];
+    options_ = {.batch_size = input[0],
+                .image_size = input[1],
+                .channels = input[3],
+                .num_classes = golden["num_classes"],
+                .dropout = false,
+                .label_smoothing = golden["label_smoothing"],
+                .compute = compute};
+    labels_ = golden["labels"].get<std::vector<int32_t>>();
+  }
+
+  void Run() {
+    CheckEvaluation();
+    CheckTraining();
+  }
+
+ private:
+  void CheckEvaluation() {
+    nets::ModelOptions options = options_;
+    options.keep_end_points = true;
+    nets::Model model = nets::BuildModel(net_, options);
+    const auto values = FormulaVariables(*model.graph, golden_["kernel_scale"]);
+    Session session(std::move(model), false, backend_, values);
+    session.Run(labels_);
+    const json& want = golden_["eval"];
+    CheckLogits("eval logits", session.Output(session.model().logits), want, "logits");
+    CheckEndPoints(session, want["end_points"]);
+    if (!golden_.contains("eval_other_size")) return;
+    options = options_;
+    options.image_size = golden_["eval_other_size"]["image_size"];
+    Session other(nets::BuildModel(net_, options), false, backend_, {}, &session);
+    other.Run(labels_);
+    CheckLogits(fmt::format("eval logits at {} pixels", options.image_size),
+                other.Output(other.model().logits), golden_["eval_other_size"], "logits");
+  }
+
+  void CheckTraining() {
+    nets::ModelOptions options = options_;
+    options.training = true;
+    nets::Model model = nets::BuildModel(net_, options);
+    if (model.aux_logits != kNone) model.graph->MarkOutput(model.aux_logits);
+    report_.set_parameters(nets::CountParameters(*model.graph).trainable);
+    const auto values = FormulaVariables(*model.graph, golden_["kernel_scale"]);
+    Session session(std::move(model), true, backend_, values);
+    session.Run(labels_);
+    const json& want = golden_["train"];
+    CheckLogits("train logits", session.Output(session.model().logits), want, "logits");
+    ASSERT_EQ(session.model().aux_logits != kNone, want.contains("aux_logits_f64"));
+    if (session.model().aux_logits != kNone) {
+      CheckLogits("aux logits", session.Output(session.model().aux_logits), want, "aux_logits");
+    }
+    CheckLosses(session, values);
+    CheckGradients(session, values);
+    CheckStatistics(session);
+  }
+
+  void CheckLogits(const std::string& what, const std::vector<double>& got, const json& want,
+                   const std::string& key) {
+    std::vector<double> f64, f32;
+    for (const json& row : want[key + "_f64"]) f64.insert(f64.end(), row.begin(), row.end());
+    f32 = f64;  // eval_other_size mostly has doubles only
+    if (want.contains(key + "_f32")) {
+      f32.clear();
+      for (const json& row : want[key + "_f32"]) f32.insert(f32.end(), row.begin(), row.end());
+    }
+    ASSERT_EQ(got.size(), f64.size()) << what;
+    double scale = 0, strays = 0;
+    for (size_t i = 0; i < f64.size(); ++i) {
+      scale = std::max(scale, std::abs(f64[i]));
+      strays = std::max(strays, std::abs(f32[i] - f64[i]));
+    }
+    for (size_t i = 0; i < f64.size(); ++i) {
+      report_.Check(Kind::kLogits, fmt::format("{}[{}]", what, i), got[i], {f64[i], f32[i]},
+                    {scale, std::max(strays, kForwardSlack * scale)});
+    }
+  }
+
+  void CheckNorm(Kind kind, const std::string& name, double got, const Recorded& want) {
+    report_.Check(kind, name, got, want, {std::abs(want.f64), kForwardSlack * std::abs(want.f64)});
+  }
+
+  void CheckEndPoints(const Session& session, const json& want) {
+    const auto& got = session.graph().end_points();
+    ASSERT_EQ(got.size(), want.size()) << "number of end points";
+    for (size_t i = 0; i < want.size(); ++i) {
+      const auto& [name, value] = got[i];
+      ASSERT_EQ(name, want[i]["name"].get<std::string>()) << "end point " << i;
+      const Shape& s = session.graph().shape(value);
+      std::vector<int64_t> dims(s.dims().begin(), s.dims().end());
+      if (s.rank() == 4) dims = {s[0], s[2], s[3], s[1]};
+      EXPECT_EQ(dims, want[i]["shape"].get<std::vector<int64_t>>()) << name;
+      CheckNorm(Kind::kEndPoints, name, Norm(session.Output(value)),
+                {want[i]["l2_f64"], want[i]["l2_f32"]});
+    }
+  }
+
+  double WeightDecay() const { return golden_["weight_decay"]; }
+
+  void CheckLosses(const Session& session, const std::vector<std::vector<float>>& values) {
+    std::map<std::string, double> got{{"xent", 0}, {"aux_weighted_0.4", 0}, {"regularisation", 0}};
+    for (const auto& [name, value] : session.graph().losses()) {
+      got[name == "aux_loss" ? "aux_weighted_0.4" : "xent"] += session.Output(value)[0];
+    }
+    for (size_t v = 0; v < values.size(); ++v) {
+      if (!session.graph().variables()[v].l2_regularized) continue;
+      const double norm = Norm({values[v].begin(), values[v].end()});
+      got["regularisation"] += 0.5 * WeightDecay() * norm * norm;
+    }
+    double total = 0;
+    for (const auto& [name, loss] : got) total += loss;
+    got["total"] = total;
+    for (const auto& [name, loss] : got) {
+      const json& want = golden_["train"]["loss"][name];
+      const Recorded recorded =
+          want.is_null() ? Recorded{} : Recorded{.f64 = want["f64"], .f32 = want["f32"]};
+      CheckNorm(Kind::kLoss, name + " loss", loss, recorded);
+    }
+  }
+
+  // Of the total loss: the graph's gradient and the regularization's.
+  void CheckGradients(const Session& session, const std::vector<std::vector<float>>& values) {
+    std::map<std::string, const json*> recorded;
+    for (const json& want : golden_["train"]["grads"]) recorded[want["name"]] = &want;
+    const double global = golden_["train"]["global_grad_norm"];
+    double squares = 0;
+    for (size_t v = 0; v < values.size(); ++v) {
+      const Variable& variable = session.graph().variables()[v];
+      if (!variable.trainable) continue;
+      ASSERT_EQ(recorded.count(variable.name), 1u) << "no gradient recorded: " << variable.name;
+      std::vector<double> gradient = session.Gradient(v);
+      for (size_t i = 0; variable.l2_regularized && i < gradient.size(); ++i) {
+        gradient[i] += WeightDecay() * values[v][i];
+      }
+      const double norm = Norm(gradient);
+      squares += norm * norm;
+      CheckGradient(variable.name, gradient, norm, *recorded[variable.name], global);
+      recorded.erase(variable.name);
+    }
+    EXPECT_TRUE(recorded.empty()) << "no such variable: " << recorded.begin()->first;
+    report_.Check(Kind::kGradients, "global norm of the gradient", std::sqrt(squares),
+                  {global, global}, {global, kGradientNormSlack * global});
+  }
+
+  void CheckGradient(const std::string& name, const std::vector<double>& gradient, double norm,
+                     const json& want, double global) {
+    const Recorded l2{want["l2_f64"], want["l2_f32"]};
+    const double noise = kNoiseOfGlobalNorm * global;
+    report_.Check(Kind::kGradients, "gradient norm of " + name, norm, l2,
+                  {global, std::max(kGradientNormSlack * l2.f64, noise)});
+    const double rms = l2.f64 / std::sqrt(static_cast<double>(gradient.size()));
+    for (const json& sample : want["samples"]) {
+      const size_t index = sample[0];
+      ASSERT_LT(index, gradient.size()) << name;
+      report_.Check(Kind::kGradients, fmt::format("gradient of {}[{}]", name, index),
+                    gradient[index], {sample[1], sample[2]},
+                    {global, std::max(kGradientElementSlack * rms, noise)});
+    }
+  }
+
+  void CheckStatistics(const Session& session) {
+    const json& want = golden_["train"]["bn_after_one_step"];
+    size_t next = 0;
+    for (size_t v = 0; v < session.graph().variables().size(); ++v) {
+      const Variable& variable = session.graph().variables()[v];
+      if (variable.trainable) continue;
+      ASSERT_LT(next, want.size()) << variable.name;
+      ASSERT_EQ(variable.name, want[next]["name"].get<std::string>());
+      CheckNorm(Kind::kStatistics, variable.name, Norm(session.Variable(v)),
+                {want[next]["l2_f64"], want[next]["l2_f32"]});
+      ++next;
+    }
+    EXPECT_EQ(next, want.size()) << "number of moving statistics";
+  }
+
+  const nets::NetEntry& net_;
+  const json& golden_;
+  const Backend& backend_;
+  Report& report_;
+  nets::ModelOptions options_;
+  std::vector<int32_t> labels_;
+};
+
+}  // namespace
+
+void CheckNumbers(const nets::NetEntry& net, const json& golden, const Backend& backend,
+                  DType compute, Report& report) {
+  NetCheck(net, golden, backend, compute, report).Run();
+}
+
+}  // namespace carole::golden

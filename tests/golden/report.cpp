@@ -1,0 +1,45 @@
+#include "tests/golden/report.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace carole::golden {
+namespace {
+
+constexpr double kDoubleTolerance = 1e-6;
+constexpr double kFew = 4;             // times what TensorFlow's own fp32 kernels stray
+constexpr int kMaxFailuresShown = 10;  // of one net: one wrong layer makes all behind it wrong
+
+}  // namespace
+
+void Report::Check(Kind kind, const std::string& name, double got, const Recorded& want,
+                   const Bound& bound) {
+  const double error = std::abs(got - want.f64);
+  const double unit =
+      single_ ? bound.scale : std::max(std::abs(want.f64), kDoubleTolerance * bound.scale);
+  const double allowed = single_ ? kFew * std::max(std::abs(want.f32 - want.f64), bound.absolute)
+                                 : kDoubleTolerance * unit;
+  double& worst = worst_[static_cast<size_t>(kind)];
+  worst = std::isnan(error) ? error : std::max(worst, unit > 0 ? error / unit : error);
+  if (error <= allowed) return;  // false for NaN
+  if (++failures_ <= kMaxFailuresShown) {
+    ADD_FAILURE() << fmt::format("{} on {}: {}: got {:.13g}, want {:.13g} within {:.3g}", net_,
+                                 backend_, name, got, want.f64, allowed);
+  }
+}
+
+std::string Report::Header() {
+  return fmt::format("{:<20} {:<10} {:>12}  {:>10} {:>10} {:>10} {:>10} {:>10}", "net", "backend",
+                     "parameters", "logits", "end points", "loss", "gradients", "statistics");
+}
+
+std::string Report::Row() const {
+  std::string row = fmt::format("{:<20} {:<10} {:>12} ", net_, backend_, parameters_);
+  for (double worst : worst_) row += fmt::format(" {:>10.1e}", worst);
+  return failures_ == 0 ? row : row + fmt::format("  {} values out of bounds", failures_);
+}
+
+}  // namespace carole::golden

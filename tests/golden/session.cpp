@@ -1,0 +1,71 @@
+#include "tests/golden/session.h"
+
+#include <algorithm>
+
+#include "src/graph/autodiff.h"
+#include "src/graph/rewrites.h"
+#include "tests/golden/formula.h"
+
+namespace carole::golden {
+namespace {
+
+template <typename From>
+void Fill(const Tensor& tensor, const std::vector<From>& values) {
+  CAROLE_CHECK_EQ(tensor.size(), static_cast<int64_t>(values.size()), "values of an input");
+  if (tensor.dtype == DType::kF64) {
+    std::copy(values.begin(), values.end(), tensor.as<double>());
+  } else if (tensor.dtype == DType::kF32) {
+    std::transform(values.begin(), values.end(), tensor.as<float>(),
+                   [](From v) { return static_cast<float>(v); });
+  } else {
+    std::transform(values.begin(), values.end(), tensor.as<int32_t>(),
+                   [](From v) { return static_cast<int32_t>(v); });
+  }
+}
+
+}  // namespace
+
+std::vector<std::vector<float>> FormulaVariables(const Graph& graph, double kernel_scale) {
+  std::vector<std::vector<float>> values;
+  for (const auto& v : graph.variables()) {
+    values.push_back(FormulaVariable(v.name, v.tf_shape, kernel_scale));
+  }
+  return values;
+}
+
+Session::Session(nets::Model model, bool training, const Backend& backend,
+                 const std::vector<std::vector<float>>& values, const Session* share)
+    : model_(std::move(model)), store_(share == nullptr ? nullptr : share->store_) {
+  Fuse(*model_.graph, backend);
+  if (training) Differentiate(*model_.graph);
+  executable_ = std::make_unique<Executable>(*model_.graph, backend, store_);
+  if (share == nullptr) {
+    own_store_ = executable_->MakeStore();
+    store_ = own_store_.get();
+    for (size_t v = 0; v < values.size(); ++v) store_->Write(static_cast<int>(v), values[v]);
+  }
+  executable_->Bind(*store_);
+}
+
+void Session::Run(std::span<const int32_t> labels) {
+  const Tensor images = executable_->Input("images");
+  Fill(images, FormulaInput("input", images.size()));
+  Fill(executable_->Input("labels"), std::vector<int32_t>(labels.begin(), labels.end()));
+  const double weight = 1.0 / static_cast<double>(labels.size());
+  Fill(executable_->Input("weights"), std::vector<double>(labels.size(), weight));
+  executable_->Run({});
+}
+
+std::vector<double> Session::Read(const std::byte* arena, size_t v) const {
+  std::vector<double> values(static_cast<size_t>(store_->places()[v].shape.size()));
+  store_->ReadFrom(arena, static_cast<int>(v), std::span<double>(values));
+  return values;
+}
+
+std::vector<double> Session::Variable(size_t v) const {
+  return Read(store_->base_of(static_cast<int>(v)), v);
+}
+
+std::vector<double> Session::Gradient(size_t v) const { return Read(store_->gradients_base(), v); }
+
+}  // namespace carole::golden
