@@ -1,0 +1,93 @@
+#include "src/optim/optimizers.h"
+
+#include <fmt/format.h>
+
+#include "src/core/error.h"
+
+namespace carole::optim {
+namespace {
+
+void CheckFlag(bool sensible, const char* flag, double value, const char* want) {
+  if (sensible) return;
+  throw UsageError(fmt::format("[optim] --{}: makes no sense: got {}, want {}", flag, value, want));
+}
+
+// Without it a weight whose gradients fade away is divided by 0.
+void CheckEpsilon(const OptimizerOptions& o) {
+  CheckFlag(o.opt_epsilon > 0, "opt_epsilon", o.opt_epsilon, "more than 0");
+}
+
+void CheckFraction(const char* flag, double value) {
+  CheckFlag(value >= 0 && value < 1, flag, value, "0 <= value < 1");
+}
+
+}  // namespace
+
+UpdatePlan PlanSgd(const OptimizerOptions&) {
+  return {.rule = Rule::kSgd, .coefficients = {}, .slots = {}};
+}
+
+UpdatePlan PlanMomentum(const OptimizerOptions& o) {
+  CheckFraction("momentum", o.momentum);
+  return {.rule = o.nesterov ? Rule::kNesterov : Rule::kMomentum,
+          .coefficients = {.momentum = o.momentum},
+          .slots = {{"Momentum", 0}}};
+}
+
+UpdatePlan PlanRmsProp(const OptimizerOptions& o) {
+  CheckEpsilon(o);
+  CheckFraction("rmsprop_decay", o.rmsprop_decay);
+  CheckFraction("rmsprop_momentum", o.rmsprop_momentum);
+  return {.rule = Rule::kRmsProp,
+          .coefficients = {.momentum = o.rmsprop_momentum,
+                           .decay = o.rmsprop_decay,
+                           .epsilon = o.opt_epsilon},
+          .slots = {{"RMSProp", 1}, {"RMSProp_1", 0}}};
+}
+
+UpdatePlan PlanAdam(const OptimizerOptions& o) {
+  CheckEpsilon(o);
+  CheckFraction("adam_beta1", o.adam_beta1);
+  CheckFraction("adam_beta2", o.adam_beta2);
+  return {.rule = Rule::kAdam,
+          .coefficients = {.decay = o.adam_beta1, .decay2 = o.adam_beta2, .epsilon = o.opt_epsilon},
+          .slots = {{"Adam", 0}, {"Adam_1", 0}},
+          .has_powers = true};
+}
+
+UpdatePlan PlanAdagrad(const OptimizerOptions& o) {
+  const double initial = o.adagrad_initial_accumulator_value;
+  CheckFlag(initial > 0, "adagrad_initial_accumulator_value", initial, "more than 0");
+  return {.rule = Rule::kAdagrad, .coefficients = {}, .slots = {{"Adagrad", initial}}};
+}
+
+UpdatePlan PlanAdadelta(const OptimizerOptions& o) {
+  CheckEpsilon(o);
+  CheckFraction("adadelta_rho", o.adadelta_rho);
+  return {.rule = Rule::kAdadelta,
+          .coefficients = {.decay = o.adadelta_rho, .epsilon = o.opt_epsilon},
+          .slots = {{"Adadelta", 0}, {"Adadelta_1", 0}}};
+}
+
+UpdatePlan PlanFtrl(const OptimizerOptions& o) {
+  const double power = o.ftrl_learning_rate_power, initial = o.ftrl_initial_accumulator_value;
+  CheckFlag(power <= 0, "ftrl_learning_rate_power", power, "0 or less");
+  CheckFlag(initial >= 0, "ftrl_initial_accumulator_value", initial, "0 or more");
+  CheckFlag(o.ftrl_l1 >= 0, "ftrl_l1", o.ftrl_l1, "0 or more");
+  CheckFlag(o.ftrl_l2 >= 0, "ftrl_l2", o.ftrl_l2, "0 or more");
+  return {.rule = power == -0.5 ? Rule::kFtrl : Rule::kFtrlPower,
+          .coefficients = {.power = power, .l1 = o.ftrl_l1, .l2 = o.ftrl_l2},
+          .slots = {{"Ftrl", initial}, {"Ftrl_1", 0}}};
+}
+
+const OptimizerEntry& FindOptimizer(std::string_view name) {
+  std::string names;
+  for (const OptimizerEntry& entry : kOptimizers) {
+    if (entry.name == name) return entry;
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", entry.name);
+  }
+  throw UsageError(
+      fmt::format("[optim] --optimizer: no such optimizer: got {}, want one of {}", name, names));
+}
+
+}  // namespace carole::optim

@@ -1,0 +1,69 @@
+// Every optimizer of this program: a row here, a function in optimizers.cpp that says which rule,
+// numbers and slots it has, and the rule itself in update_simd.cpp. Names, defaults and arithmetic
+// are those of TF-Slim's trainer.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "src/optim/update.h"
+
+namespace carole::optim {
+
+// The trainer's flags.
+struct OptimizerOptions {
+  double weight_decay = 4e-5;  // L2 of the variables that their net regularises, any optimizer
+  double momentum = 0.9;       // of momentum only
+  bool nesterov = false;       // of momentum only
+  double rmsprop_momentum = 0.9;
+  double rmsprop_decay = 0.9;
+  double adam_beta1 = 0.9;
+  double adam_beta2 = 0.999;
+  double opt_epsilon = 1.0;  // of adadelta, adam and rmsprop
+  double adadelta_rho = 0.95;
+  double adagrad_initial_accumulator_value = 0.1;
+  double ftrl_learning_rate_power = -0.5;
+  double ftrl_initial_accumulator_value = 0.1;
+  double ftrl_l1 = 0;
+  double ftrl_l2 = 0;
+};
+
+// One number beside each weight. In checkpoints it is called VARIABLE/<name>.
+struct Slot {
+  std::string name;
+  double initial = 0;
+};
+
+struct UpdatePlan {
+  Rule rule = Rule::kSgd;
+  Coefficients coefficients;  // but the learning rate and the powers
+  std::vector<Slot> slots;
+  bool has_powers = false;  // keeps decay^t and decay2^t, `beta1_power` and `beta2_power`
+};
+
+struct OptimizerEntry {
+  std::string_view name;
+  // Throws UsageError that names the flag when a number makes no sense.
+  UpdatePlan (*plan)(const OptimizerOptions& options);
+};
+
+UpdatePlan PlanAdadelta(const OptimizerOptions& options);
+UpdatePlan PlanAdagrad(const OptimizerOptions& options);
+UpdatePlan PlanAdam(const OptimizerOptions& options);
+UpdatePlan PlanFtrl(const OptimizerOptions& options);
+UpdatePlan PlanMomentum(const OptimizerOptions& options);
+UpdatePlan PlanRmsProp(const OptimizerOptions& options);
+UpdatePlan PlanSgd(const OptimizerOptions& options);
+
+inline constexpr OptimizerEntry kOptimizers[] = {
+    {.name = "adadelta", .plan = PlanAdadelta}, {.name = "adagrad", .plan = PlanAdagrad},
+    {.name = "adam", .plan = PlanAdam},         {.name = "ftrl", .plan = PlanFtrl},
+    {.name = "momentum", .plan = PlanMomentum}, {.name = "rmsprop", .plan = PlanRmsProp},
+    {.name = "sgd", .plan = PlanSgd},
+};
+
+// Throws UsageError that lists the names.
+const OptimizerEntry& FindOptimizer(std::string_view name);
+
+}  // namespace carole::optim

@@ -1,0 +1,301 @@
+#include "src/optim/optimizer.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "src/core/error.h"
+#include "tests/support/formula.h"
+
+namespace carole::optim {
+namespace {
+
+using carole::testing::FormulaU;
+using nlohmann::json;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+const json& Recorded() {
+  static const json recorded = json::parse(std::ifstream(CAROLE_TEST_DATA "/optimizers.json"));
+  return recorded;
+}
+
+OptimizerOptions OptionsOf(const json& row) {
+  const json& p = row["params"];
+  const std::string name = row["optimizer"];
+  OptimizerOptions o;
+  o.weight_decay = 0;
+  o.momentum = o.rmsprop_momentum = p.value("momentum", 0.0);
+  o.rmsprop_decay = p.value("decay", o.rmsprop_decay);
+  o.adam_beta1 = p.value("beta1", o.adam_beta1);
+  o.adam_beta2 = p.value("beta2", o.adam_beta2);
+  o.opt_epsilon = p.value("epsilon", o.opt_epsilon);
+  o.adadelta_rho = p.value("rho", o.adadelta_rho);
+  const double initial = p.value("initial_accumulator_value", 0.1);
+  o.adagrad_initial_accumulator_value = o.ftrl_initial_accumulator_value = initial;
+  o.ftrl_learning_rate_power = p.value("learning_rate_power", o.ftrl_learning_rate_power);
+  o.ftrl_l1 = p.value("l1_regularization_strength", 0.0);
+  o.ftrl_l2 = p.value("l2_regularization_strength", 0.0);
+  return o;
+}
+
+template <typename T>
+struct Problem {
+  explicit Problem(size_t count) : weights(count), gradients(count) {}
+
+  Optimizer Make(std::string_view name, const OptimizerOptions& options,
+                 std::vector<Segment> regularized = {}, int threads = 1) {
+    return Optimizer(FindOptimizer(name), options,
+                     {.dtype = sizeof(T) == 8 ? DType::kF64 : DType::kF32,
+                      .weights = reinterpret_cast<std::byte*>(weights.data()),
+                      .gradients = reinterpret_cast<const std::byte*>(gradients.data()),
+                      .count = static_cast<int64_t>(weights.size()),
+                      .regularized = std::move(regularized)},
+                     threads);
+  }
+
+  std::vector<T> weights, gradients;
+};
+
+// Weights after each of ten steps of the recorded problem, repeated over `count` elements so that
+// vectors are filled, and the final slots.
+template <typename T>
+struct Trajectory {
+  Trajectory(const json& row, size_t count) : problem(count) {
+    for (size_t i = 0; i < count; ++i)
+      problem.weights[i] = static_cast<float>(FormulaU("var", i % 5));
+    Optimizer optimizer =
+        problem.Make(row["optimizer"].template get<std::string>(), OptionsOf(row));
+    // TensorFlow's ftrl, and it alone, rounds the rate in a graph of doubles.
+    const double exact_rate = row["params"]["learning_rate"];
+    const double rate = row["optimizer"] == "ftrl" ? static_cast<float>(exact_rate) : exact_rate;
+    for (int step = 0; step < 10; ++step) {
+      const std::string name = "grad/" + std::to_string(step);
+      for (size_t i = 0; i < count; ++i)
+        problem.gradients[i] = static_cast<float>(FormulaU(name, i % 5));
+      optimizer.BeginStep(rate);
+      optimizer.Update(0, static_cast<int64_t>(count));
+      optimizer.EndStep();
+      weights.push_back(problem.weights);
+    }
+    for (size_t s = 0; s < optimizer.slots().size(); ++s) {
+      const T* data = reinterpret_cast<const T*>(optimizer.slot(static_cast<int>(s)));
+      slots[optimizer.slots()[s].name].assign(data, data + count);
+    }
+  }
+
+  Problem<T> problem;
+  std::vector<std::vector<T>> weights;
+  std::map<std::string, std::vector<T>> slots;
+};
+
+// The recording's names of our slots.
+const std::map<std::string, std::string> kRecordedSlots = {
+    {"Momentum", "momentum"},  {"RMSProp", "rms"},
+    {"RMSProp_1", "momentum"}, {"Adam", "m"},
+    {"Adam_1", "v"},           {"Adagrad", "accumulator"},
+    {"Adadelta", "accum"},     {"Adadelta_1", "accum_update"},
+    {"Ftrl", "accum"},         {"Ftrl_1", "linear"}};
+
+constexpr size_t kCount = 67;  // full vectors and a rest, on every CPU
+
+class RecordedOptimizer : public ::testing::TestWithParam<size_t> {
+ protected:
+  const json& row() const { return Recorded()["optimizers"][GetParam()]; }
+};
+
+TEST_P(RecordedOptimizer, DoubleFollowsEveryStep) {
+  const Trajectory<double> t(row(), kCount);
+  for (int step = 0; step < 10; ++step) {
+    for (size_t i = 0; i < kCount; ++i) {
+      EXPECT_NEAR(t.weights[step][i], row()["values_f64"][step][i % 5].get<double>(), 2e-12)
+          << "step " << step << " element " << i;
+    }
+  }
+  for (const auto& [name, values] : t.slots) {
+    const json& want = row()["slots_final_f64"][kRecordedSlots.at(name)];
+    for (size_t i = 0; i < kCount; ++i) {
+      const double expected = want[i % 5];
+      EXPECT_NEAR(values[i], expected, 2e-12 * std::max(1.0, std::abs(expected))) << name;
+    }
+  }
+  EXPECT_EQ(t.slots.size(), row()["slots_final_f64"].size());
+}
+
+TEST_P(RecordedOptimizer, FloatFollowsEveryStep) {
+  const Trajectory<float> t(row(), kCount);
+  // A few roundings of values around 1 for each step. Ftrl divides differences of large sums by the
+  // rate, which magnifies them.
+  const bool ftrl = row()["optimizer"] == "ftrl";
+  for (int step = 0; step < 10; ++step) {
+    for (size_t i = 0; i < kCount; ++i) {
+      EXPECT_NEAR(t.weights[step][i], row()["values_f32"][step][i % 5].get<double>(),
+                  ftrl ? 4e-7 : 1.2e-7)
+          << "step " << step << " element " << i;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, RecordedOptimizer,
+                         ::testing::Range(size_t{0}, Recorded()["optimizers"].size()),
+                         [](const auto& info) {
+                           const json& row = Recorded()["optimizers"][info.param];
+                           return row["optimizer"].get<std::string>() + "_" +
+                                  row["set"].get<std::string>();
+                         });
+
+TEST(OptimizerTest, SlotsHaveTensorFlowsNamesAndFirstValues) {
+  const std::map<std::string, std::vector<std::pair<std::string, double>>> want = {
+      {"sgd", {}},
+      {"momentum", {{"Momentum", 0}}},
+      {"rmsprop", {{"RMSProp", 1}, {"RMSProp_1", 0}}},
+      {"adam", {{"Adam", 0}, {"Adam_1", 0}}},
+      {"adagrad", {{"Adagrad", 0.1}}},
+      {"adadelta", {{"Adadelta", 0}, {"Adadelta_1", 0}}},
+      {"ftrl", {{"Ftrl", 0.1}, {"Ftrl_1", 0}}}};
+  EXPECT_EQ(std::size(kOptimizers), want.size());
+  for (const OptimizerEntry& entry : kOptimizers) {
+    Problem<float> problem(16);
+    const Optimizer optimizer = problem.Make(entry.name, {});
+    const auto& expected = want.at(std::string(entry.name));
+    ASSERT_EQ(optimizer.slots().size(), expected.size()) << entry.name;
+    for (size_t s = 0; s < expected.size(); ++s) {
+      EXPECT_EQ(optimizer.slots()[s].name, expected[s].first);
+      const float* data = reinterpret_cast<const float*>(optimizer.slot(static_cast<int>(s)));
+      EXPECT_EQ(data[15], static_cast<float>(expected[s].second)) << expected[s].first;
+    }
+  }
+}
+
+TEST(OptimizerTest, AdamKeepsItsPowers) {
+  Problem<float> problem(16);
+  Optimizer optimizer = problem.Make("adam", {});
+  ASSERT_EQ(optimizer.scalars().size(), 2u);
+  EXPECT_EQ(optimizer.scalars()[0].name, "beta1_power");
+  EXPECT_EQ(optimizer.scalars()[0].value, 0.9f);
+  EXPECT_EQ(optimizer.scalars()[1].name, "beta2_power");
+  optimizer.BeginStep(0.1);
+  optimizer.Update(0, 16);
+  optimizer.EndStep();
+  EXPECT_EQ(optimizer.scalars()[0].value, 0.9f * 0.9f);
+  EXPECT_EQ(optimizer.scalars()[1].value, 0.999f * 0.999f);
+  EXPECT_THROW(optimizer.SetScalar("beta3_power", 1), DataError);
+}
+
+TEST(OptimizerTest, NesterovLooksAhead) {
+  Problem<double> problem(1);
+  problem.weights = {1.0};
+  Optimizer optimizer =
+      problem.Make("momentum", {.weight_decay = 0, .momentum = 0.5, .nesterov = true});
+  const double want[] = {1 - 0.1 * (2 + 0.5 * 2), 0.7 - 0.1 * (4 + 0.5 * (0.5 * 2 + 4))};
+  for (int step = 0; step < 2; ++step) {
+    problem.gradients = {step == 0 ? 2.0 : 4.0};
+    optimizer.BeginStep(0.1);
+    optimizer.Update(0, 1);
+    optimizer.EndStep();
+    EXPECT_NEAR(problem.weights[0], want[step], 1e-15);
+  }
+}
+
+template <typename T>
+void FillRandomly(Problem<T>& problem) {
+  for (size_t i = 0; i < problem.weights.size(); ++i) {
+    problem.weights[i] = static_cast<T>(FormulaU("w", i));
+    problem.gradients[i] = static_cast<T>(FormulaU("g", i));
+  }
+}
+
+TEST(OptimizerTest, RegularizationIsPartOfTheGradientAndReported) {
+  for (const OptimizerEntry& entry : kOptimizers) {
+    const OptimizerOptions options{.weight_decay = 0.01};
+    Problem<double> plain(9000), explicit_l2(9000);
+    FillRandomly(plain);
+    FillRandomly(explicit_l2);
+    const std::vector<Segment> regularized = {{16, 64}, {64, 5000}, {8000, 9000}};
+    double loss = 0;
+    for (const Segment& s : regularized) {
+      for (int64_t i = s.begin; i < s.end; ++i) {
+        const double w = explicit_l2.weights[i];
+        loss += 0.5 * 0.01 * w * w;
+        explicit_l2.gradients[i] += 0.01 * w;
+      }
+    }
+    Optimizer a = plain.Make(entry.name, options, regularized);
+    Optimizer b = explicit_l2.Make(entry.name, options);
+    for (Optimizer* o : {&a, &b}) {
+      o->BeginStep(0.1);
+      o->Update(0, 9000);
+    }
+    EXPECT_NEAR(a.EndStep(), loss, 1e-12) << entry.name;
+    EXPECT_EQ(b.EndStep(), 0) << entry.name;
+    EXPECT_EQ(plain.weights, explicit_l2.weights) << entry.name;
+  }
+}
+
+TEST(OptimizerTest, RangesAndThreadsChangeNothing) {
+  constexpr int64_t kSize = 100000;
+  for (const OptimizerEntry& entry : kOptimizers) {
+    const std::vector<Segment> regularized = {{0, 30000}, {60000, 99000}};
+    Problem<float> whole(kSize), cut(kSize);
+    FillRandomly(whole);
+    FillRandomly(cut);
+    Optimizer a = whole.Make(entry.name, {.weight_decay = 0.01}, regularized, 1);
+    Optimizer b = cut.Make(entry.name, {.weight_decay = 0.01}, regularized, 3);
+    for (int step = 0; step < 3; ++step) {
+      a.BeginStep(0.1);
+      a.Update(0, kSize);
+      const double loss = a.EndStep();
+      b.BeginStep(0.1);
+      b.Update(70016, kSize);
+      b.Update(0, 16);
+      b.Update(16, 70016);
+      EXPECT_NEAR(b.EndStep(), loss, 1e-6 * loss);
+    }
+    EXPECT_EQ(whole.weights, cut.weights) << entry.name;
+  }
+}
+
+TEST(OptimizerTest, PaddingStaysZero) {
+  for (const OptimizerEntry& entry : kOptimizers) {
+    for (bool zero_slots : {false, true}) {  // as after a resume, which writes zeros there
+      Problem<float> problem(128);
+      Optimizer optimizer = problem.Make(entry.name, {}, {{0, 128}});
+      for (size_t s = 0; zero_slots && s < optimizer.slots().size(); ++s)
+        std::fill_n(optimizer.slot(static_cast<int>(s)), optimizer.slot_bytes(), std::byte{0});
+      for (int step = 0; step < 5; ++step) {
+        optimizer.BeginStep(0.1);
+        optimizer.Update(0, 128);
+        optimizer.EndStep();
+      }
+      EXPECT_EQ(problem.weights, std::vector<float>(128, 0.0f)) << entry.name;
+    }
+  }
+}
+
+TEST(OptimizerTest, EveryWeightIsUpdatedOncePerStep) {
+  Problem<float> problem(64);
+  Optimizer optimizer = problem.Make("sgd", {});
+  optimizer.BeginStep(0.1);
+  optimizer.Update(0, 32);
+  EXPECT_THROW(optimizer.EndStep(), InternalError);
+  EXPECT_THROW(optimizer.Update(32, 65), InternalError);
+}
+
+TEST(OptimizerTest, BadFlagsAreNamed) {
+  Problem<float> problem(16);
+  EXPECT_THAT([] { FindOptimizer("adamw"); },
+              ThrowsMessage<UsageError>(HasSubstr("got adamw, want one of adadelta, adagrad")));
+  EXPECT_THAT([&] { problem.Make("rmsprop", {.opt_epsilon = 0}); },
+              ThrowsMessage<UsageError>(HasSubstr("--opt_epsilon")));
+  EXPECT_THAT([&] { problem.Make("momentum", {.momentum = 1}); },
+              ThrowsMessage<UsageError>(HasSubstr("--momentum: makes no sense: got 1")));
+  EXPECT_THAT([&] { problem.Make("ftrl", {.ftrl_learning_rate_power = 0.5}); },
+              ThrowsMessage<UsageError>(HasSubstr("--ftrl_learning_rate_power")));
+}
+
+}  // namespace
+}  // namespace carole::optim
