@@ -1,0 +1,90 @@
+// What tests of formats share: bytes to damage, records to read, and the text of what was thrown.
+#pragma once
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "io/bytes.h"
+#include "io/example.h"
+#include "io/image.h"
+#include "io/tfrecord.h"
+#include "src/core/error.h"
+#include "tests/io/temporary_folder.h"
+
+namespace carole::io {
+
+// The bytes of a file, with verbs that damage them.
+struct DamagedBytes {
+  std::string bytes;
+
+  void SetByte(size_t offset, char value) { bytes.at(offset) = value; }
+  void FlipBit(size_t offset, int bit = 0) {
+    bytes.at(offset) = static_cast<char>(bytes.at(offset) ^ (1 << bit));
+  }
+  void ShrinkSize(size_t count) { bytes.resize(bytes.size() - count); }
+  MemorySource Open(const std::string& name = "train-00012") const { return {name, bytes}; }
+};
+
+inline std::filesystem::path operator/(const TemporaryFolder& folder, std::string_view name) {
+  return std::filesystem::path(folder.path()) / name;
+}
+
+inline std::string FromHex(std::string_view hex) {
+  std::string bytes;
+  for (size_t i = 0; i < hex.size(); i += 2) {
+    while (hex[i] == ' ') ++i;
+    bytes += static_cast<char>(std::stoi(std::string(hex.substr(i, 2)), nullptr, 16));
+  }
+  return bytes;
+}
+
+inline std::string ToHex(std::string_view bytes) {
+  std::string hex;
+  for (unsigned char c : bytes) hex += fmt::format("{:02x}", c);
+  return hex;
+}
+
+// The text of the error that f throws; fails the test when it throws no E.
+template <typename E, typename F>
+std::string TextOf(F&& f) {
+  try {
+    f();
+  } catch (const E& error) {
+    return error.what();
+  } catch (const std::exception& error) {
+    ADD_FAILURE() << "another type was thrown: " << error.what();
+    return "";
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return "";
+}
+
+// TFRecords of these strings.
+inline std::string Records(const std::vector<std::string>& records) {
+  std::string bytes;
+  MemorySink sink(&bytes);
+  TfRecordWriter writer(sink);
+  for (const std::string& record : records) writer.Write(record);
+  return bytes;
+}
+
+// A grey PNG whose pixels tell `number`, with this label, as an Example.
+inline std::string GreyExample(int number, int64_t label, int side = 28) {
+  std::vector<uint8_t> pixels(static_cast<size_t>(side) * side);
+  for (size_t i = 0; i < pixels.size(); ++i)
+    pixels[i] = static_cast<uint8_t>(number * 7 + i * 3 + i / 28);
+  pixels[0] = static_cast<uint8_t>(number);
+  ExampleBuilder example;
+  example.Add("image/encoded", EncodePng({pixels.data(), side, side, 1}));
+  example.Add("image/format", "png");
+  example.Add("image/class/label", label);
+  return example.Finish();
+}
+
+}  // namespace carole::io

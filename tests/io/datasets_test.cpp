@@ -1,0 +1,189 @@
+#include "io/datasets.h"
+
+#include "io/cifar.h"
+#include "tests/io/damage.h"
+
+namespace carole::io {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+TEST(Datasets, TableIsComplete) {
+  for (const DatasetEntry& dataset : kDatasets) {
+    SCOPED_TRACE(dataset.name);
+    EXPECT_EQ(&FindDataset(dataset.name), &dataset);
+    EXPECT_EQ(dataset.splits.size(), 2u);
+    EXPECT_EQ(dataset.splits[0].name, "train");
+    EXPECT_TRUE(dataset.class_names.empty() ||
+                static_cast<int>(dataset.class_names.size()) == dataset.num_classes);
+  }
+}
+
+TEST(Datasets, UnknownNamesListWhatThereIs) {
+  EXPECT_THAT(
+      TextOf<UsageError>([] { FindDataset("minst"); }),
+      HasSubstr("got 'minst', want one of imagenet, flowers, cifar10, mnist, fashion_mnist"));
+  EXPECT_EQ(TextOf<UsageError>([] { FindSplit(FindDataset("flowers"), "test"); }),
+            "[io.datasets] --dataset_split_name: flowers has no such split: got 'test', want one "
+            "of train, validation");
+}
+
+TEST(Datasets, ShardsAreFoundAndSorted) {
+  const TemporaryFolder folder;
+  for (const char* name :
+       {"train-00001-of-00002", "train-00000-of-00002", "validation-00000-of-00001",
+        ".train-00000-of-00002.tmp", "labels.txt"}) {
+    WriteText(folder / name, "x");
+  }
+  EXPECT_THAT(FindShards(FindDataset("imagenet"), "train", folder.path()),
+              ElementsAre(folder / "train-00000-of-00002", folder / "train-00001-of-00002"));
+}
+
+TEST(Datasets, MissingShardsAreNamed) {
+  const TemporaryFolder folder;
+  for (int i : {0, 2, 4})
+    WriteText(folder / fmt::format("flowers_train_{:05}-of-00005.tfrecord", i), "x");
+  EXPECT_EQ(TextOf<DataError>([&] { FindShards(FindDataset("flowers"), "train", folder.path()); }),
+            "[io.datasets] " + folder.path() +
+                ": 2 of 5 shards are missing: 00001-of-00005, 00003-of-00005; copy them too");
+}
+
+TEST(Datasets, ShardsOfTwoSetsAreRefused) {
+  const TemporaryFolder folder;
+  WriteText(folder / "train-00000-of-00001", "x");
+  WriteText(folder / "train-00000-of-00002", "x");
+  EXPECT_THAT(
+      TextOf<DataError>([&] { FindShards(FindDataset("imagenet"), "train", folder.path()); }),
+      HasSubstr("shards of two sets: got -of-00001 and -of-00002"));
+}
+
+TEST(Datasets, MissingFolderOrFilesNameTheFlag) {
+  const TemporaryFolder folder;
+  const DatasetEntry& mnist = FindDataset("mnist");
+  EXPECT_EQ(TextOf<UsageError>([&] { FindShards(mnist, "train", folder / "nothing"); }),
+            "[io.datasets] --dataset_dir " + (folder / "nothing").string() +
+                ": cannot be read: No such file or directory");
+  EXPECT_THAT(
+      TextOf<UsageError>([&] { FindShards(mnist, "test", folder.path()); }),
+      HasSubstr("--dataset_dir " + folder.path() + ": no file matches mnist_test.tfrecord"));
+  EXPECT_THAT(TextOf<UsageError>([&] { FindShards(mnist, "test", ""); }),
+              HasSubstr("--dataset_dir: is not given"));
+}
+
+TEST(Datasets, ClassNamesComeFromLabelsFileThenTable) {
+  const TemporaryFolder folder;
+  const DatasetEntry& flowers = FindDataset("flowers");
+  EXPECT_THAT(ClassNames(flowers, folder.path()),
+              ElementsAre("daisy", "dandelion", "roses", "sunflowers", "tulips"));
+  WriteText(folder / "labels.txt", "0:a:b\r\n\n2:c\n");
+  EXPECT_THAT(ClassNames(flowers, folder.path()),
+              ElementsAre("a:b", "dandelion", "c", "sunflowers", "tulips"));
+  EXPECT_EQ(ClassNames(FindDataset("imagenet"), "/nowhere")[1000], "1000");
+  WriteText(folder / "labels.txt", "0:a\nb\n");
+  EXPECT_THAT(TextOf<DataError>([&] { ClassNames(flowers, folder.path()); }),
+              HasSubstr("labels.txt: line 2: got 'b', want INDEX:NAME"));
+}
+
+// An IDX file: images of 28x28 when side is given, labels otherwise.
+std::string Idx(int count, int side, std::string_view data) {
+  std::string bytes = FromHex(side > 0 ? "00000803" : "00000801");
+  bytes += FromHex(fmt::format("{:08x}", count));
+  if (side > 0) bytes += FromHex(fmt::format("{0:08x}{0:08x}", side));
+  return bytes + std::string(data);
+}
+
+void WriteMnist(const TemporaryFolder& folder, std::string_view labels) {
+  const int count = static_cast<int>(labels.size());
+  for (const char* stem : {"train", "t10k"}) {
+    std::string pixels(static_cast<size_t>(count) * 28 * 28, '\0');
+    for (size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<char>(i % 251);
+    WriteText(folder / fmt::format("{}-images-idx3-ubyte", stem), Idx(count, 28, pixels));
+    WriteText(folder / fmt::format("{}-labels.idx1-ubyte", stem), Idx(count, 0, labels));
+  }
+}
+
+TEST(BuildMnist, WritesRecordsInSlimsForm) {
+  const TemporaryFolder raw;
+  const TemporaryFolder out;
+  WriteMnist(raw, std::string("\x09\x00\x05", 3));
+  std::vector<std::string> reports;
+  FindDataset("fashion_mnist")
+      .build({.dataset = &FindDataset("fashion_mnist"),
+              .raw_dir = raw.path(),
+              .output_dir = out / "made",
+              .progress = [&](std::string_view split, int64_t done, int64_t total) {
+                reports.push_back(fmt::format("{} {}/{}", split, done, total));
+              }});
+  EXPECT_THAT(reports, ElementsAre("train 3/3", "test 3/3"));
+  EXPECT_THAT(ReadText(out / "made/labels.txt"), HasSubstr("0:T-shirt/top\n1:Trouser\n"));
+
+  const auto source = OpenRecords(out / "made/fashion_mnist_train.tfrecord");
+  TfRecordReader reader(*source);
+  reader.Next();
+  reader.Next();
+  const std::string example(reader.Next().value());
+  std::vector<FeatureQuery> features = ListFeatures(example);
+  ASSERT_EQ(features.size(), 5u);
+  EXPECT_EQ(features[0].key, "image/encoded");
+  EXPECT_EQ(FirstBytes(features[1]), "png");
+  EXPECT_EQ(features[2].key, "image/class/label");
+  EXPECT_EQ(FirstInt64(features[2]), 5);
+  EXPECT_EQ(FirstInt64(features[3]), 28);
+  EXPECT_EQ(FirstInt64(features[4]), 28);
+  Image image;
+  DecodeImage(*FirstBytes(features[0]), 1, &image);
+  for (size_t i = 0; i < image.pixels.size(); ++i)
+    ASSERT_EQ(image.pixels[i], (2 * 28 * 28 + i) % 251);
+  EXPECT_EQ(reader.Next(), std::nullopt);
+}
+
+TEST(BuildMnist, BadRawDataLeavesNoRecords) {
+  const TemporaryFolder raw;
+  const TemporaryFolder out;
+  WriteMnist(raw, std::string("\x09\x0a", 2));
+  const BuildOptions options{
+      .dataset = &FindDataset("mnist"), .raw_dir = raw.path(), .output_dir = out.path()};
+  EXPECT_THAT(
+      TextOf<DataError>([&] { BuildMnist(options); }),
+      HasSubstr("train-labels.idx1-ubyte: image 1: label out of range: got 10, want 0 to 9"));
+  WriteText(raw / "train-labels.idx1-ubyte", Idx(3, 0, std::string(3, '\0')));
+  EXPECT_THAT(TextOf<DataError>([&] { BuildMnist(options); }),
+              HasSubstr("wrong number of labels: got 3, want 2"));
+  EXPECT_TRUE(std::filesystem::is_empty(out.path()));
+}
+
+TEST(BuildCifar10, WritesRecords) {
+  const TemporaryFolder raw;
+  const TemporaryFolder out;
+  std::filesystem::create_directory(raw / "cifar-10-batches-bin");
+  for (const char* name : {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin",
+                           "data_batch_4.bin", "data_batch_5.bin", "test_batch.bin"}) {
+    const auto path = raw / "cifar-10-batches-bin" / name;
+    WriteText(path, "\x07");  // the rest is a hole that reads as zeros
+    std::filesystem::resize_file(path, kCifarBatchRecords * kCifarRecordBytes);
+  }
+  const DatasetEntry& cifar10 = FindDataset("cifar10");
+  cifar10.build(
+      {.dataset = &cifar10, .raw_dir = raw.path(), .output_dir = out.path(), .max_images = 2});
+  const auto source = OpenRecords(out / "cifar10_test.tfrecord");
+  TfRecordReader reader(*source);
+  const std::string example(reader.Next().value());
+  std::vector<FeatureQuery> features = ListFeatures(example);
+  EXPECT_EQ(FirstInt64(features[2]), 7);
+  Image image;
+  DecodeImage(*FirstBytes(features[0]), 3, &image);
+  EXPECT_EQ(image.pixels, std::vector<uint8_t>(32 * 32 * 3, 0));
+  EXPECT_TRUE(reader.Next().has_value());
+  EXPECT_FALSE(reader.Next().has_value());
+
+  std::filesystem::resize_file(raw / "cifar-10-batches-bin/data_batch_1.bin", 3073);
+  EXPECT_THAT(
+      TextOf<DataError>([&] {
+        BuildCifar10({.dataset = &cifar10, .raw_dir = raw.path(), .output_dir = out.path()});
+      }),
+      HasSubstr("data_batch_1.bin: wrong size: got 3073 bytes"));
+}
+
+}  // namespace
+}  // namespace carole::io

@@ -1,0 +1,284 @@
+#include "io/pipeline.h"
+
+#include <map>
+
+#include "io/synthetic.h"
+#include "tests/io/damage.h"
+
+namespace carole::io {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr int kNumRecords = 23;
+
+// mnist_train.tfrecord with kNumRecords images; the label of record i is i % 10, its pixel 0 is i.
+std::vector<std::string> Examples() {
+  std::vector<std::string> examples;
+  for (int i = 0; i < kNumRecords; ++i) examples.push_back(GreyExample(i, i % 10));
+  return examples;
+}
+
+class PipelineTest : public testing::Test {
+ protected:
+  PipelineTest() { WriteExamples(Examples()); }
+
+  void WriteExamples(const std::vector<std::string>& examples) {
+    WriteText(File(), Records(examples));
+  }
+  std::string File() const { return (folder_ / "mnist_train.tfrecord").string(); }
+
+  PipelineOptions Options() const {
+    return {.dataset = &FindDataset("mnist"),
+            .dataset_dir = folder_.path(),
+            .split = "train",
+            .preprocessing = "lenet",
+            .training = true,
+            .height = 28,
+            .width = 28,
+            .channels = 1,
+            .num_classes = 10,
+            .local_batch = 4,
+            .seed = 5,
+            .shuffle = true,
+            .repeat = true,
+            .threads = 2};
+  }
+
+  TemporaryFolder folder_;
+};
+
+// A batch, copied.
+struct Rows {
+  std::vector<float> images;
+  std::vector<int32_t> labels;
+  Batch batch;
+};
+
+Rows Copy(const Batch& batch) {
+  return {{batch.images.begin(), batch.images.end()},
+          {batch.labels.begin(), batch.labels.end()},
+          batch};
+}
+
+// The record that a row shows.
+int RecordOf(const Batch& batch, int64_t row) {
+  const int64_t values = static_cast<int64_t>(batch.images.size() / batch.labels.size());
+  return static_cast<int>(std::lround(batch.images[row * values] * 128 + 128));
+}
+
+TEST_F(PipelineTest, EachRecordOnceAnEpochWithItsLabel) {
+  const auto source = MakePipeline(Options());
+  EXPECT_EQ(source->num_samples(), kNumRecords);
+  for (int64_t epoch = 0; epoch < 3; ++epoch) {
+    std::map<int, int> seen;
+    for (int64_t position = 0; position < kNumRecords; position += 4) {
+      const Batch* batch = source->Next();
+      ASSERT_EQ(batch->epoch, epoch);
+      EXPECT_EQ(batch->first_sample, position);
+      EXPECT_EQ(batch->valid, std::min<int64_t>(4, kNumRecords - position));
+      EXPECT_EQ(batch->global_valid, batch->valid);
+      for (int64_t row = 0; row < 4; ++row)
+        EXPECT_EQ(batch->labels[row], RecordOf(*batch, row) % 10);
+      for (int64_t row = 0; row < batch->valid; ++row) ++seen[RecordOf(*batch, row)];
+      const bool last = position + 4 >= kNumRecords;
+      EXPECT_EQ(batch->next_epoch, last ? epoch + 1 : epoch);
+      EXPECT_EQ(batch->next_position, last ? 0 : position + 4);
+    }
+    EXPECT_EQ(seen.size(), size_t{kNumRecords});
+    for (auto [record, count] : seen) EXPECT_EQ(count, 1) << record;
+  }
+  EXPECT_GE(source->counters().images, 3 * kNumRecords);
+  EXPECT_GT(source->counters().decode_ms, 0);
+}
+
+TEST_F(PipelineTest, OnePassEndsWithNullptr) {
+  PipelineOptions options = Options();
+  options.shuffle = options.repeat = false;
+  const auto source = MakePipeline(options);
+  int next = 0;
+  while (const Batch* batch = source->Next()) {
+    for (int64_t row = 0; row < batch->valid; ++row) EXPECT_EQ(RecordOf(*batch, row), next++);
+  }
+  EXPECT_EQ(next, kNumRecords);
+  EXPECT_EQ(source->Next(), nullptr);
+}
+
+// cifarnet draws random numbers for each image; the images here are grey, which it takes as well.
+PipelineOptions WithRandomness(PipelineOptions options) {
+  options.preprocessing = "cifarnet";
+  return options;
+}
+
+TEST_F(PipelineTest, ThreadsAndDepthChangeNothing) {
+  PipelineOptions one = WithRandomness(Options());
+  one.threads = one.depth = 1;
+  PipelineOptions many = WithRandomness(Options());
+  many.threads = 3;
+  const auto a = MakePipeline(one);
+  const auto b = MakePipeline(many);
+  for (int i = 0; i < 40; ++i) {
+    const Rows x = Copy(*a->Next());
+    const Rows y = Copy(*b->Next());
+    ASSERT_EQ(x.images, y.images) << "batch " << i;
+    ASSERT_EQ(x.labels, y.labels);
+  }
+}
+
+TEST_F(PipelineTest, RanksSeeTheirSlicesOfOneRanksBatch) {
+  PipelineOptions alone = WithRandomness(Options());
+  alone.local_batch = 8;
+  PipelineOptions left = WithRandomness(Options());
+  left.size = 2;
+  PipelineOptions right = left;
+  right.rank = 1;
+  const auto whole = MakePipeline(alone);
+  const auto first = MakePipeline(left);
+  const auto second = MakePipeline(right);
+  for (int i = 0; i < 7; ++i) {
+    const Rows want = Copy(*whole->Next());
+    Rows got = Copy(*first->Next());
+    const Rows rest = Copy(*second->Next());
+    got.images.insert(got.images.end(), rest.images.begin(), rest.images.end());
+    got.labels.insert(got.labels.end(), rest.labels.begin(), rest.labels.end());
+    ASSERT_EQ(got.images, want.images) << "batch " << i;
+    ASSERT_EQ(got.labels, want.labels);
+    EXPECT_EQ(got.batch.valid + rest.batch.valid, want.batch.valid);
+    EXPECT_EQ(rest.batch.first_sample, want.batch.first_sample + 4);
+    EXPECT_EQ(rest.batch.global_valid, want.batch.global_valid);
+    EXPECT_EQ(rest.batch.next_position, want.batch.next_position);
+  }
+}
+
+TEST_F(PipelineTest, GoesOnWhereARunStopped) {
+  const auto whole = MakePipeline(WithRandomness(Options()));
+  for (int i = 0; i < 14; ++i) {
+    const Rows at = Copy(*whole->Next());
+    PipelineOptions options = WithRandomness(Options());
+    options.start_epoch = at.batch.next_epoch;
+    options.start_position = at.batch.next_position;
+    const auto resumed = MakePipeline(options);
+    const auto reference = MakePipeline(WithRandomness(Options()));
+    for (int skip = 0; skip <= i; ++skip) reference->Next();
+    for (int next = 0; next < 3; ++next) {
+      const Rows want = Copy(*reference->Next());
+      const Rows got = Copy(*resumed->Next());
+      ASSERT_EQ(got.images, want.images);
+      ASSERT_EQ(got.batch.epoch, want.batch.epoch);
+      ASSERT_EQ(got.batch.first_sample, want.batch.first_sample);
+    }
+  }
+}
+
+TEST_F(PipelineTest, StopsAtAnyMoment) {
+  for (int batches = 0; batches < 12; ++batches) {
+    const auto source = MakePipeline(Options());
+    for (int i = 0; i < batches; ++i) source->Next();
+  }
+}
+
+// Runs one ordered pass; the error arrives at the batch of the record, twice, and not before.
+std::string ErrorInBatch(PipelineOptions options, int good_batches) {
+  options.shuffle = options.repeat = false;
+  const auto source = MakePipeline(options);
+  for (int i = 0; i < good_batches; ++i) EXPECT_NE(source->Next(), nullptr);
+  const std::string text = TextOf<DataError>([&] { source->Next(); });
+  EXPECT_EQ(TextOf<DataError>([&] { source->Next(); }), text);
+  return text;
+}
+
+TEST_F(PipelineTest, LabelOutOfRange) {
+  std::vector<std::string> examples = Examples();
+  examples[9] = GreyExample(9, 10);
+  examples[11] = GreyExample(11, -1);
+  WriteExamples(examples);
+  const uint64_t offset = Records({examples.begin(), examples.begin() + 9}).size();
+  EXPECT_EQ(
+      ErrorInBatch(Options(), 2),
+      fmt::format("[io.tfrecord] {}: record 9 at byte {}: label out of range: got 10, want 0 to 9 "
+                  "(10 classes, --labels_offset=0)",
+                  File(), offset));
+}
+
+TEST_F(PipelineTest, LabelsOffsetIsSubtracted) {
+  PipelineOptions options = Options();
+  options.labels_offset = 1;  // record 0 has label 0: below the first
+  EXPECT_THAT(ErrorInBatch(options, 0),
+              HasSubstr("record 0 at byte 0: label out of range: got 0, want 1 to 10"));
+  std::vector<std::string> examples = Examples();
+  examples[0] = GreyExample(0, 10);
+  for (int i : {10, 20}) examples[i] = GreyExample(i, 10);
+  WriteExamples(examples);
+  options.shuffle = false;
+  EXPECT_EQ(MakePipeline(options)->Next()->labels[0], 9);
+}
+
+TEST_F(PipelineTest, DamagedRecordIsNamed) {
+  DamagedBytes file{Records(Examples())};
+  const uint64_t offset = Records({Examples()[0], Examples()[1]}).size();
+  file.FlipBit(offset + 40, 3);
+  WriteText(File(), file.bytes);
+  EXPECT_THAT(
+      ErrorInBatch(Options(), 0),
+      HasSubstr(fmt::format("{}: record 2 at byte {}: data crc mismatch: got 0x", File(), offset)));
+}
+
+TEST_F(PipelineTest, ExamplesThatAreNoImages) {
+  const auto error_of = [&](const std::string& example) {
+    WriteExamples({example});
+    return ErrorInBatch(Options(), 0);
+  };
+  const std::string where = "[io.tfrecord] " + File() + ": record 0 at byte 0: ";
+  EXPECT_EQ(error_of("no protobuf").substr(0, where.size()), where);
+  ExampleBuilder no_image;
+  no_image.Add("image/class/label", int64_t{1});
+  EXPECT_EQ(error_of(no_image.Finish()),
+            where + "key missing: got no image/encoded; is this a record of images?");
+  ExampleBuilder no_label;
+  no_label.Add("image/encoded", "x");
+  EXPECT_EQ(error_of(no_label.Finish()), where + "key missing: got no image/class/label");
+  no_label.Add("image/class/label", int64_t{1});
+  EXPECT_THAT(error_of(no_label.Finish()), HasSubstr(where + "image: unknown format: got 1 bytes"));
+}
+
+TEST_F(PipelineTest, RawFormatIsPixels) {
+  ExampleBuilder example;
+  example.Add("image/encoded", std::string(28 * 28, '\x40'));
+  example.Add("image/format", "raw");
+  example.Add("image/class/label", int64_t{3});
+  example.Add("image/height", int64_t{28});
+  example.Add("image/width", int64_t{28});
+  WriteExamples({example.Finish()});
+  const auto source = MakePipeline(Options());
+  for (float v : source->Next()->images) EXPECT_EQ(v, -0.5f);
+  example.Add("image/width", int64_t{27});
+  WriteExamples({example.Finish()});
+  EXPECT_THAT(ErrorInBatch(Options(), 0),
+              HasSubstr("raw image of wrong size: got 784 bytes, want 28x27x1"));
+}
+
+TEST_F(PipelineTest, EmptyAndTruncatedShardsFailAtOnce) {
+  WriteText(File(), "");
+  EXPECT_THAT(TextOf<DataError>([&] { MakePipeline(Options()); }),
+              HasSubstr(File() + ": the file is empty"));
+  WriteText(File(), Records(Examples()).substr(0, 1000));
+  EXPECT_THAT(TextOf<DataError>([&] { MakePipeline(Options()); }),
+              HasSubstr(": truncated record: got "));
+}
+
+TEST(Synthetic, OneBatchForEver) {
+  const auto source = MakeSyntheticBatches(
+      {.local_batch = 4, .height = 3, .width = 5, .num_classes = 7, .seed = 1});
+  const Rows first = Copy(*source->Next());
+  const Rows second = Copy(*source->Next());
+  EXPECT_EQ(first.images.size(), 4u * 3 * 5 * 3);
+  EXPECT_EQ(first.images, second.images);
+  EXPECT_EQ(first.labels, second.labels);
+  EXPECT_EQ(second.batch.epoch, 1);
+  EXPECT_EQ(second.batch.next_epoch, 2);
+  EXPECT_EQ(second.batch.global_valid, 4);
+  for (int32_t label : first.labels) EXPECT_TRUE(label >= 0 && label < 7);
+}
+
+}  // namespace
+}  // namespace carole::io
