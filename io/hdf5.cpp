@@ -194,10 +194,10 @@ Hdf5File Hdf5File::Create(const std::string& path) {
   H5Pset_fapl_core(access, kMemoryIncrement, false);
   const hid_t id = Check(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access),
                          {path, kWholeFile}, "create it");
-  return {path, id, 0};
+  return {path, id, 0, HeapStrings::kRefuse};
 }
 
-Hdf5File Hdf5File::Open(const std::string& path) {
+Hdf5File Hdf5File::Open(const std::string& path, HeapStrings heap_strings) {
   const Lock lock;
   const uint64_t bytes = SizeOfFile(path);
   const Site site{path, kWholeFile};
@@ -205,11 +205,15 @@ Hdf5File Hdf5File::Open(const std::string& path) {
     throw DataError(fmt::format("[io.hdf5] {}: is not an HDF5 file ({} bytes)", path, bytes));
   }
   const Handle access = MakeFileAccess();
-  return {path, Check(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access), site, "open it"), bytes};
+  const hid_t id = Check(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access), site, "open it");
+  return {path, id, bytes, heap_strings};
 }
 
 Hdf5File::Hdf5File(Hdf5File&& other) noexcept
-    : path_(std::move(other.path_)), id_(std::exchange(other.id_, -1)), bytes_(other.bytes_) {}
+    : path_(std::move(other.path_)),
+      id_(std::exchange(other.id_, -1)),
+      bytes_(other.bytes_),
+      heap_strings_(other.heap_strings_) {}
 
 Hdf5File::~Hdf5File() {
   const Lock lock;

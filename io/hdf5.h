@@ -16,6 +16,11 @@
 
 namespace carole::io {
 
+// Variable-length strings lie in a heap without checksums, and the library (1.10) hangs or overruns
+// its buffer when that is damaged. So they are read only from files that somebody vouches for, such
+// as Keras's.
+enum class HeapStrings { kRefuse, kAllow };
+
 class Hdf5File {
  public:
   // Makes a new file in memory, which Close() writes to `path`: version 1.10 of the library crashes
@@ -23,7 +28,7 @@ class Hdf5File {
   // of 1.8).
   static Hdf5File Create(const std::string& path);
   // Opens for reading.
-  static Hdf5File Open(const std::string& path);
+  static Hdf5File Open(const std::string& path, HeapStrings heap_strings = HeapStrings::kRefuse);
 
   Hdf5File(Hdf5File&& other) noexcept;
   Hdf5File& operator=(Hdf5File&& other) = delete;
@@ -58,20 +63,21 @@ class Hdf5File {
   std::vector<float> ReadFloats(const std::string& object) const;
   bool HasAttribute(const std::string& object, const std::string& name) const;
   std::vector<std::string> AttributeNames(const std::string& object) const;
-  // Fixed or variable length.
+  // Fixed length; variable length where HeapStrings allow it.
   std::string GetString(const std::string& object, const std::string& name) const;
-  // Whole or split, fixed or variable length; an empty list may have any type.
+  // The same, whole or split; an empty list may have any type.
   std::vector<std::string> GetStringList(const std::string& object, const std::string& name) const;
   int64_t GetInt(const std::string& object, const std::string& name) const;
   uint64_t GetUnsigned(const std::string& object, const std::string& name) const;
 
  private:
-  Hdf5File(std::string path, int64_t id, uint64_t bytes)
-      : path_(std::move(path)), id_(id), bytes_(bytes) {}
+  Hdf5File(std::string path, int64_t id, uint64_t bytes, HeapStrings heap_strings)
+      : path_(std::move(path)), id_(id), bytes_(bytes), heap_strings_(heap_strings) {}
 
   std::string path_;
   int64_t id_;      // -1 when closed
   uint64_t bytes_;  // size of a file opened for reading
+  HeapStrings heap_strings_;
 };
 
 }  // namespace carole::io

@@ -104,10 +104,13 @@ std::vector<std::string> ReadVariable(const OpenAttribute& a, uint64_t file_byte
   return values;
 }
 
-std::vector<std::string> ReadStrings(const OpenAttribute& a, uint64_t file_bytes) {
+std::vector<std::string> ReadStrings(const OpenAttribute& a, uint64_t file_bytes,
+                                     HeapStrings heap_strings) {
   if (a.count == 0) return {};
   if (H5Tget_class(a.type) != H5T_STRING) a.Refuse("is no string");
   if (Check(H5Tis_variable_str(a.type), a.site, "read its type") > 0) {
+    if (heap_strings == HeapStrings::kRefuse)
+      a.Refuse("has strings of variable length, want fixed");
     return ReadVariable(a, file_bytes);
   }
   return ReadFixed(a, std::max<size_t>(H5Tget_size(a.type), 1), file_bytes);
@@ -193,18 +196,19 @@ std::string Hdf5File::GetString(const std::string& object, const std::string& na
   const Lock lock;
   const OpenAttribute a(id_, {path_, object}, name);
   if (a.count != 1) a.Refuse("is no single string");
-  return ReadStrings(a, bytes_).front();
+  return ReadStrings(a, bytes_, heap_strings_).front();
 }
 
 std::vector<std::string> Hdf5File::GetStringList(const std::string& object,
                                                  const std::string& name) const {
   const Lock lock;
   const Site site{path_, object};
-  if (HasAttribute(object, name)) return ReadStrings({id_, site, name}, bytes_);
+  if (HasAttribute(object, name)) return ReadStrings({id_, site, name}, bytes_, heap_strings_);
   std::vector<std::string> values;
   int part = 0;
   for (; HasAttribute(object, fmt::format("{}{}", name, part)); ++part) {
-    const auto more = ReadStrings({id_, site, fmt::format("{}{}", name, part)}, bytes_);
+    const auto more =
+        ReadStrings({id_, site, fmt::format("{}{}", name, part)}, bytes_, heap_strings_);
     values.insert(values.end(), more.begin(), more.end());
   }
   if (part == 0) {

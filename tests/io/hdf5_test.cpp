@@ -137,7 +137,10 @@ TEST_F(Hdf5Test, StringListsOfAllFormsAreRead) {
     add("empty", H5T_IEEE_F64LE, 0, &nothing);
     add("number", H5T_IEEE_F64LE, 1, &nothing);
   });
-  const Hdf5File file = Hdf5File::Open(path_);
+  EXPECT_THAT(
+      [&] { Hdf5File::Open(path_).GetStringList("/", "variable"); },
+      ThrowsMessage<DataError>(HasSubstr("/, attribute variable: has strings of variable")));
+  const Hdf5File file = Hdf5File::Open(path_, HeapStrings::kAllow);
   EXPECT_THAT(file.GetStringList("/", "variable"), ElementsAre("long one", "", "b"));
   EXPECT_THAT(file.GetStringList("/", "fixed"), ElementsAre("abc", "d"));
   EXPECT_THAT(file.GetStringList("/", "split"), ElementsAre("abc", "d", "ef"));
