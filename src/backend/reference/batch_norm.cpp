@@ -24,8 +24,8 @@ struct Pixels {
   }
 };
 
-// y = x * factor + offset is not used: (x - mean) * scale + beta keeps digits when |mean| is large,
-// and backward repeats it bit by bit to find the ReLU's mask.
+// (x - mean) * scale + beta, and not x * scale + offset, keeps its digits when |mean| is large.
+// Backward repeats it bit by bit to find the ReLU's mask.
 template <typename T>
 T Normalize(T x, double mean, double scale, double beta) {
   return static_cast<T>((x - mean) * scale + beta);
@@ -134,69 +134,89 @@ class BatchNormBackward : public ReferenceKernel {
   }
 
  private:
-  struct Channel {
-    double mean, rstd, gamma, beta;
-    double dgamma = 0, dbeta = 0;
+  // The numbers of one block of channels.
+  struct Block {
+    int64_t begin, end;
+    double mean[kChannelGrain], rstd[kChannelGrain], gamma[kChannelGrain], beta[kChannelGrain];
+    double dgamma[kChannelGrain] = {}, dbeta[kChannelGrain] = {};
   };
 
   void RunChannels(const Pixels& pixels, int64_t begin, int64_t end) const {
-    Channel channels[kChannelGrain];
+    Block block{.begin = begin, .end = end};
     for (int64_t c = begin; c < end; ++c) {
-      channels[c - begin] = {.mean = in<T>(Backward::kMean)[c],
-                             .rstd = in<T>(Backward::kRstd)[c],
-                             .gamma = ValueOr(in<T>(Backward::kGamma), c, 1),
-                             .beta = ValueOr(in<T>(Backward::kBeta), c, 0)};
+      block.mean[c - begin] = in<T>(Backward::kMean)[c];
+      block.rstd[c - begin] = in<T>(Backward::kRstd)[c];
+      block.gamma[c - begin] = ValueOr(in<T>(Backward::kGamma), c, 1);
+      block.beta[c - begin] = ValueOr(in<T>(Backward::kBeta), c, 0);
     }
-    Sum(pixels, begin, end, channels);
+    Mask(pixels, block);
+    Sum(pixels, block);
     T* dgamma = out<T>(Backward::kDgamma);
     T* dbeta = out<T>(Backward::kDbeta);
     for (int64_t c = begin; c < end; ++c) {
-      if (dgamma != nullptr) dgamma[c] = static_cast<T>(channels[c - begin].dgamma);
-      if (dbeta != nullptr) dbeta[c] = static_cast<T>(channels[c - begin].dbeta);
+      if (dgamma != nullptr) dgamma[c] = static_cast<T>(block.dgamma[c - begin]);
+      if (dbeta != nullptr) dbeta[c] = static_cast<T>(block.dbeta[c - begin]);
     }
-    Apply(pixels, begin, end, channels);
+    Apply(pixels, block);
   }
 
-  // g of the header: dy where the ReLU let y through.
-  T Gradient(int64_t at, const Channel& c, const T* dy, const T* x, const T* y) const {
-    if (!a_.relu) return dy[at];
-    const T value = y != nullptr ? y[at] : Normalize(x[at], c.mean, c.gamma * c.rstd, c.beta);
-    return value > T{0} ? dy[at] : T{0};
-  }
-
-  void Sum(const Pixels& pixels, int64_t begin, int64_t end, Channel* channels) const {
-    const T* dy = in<T>(Backward::kDy);
-    const T* x = in<T>(Backward::kX);
-    const T* y = in<T>(Backward::kY);
-    for (int64_t i = 0; i < pixels.counted; ++i) {
-      for (int64_t c = begin; c < end; ++c) {
-        Channel& channel = channels[c - begin];
-        const int64_t at = i * pixels.channels + c;
-        const double g = Gradient(at, channel, dy, x, y);
-        channel.dbeta += g;
-        channel.dgamma += g * (x[at] - channel.mean) * channel.rstd;
-      }
+  // Calls f(place of the element, channel within the block) for `count` pixels.
+  template <typename F>
+  static void ForElements(const Pixels& pixels, int64_t count, const Block& block, const F& f) {
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t at = i * pixels.channels + block.begin;
+      for (int64_t c = 0; c < block.end - block.begin; ++c) f(at + c, c);
     }
   }
 
-  void Apply(const Pixels& pixels, int64_t begin, int64_t end, const Channel* channels) const {
+  // Leaves g, dy where the ReLU let y through, in dx, and in dresidual where that is asked for.
+  void Mask(const Pixels& pixels, const Block& block) const {
     const T* dy = in<T>(Backward::kDy);
     const T* x = in<T>(Backward::kX);
     const T* y = in<T>(Backward::kY);
+    T* g = out<T>(Backward::kDx);
+    if (!a_.relu) {
+      ForElements(pixels, pixels.all, block, [&](int64_t i, int64_t) { g[i] = dy[i]; });
+    } else if (y != nullptr) {
+      ForElements(pixels, pixels.all, block,
+                  [&](int64_t i, int64_t) { g[i] = y[i] > T{0} ? dy[i] : T{0}; });
+    } else {
+      double scale[kChannelGrain];
+      for (int64_t c = 0; c < block.end - block.begin; ++c)
+        scale[c] = block.gamma[c] * block.rstd[c];
+      ForElements(pixels, pixels.all, block, [&](int64_t i, int64_t c) {
+        g[i] = Normalize(x[i], block.mean[c], scale[c], block.beta[c]) > T{0} ? dy[i] : T{0};
+      });
+    }
+    if (T* dresidual = out<T>(Backward::kDresidual)) {
+      ForElements(pixels, pixels.all, block, [&](int64_t i, int64_t) { dresidual[i] = g[i]; });
+    }
+  }
+
+  void Sum(const Pixels& pixels, Block& block) const {
+    const T* x = in<T>(Backward::kX);
+    const T* g = out<T>(Backward::kDx);
+    ForElements(pixels, pixels.counted, block, [&](int64_t i, int64_t c) {
+      block.dbeta[c] += g[i];
+      block.dgamma[c] += g[i] * (x[i] - block.mean[c]);
+    });
+    for (int64_t c = 0; c < block.end - block.begin; ++c) block.dgamma[c] *= block.rstd[c];
+  }
+
+  void Apply(const Pixels& pixels, const Block& block) const {
+    const T* x = in<T>(Backward::kX);
     T* dx = out<T>(Backward::kDx);
-    T* dresidual = out<T>(Backward::kDresidual);
     const auto n = static_cast<double>(pixels.counted);
-    for (int64_t i = 0; i < pixels.all; ++i) {
-      for (int64_t c = begin; c < end; ++c) {
-        const Channel& channel = channels[c - begin];
-        const int64_t at = i * pixels.channels + c;
-        const T g = Gradient(at, channel, dy, x, y);
-        const double xhat = (x[at] - channel.mean) * channel.rstd;
-        const double centred = g - channel.dbeta / n - xhat * channel.dgamma / n;
-        dx[at] = static_cast<T>(channel.gamma * channel.rstd * centred);
-        if (dresidual != nullptr) dresidual[at] = g;
-      }
+    double scale[kChannelGrain], shift[kChannelGrain], slope[kChannelGrain];
+    for (int64_t c = 0; c < block.end - block.begin; ++c) {
+      scale[c] = block.gamma[c] * block.rstd[c];
+      shift[c] = block.dbeta[c] / n;
+      slope[c] = block.rstd[c] * block.dgamma[c] / n;
     }
+    ForElements(pixels, pixels.all, block, [&](int64_t i, int64_t c) {
+      const double centred = dx[i] - shift[c] - (x[i] - block.mean[c]) * slope[c];
+      dx[i] = static_cast<T>(scale[c] * centred);
+    });
   }
 
   const BatchNormAttributes a_;

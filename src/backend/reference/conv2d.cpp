@@ -104,8 +104,9 @@ class Conv2dBase : public ReferenceKernel {
   Conv2dBase(const OpSpec& spec, int threads, const Conv2dGeometry& geometry)
       : ReferenceKernel(spec, threads), g_(geometry), patches_(geometry) {}
 
-  void ReserveWorkspace(int64_t columns_of_b) {
-    workspace_bytes_ = patches_.bytes() + MultiplyWorkspace<T>(columns_of_b);
+  // For products with a matrix of this size.
+  void ReserveWorkspace(int64_t depth, int64_t columns) {
+    workspace_bytes_ = patches_.bytes() + MultiplyWorkspace<T>(depth, columns);
   }
 
   // Calls f(group, begin, end) for every block of rows of y, [begin, end), of every group.
@@ -144,7 +145,7 @@ class Conv2d : public Conv2dBase<T> {
                       {spec.inputs[0].shape, spec.inputs[1].shape, spec.outputs[0].shape,
                        spec.attributes_as<Conv2dAttributes>()}) {
     this->input_layouts_[1] = Layout::Filter();
-    this->ReserveWorkspace(this->g_.group_k());
+    this->ReserveWorkspace(this->patches_.depth(), this->g_.group_k());
   }
 
   void Run(const RunContext&) override {
@@ -170,7 +171,7 @@ class Conv2dBackwardData : public Conv2dBase<T> {
                       {spec.outputs[0].shape, spec.inputs[1].shape, spec.inputs[0].shape,
                        spec.attributes_as<Conv2dAttributes>()}) {
     this->input_layouts_[1] = Layout::Filter();
-    this->ReserveWorkspace(this->patches_.depth());
+    this->ReserveWorkspace(this->g_.group_k(), this->patches_.depth());
   }
 
   void Run(const RunContext&) override {
@@ -201,7 +202,7 @@ class Conv2dBackwardFilter : public Conv2dBase<T> {
                       {spec.inputs[0].shape, spec.outputs[0].shape, spec.inputs[1].shape,
                        spec.attributes_as<Conv2dAttributes>()}) {
     this->output_layouts_[0] = Layout::Filter();
-    this->ReserveWorkspace(this->g_.group_k());
+    this->ReserveWorkspace(this->patches_.block_rows() * this->g_.q, this->g_.group_k());
   }
 
   void Run(const RunContext&) override {

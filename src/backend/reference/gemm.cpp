@@ -11,6 +11,7 @@ namespace {
 constexpr int64_t kDepthBlock = 256;  // a panel of this depth stays in the L2 cache, a strip in L1
 constexpr int64_t kRowBlock = 16;     // rows of C in a task
 constexpr int64_t kPanelBlock = 8;    // panels in a task
+constexpr int64_t kPackedBytes = 32 << 20;  // of B, unless one block of the depth needs more
 static_assert(kRowBlock % kTileRows == 0);
 
 template <typename T>
@@ -62,40 +63,52 @@ void PackStrips(const MatrixView<T>& a, int64_t first, T* packed) {
   }
 }
 
-// C += or = A B for one block of the depth, with B packed.
 template <typename T>
-void MultiplyBlock(int threads, const MatrixView<T>& a, const T* panels, int64_t columns, T* c,
-                   int64_t c_stride, bool accumulate) {
-  const int64_t width = PanelColumns<T>();
-  const int64_t all_panels = (columns + width - 1) / width;
-  const int64_t groups = (all_panels + kPanelBlock - 1) / kPanelBlock;
-  const int64_t row_blocks = (a.rows + kRowBlock - 1) / kRowBlock;
-  ParallelFor(threads, row_blocks * groups, [&](int64_t task) {
-    alignas(64) T strips[kRowBlock * kDepthBlock];
-    const int64_t row = task / groups * kRowBlock;
-    const int64_t panel = task % groups * kPanelBlock;
-    PackStrips(a, row, strips);
-    for (int64_t j = panel; j < std::min(panel + kPanelBlock, all_panels); ++j) {
+int64_t PanelCount(int64_t columns) {
+  return (columns + PanelColumns<T>() - 1) / PanelColumns<T>();
+}
+
+// How much of the depth is packed at a time.
+template <typename T>
+int64_t PackedDepth(int64_t depth, int64_t columns) {
+  const int64_t block_bytes =
+      std::max<int64_t>(1, PanelCount<T>(columns) * PanelColumns<T>() * kDepthBlock * sizeof(T));
+  return std::min(depth, std::max<int64_t>(1, kPackedBytes / block_bytes) * kDepthBlock);
+}
+
+// Some rows and panels of C += or = A B. panels: B packed, the panels of each block of the depth
+// one after the other.
+template <typename T>
+void MultiplyRows(const MatrixView<T>& a, int64_t row, int64_t first_panel, const T* panels,
+                  int64_t columns, T* c, int64_t c_stride, bool accumulate) {
+  alignas(64) T strips[kRowBlock * kDepthBlock];
+  const int64_t width = PanelColumns<T>(), all_panels = PanelCount<T>(columns);
+  const int64_t last_panel = std::min(first_panel + kPanelBlock, all_panels);
+  for (int64_t k = 0; k < a.columns; k += kDepthBlock) {
+    MatrixView<T> block = a;
+    block.columns = std::min(kDepthBlock, a.columns - k);
+    block.data += k * a.column_stride;
+    PackStrips(block, row, strips);
+    for (int64_t j = first_panel; j < last_panel; ++j) {
       for (int64_t i = row; i < std::min(row + kRowBlock, a.rows); i += kTileRows) {
-        RunTile<T>({.a = strips + (i - row) * a.columns,
-                    .b = panels + j * width * a.columns,
-                    .depth = a.columns,
+        RunTile<T>({.a = strips + (i - row) * block.columns,
+                    .b = panels + (k * all_panels + j * block.columns) * width,
+                    .depth = block.columns,
                     .c = c + i * c_stride + j * width,
                     .c_stride = c_stride,
                     .rows = static_cast<int>(std::min<int64_t>(kTileRows, a.rows - i)),
                     .columns = static_cast<int>(std::min(width, columns - j * width)),
-                    .accumulate = accumulate});
+                    .accumulate = accumulate || k > 0});
       }
     }
-  });
+  }
 }
 
 }  // namespace
 
 template <typename T>
-size_t MultiplyWorkspace(int64_t columns) {
-  const int64_t width = PanelColumns<T>();
-  return static_cast<size_t>((columns + width - 1) / width * width * kDepthBlock) * sizeof(T);
+size_t MultiplyWorkspace(int64_t depth, int64_t columns) {
+  return PanelCount<T>(columns) * PanelColumns<T>() * PackedDepth<T>(depth, columns) * sizeof(T);
 }
 
 template <typename T>
@@ -103,21 +116,31 @@ void Multiply(int threads, const MatrixView<T>& a, const MatrixView<T>& b, T* c,
               bool accumulate, std::byte* workspace) {
   CAROLE_CHECK_EQ(a.columns, b.rows, "matrix product");
   T* panels = reinterpret_cast<T*>(workspace);
-  const int64_t width = PanelColumns<T>();
-  for (int64_t k = 0; k < a.columns; k += kDepthBlock) {
-    MatrixView<T> a_block = a, b_block = b;
-    a_block.columns = b_block.rows = std::min(kDepthBlock, a.columns - k);
-    a_block.data += k * a.column_stride;
-    b_block.data += k * b.row_stride;
-    ParallelFor(threads, (b.columns + width - 1) / width, [&](int64_t j) {
-      PackPanel(b_block, j * width, width, panels + j * width * b_block.rows);
+  const int64_t width = PanelColumns<T>(), all_panels = PanelCount<T>(b.columns);
+  const int64_t packed_depth = PackedDepth<T>(b.rows, b.columns);
+  for (int64_t k = 0; k < b.rows; k += packed_depth) {
+    const int64_t depth = std::min(packed_depth, b.rows - k);
+    const int64_t blocks = (depth + kDepthBlock - 1) / kDepthBlock;
+    ParallelFor(threads, blocks * all_panels, [&](int64_t task) {
+      const int64_t begin = task / all_panels * kDepthBlock, j = task % all_panels;
+      MatrixView<T> block = b;
+      block.rows = std::min(kDepthBlock, depth - begin);
+      block.data += (k + begin) * b.row_stride;
+      PackPanel(block, j * width, width, panels + (begin * all_panels + j * block.rows) * width);
     });
-    MultiplyBlock(threads, a_block, panels, b.columns, c, c_stride, accumulate || k > 0);
+    MatrixView<T> a_part = a;
+    a_part.columns = depth;
+    a_part.data += k * a.column_stride;
+    const int64_t groups = (all_panels + kPanelBlock - 1) / kPanelBlock;
+    ParallelFor(threads, (a.rows + kRowBlock - 1) / kRowBlock * groups, [&](int64_t task) {
+      MultiplyRows(a_part, task / groups * kRowBlock, task % groups * kPanelBlock, panels,
+                   b.columns, c, c_stride, accumulate || k > 0);
+    });
   }
 }
 
-template size_t MultiplyWorkspace<float>(int64_t);
-template size_t MultiplyWorkspace<double>(int64_t);
+template size_t MultiplyWorkspace<float>(int64_t, int64_t);
+template size_t MultiplyWorkspace<double>(int64_t, int64_t);
 template void Multiply(int, const MatrixView<float>&, const MatrixView<float>&, float*, int64_t,
                        bool, std::byte*);
 template void Multiply(int, const MatrixView<double>&, const MatrixView<double>&, double*, int64_t,

@@ -20,9 +20,9 @@ struct MatrixView {
   MatrixView Transposed() const { return {data, columns, rows, column_stride, row_stride}; }
 };
 
-// Bytes of workspace that Multiply needs for a matrix B of this many columns.
+// Bytes of workspace that Multiply needs for a matrix B (depth x columns).
 template <typename T>
-size_t MultiplyWorkspace(int64_t columns);
+size_t MultiplyWorkspace(int64_t depth, int64_t columns);
 
 // C (rows of A x columns of B) = A B, or += A B; c_stride elements lie between rows of C.
 template <typename T>

@@ -16,6 +16,7 @@ constexpr int kVectorBytes = 16, kVectors = 2;
 template <typename T>
 struct Tile {
   typedef T Vector __attribute__((vector_size(kVectorBytes)));
+  typedef T Unaligned __attribute__((vector_size(kVectorBytes), aligned(alignof(T)), may_alias));
   static constexpr int kLanes = kVectorBytes / sizeof(T);
   static constexpr int kWidth = kVectors * kLanes;
 };
@@ -28,7 +29,10 @@ void Run(const TileArguments<T>& tile) {
   const T* b = tile.b;
   for (int64_t k = 0; k < tile.depth; ++k, a += kTileRows, b += Tile<T>::kWidth) {
     Vector row[kVectors];
-    __builtin_memcpy(row, b, sizeof(row));
+#pragma GCC unroll 4
+    for (int j = 0; j < kVectors; ++j) {
+      row[j] = *reinterpret_cast<const typename Tile<T>::Unaligned*>(b + j * Tile<T>::kLanes);
+    }
 #pragma GCC unroll 4
     for (int i = 0; i < kTileRows; ++i) {
 #pragma GCC unroll 4

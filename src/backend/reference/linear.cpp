@@ -18,7 +18,7 @@ class Linear : public ReferenceKernel {
     CAROLE_CHECK_EQ(out_shape(0), (Shape{in_shape(0)[0], in_shape(1)[0]}), "y of linear");
     CAROLE_CHECK_EQ(in_shape(0)[1], in_shape(1)[1], "columns of x and w of linear");
     input_layouts_[1] = Layout::Filter();
-    workspace_bytes_ = MultiplyWorkspace<T>(in_shape(1)[0]);
+    workspace_bytes_ = MultiplyWorkspace<T>(in_shape(1)[1], in_shape(1)[0]);
   }
 
   void Run(const RunContext&) override {
@@ -36,7 +36,7 @@ class LinearBackwardData : public ReferenceKernel {
   LinearBackwardData(const OpSpec& spec, int threads) : ReferenceKernel(spec, threads) {
     CAROLE_CHECK_EQ(out_shape(0), (Shape{in_shape(0)[0], in_shape(1)[1]}), "dx of linear");
     input_layouts_[1] = Layout::Filter();
-    workspace_bytes_ = MultiplyWorkspace<T>(in_shape(1)[1]);
+    workspace_bytes_ = MultiplyWorkspace<T>(in_shape(1)[0], in_shape(1)[1]);
   }
 
   void Run(const RunContext&) override {
@@ -52,7 +52,7 @@ class LinearBackwardFilter : public ReferenceKernel {
   LinearBackwardFilter(const OpSpec& spec, int threads) : ReferenceKernel(spec, threads) {
     CAROLE_CHECK_EQ(out_shape(0), (Shape{in_shape(1)[1], in_shape(0)[1]}), "dw of linear");
     output_layouts_[0] = Layout::Filter();
-    workspace_bytes_ = MultiplyWorkspace<T>(in_shape(1)[1]);
+    workspace_bytes_ = MultiplyWorkspace<T>(in_shape(1)[0], in_shape(1)[1]);
   }
 
   void Run(const RunContext&) override {

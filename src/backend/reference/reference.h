@@ -15,10 +15,12 @@ inline bool IsPresent(const std::vector<TensorSpec>& places, size_t i) {
   return i < places.size() && places[i].present;
 }
 
-// Runs f(i) for i in [0, count) on up to `threads` threads. f must not throw.
+// Runs f(i) for i in [0, count) on up to `threads` threads. f must not throw. Indices are handed
+// out in pieces as threads come for them, since the machine may be busy with other work too.
 template <typename F>
 void ParallelFor(int threads, int64_t count, const F& f) {
-#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1 && count > 1)
+  const int64_t piece = count / (8 * threads) + 1;
+#pragma omp parallel for schedule(dynamic, piece) num_threads(threads) if (threads > 1 && count > 1)
   for (int64_t i = 0; i < count; ++i) f(i);
 }
 
