@@ -3,7 +3,7 @@
 #
 #   tests/support/fresh_root.sh [FOLDER [COMMAND...]]     as root; by default FOLDER=/tmp/carole-fresh, demo and test
 #
-# Installs Debian's base system into FOLDER with debootstrap, clones HEAD to FOLDER/home/user/"my carole" (a name with
+# Installs Debian's base system into FOLDER with debootstrap, clones HEAD to FOLDER/srv/"my carole" (a name with
 # a space), takes over the host's package sources, pip settings and certificates, and runs each COMMAND in a chroot.
 # Prints the time of each. FOLDER is kept for a look; a later call begins anew.
 set -euo pipefail
@@ -12,7 +12,7 @@ source_root=$(git -C "$(dirname "$0")" rev-parse --show-toplevel)
 fresh=${1:-/tmp/carole-fresh}
 shift || true
 [[ $# -gt 0 ]] || set -- demo test
-clone="/home/user/my carole"
+clone="/srv/my carole"
 
 die() {
   echo "[fresh_root] $*" >&2
