@@ -89,19 +89,18 @@ struct LinearAttributes {
   bool relu = false;
 };
 
-// Batch normalization over (N,H,W), one statistic for each channel (Ioffe & Szegedy 2015, algorithm
-// 1).
-//   training:   mean and biased variance of the first RunContext::valid_rows rows; rstd =
-//   1/sqrt(var + epsilon);
-//               moving += (1 - decay) * (batch - moving), with the unbiased variance n/(n-1) (n =
-//               1: times 1).
-//   inference:  the moving statistics; no outputs but y.
-//   y = [relu](gamma * (x - mean) * rstd + beta [+ residual]); absent gamma is 1, absent beta is 0.
-// Backward, with g = dy, masked where the ReLU gave 0: dbeta = sum g, dgamma = sum g * xhat,
-// dresidual = g,
-//   dx = gamma * rstd * (g - dbeta/n - xhat * dgamma/n). The mask comes from y where there is a
-//   residual; without one it is computed again from x, gamma and beta, which saves reading y (then
-//   y is absent). Outputs are overwritten.
+// Batch normalization over (N,H,W), one statistic for each channel (Ioffe & Szegedy 2015, alg. 1).
+//   training:  mean and biased variance of the rows that count (the first RunContext::valid_rows);
+//              rstd = 1/sqrt(var + epsilon); moving += (1 - decay) * (batch - moving), where the
+//              variance is the unbiased one, times n/(n-1) (n = 1: times 1).
+//   inference: the moving statistics; no outputs but y.
+//   y = [relu](gamma * (x - mean) * rstd + beta [+ residual]); absent gamma: 1, absent beta: 0.
+// Backward, with g = dy, 0 where the ReLU gave 0:
+//   dbeta = sum g, dgamma = sum g * xhat over the rows that count; dresidual = g;
+//   dx = gamma * rstd * (g - dbeta/n - xhat * dgamma/n), and gamma * rstd * g for the other rows,
+//   which had no part in the statistics.
+//   The mask comes from y where there is a residual; without one it is computed again from x, gamma
+//   and beta, which saves reading y (then y is absent). Outputs are overwritten.
 struct BatchNormAttributes {
   double epsilon = 1e-3;
   double decay = 0.999;

@@ -41,18 +41,32 @@ Md BiasMd(const TensorSpec& bias) {
   return bias.present ? Md(Dims(bias.shape), d::memory::data_type::f32, Tag::a) : Md();
 }
 
-// Images of a few channels come as NHWC from the input; reading them as they are saves a reorder.
-bool IsImage(const TensorSpec& x) {
-  return x.layout.kind() == Layout::Kind::kNHWC && x.shape[1] <= 4;
+// What an activation should look like: oneDNN's choice, but plain where the map is one pixel, since
+// there blocks only pad.
+Md Wanted(const TensorSpec& t) {
+  const bool pixel = t.shape[2] == 1 && t.shape[3] == 1;
+  return pixel ? Md(Dims(t.shape), d::memory::data_type::f32, Tag::nhwc) : AnyMd(t);
+}
+
+// `like` if that is blocked by channels: then this tensor in the same blocks. Left to itself, the
+// library takes NHWC for a strided gradient between blocked neighbours, and two reorders cost more
+// than that kernel gains.
+Md BlockedLike(const TensorSpec& t, const Layout& like) {
+  const auto* layout = dynamic_cast<const MdLayout*>(like.opaque());
+  if (layout == nullptr) return Wanted(t);
+  for (Tag tag : {Tag::nChw16c, Tag::nChw8c}) {
+    const Md plain_blocks(layout->md().get_dims(), d::memory::data_type::f32, tag);
+    if (layout->md() == plain_blocks) return Md(Dims(t.shape), d::memory::data_type::f32, tag);
+  }
+  return Wanted(t);
 }
 
 class Conv2d : public PrimitiveKernel {
  public:
   Conv2d(const OpSpec& spec, int threads) : PrimitiveKernel(spec, threads) {
     const auto& a = spec.attributes_as<Conv2dAttributes>();
-    const auto pd = ForwardDesc(
-        IsImage(spec.inputs[0]) ? ToMd(spec.inputs[0]) : AnyMd(spec.inputs[0]),
-        AnyFilter(spec.inputs[1], a.groups), BiasMd(spec.inputs[2]), AnyMd(spec.outputs[0]), a);
+    const auto pd = ForwardDesc(Wanted(spec.inputs[0]), AnyFilter(spec.inputs[1], a.groups),
+                                BiasMd(spec.inputs[2]), Wanted(spec.outputs[0]), a);
     SetPrimitive(d::convolution_forward(pd), pd.scratchpad_desc());
     Input(0, DNNL_ARG_SRC, pd.src_desc());
     Input(1, DNNL_ARG_WEIGHTS, pd.weights_desc());
@@ -66,8 +80,9 @@ class Conv2dBackwardData : public PrimitiveKernel {
   Conv2dBackwardData(const OpSpec& spec, int threads) : PrimitiveKernel(spec, threads) {
     const auto& a = spec.attributes_as<Conv2dAttributes>();
     const Geometry g(a);
-    const Md dx = AnyMd(spec.outputs[0]), w = AnyFilter(spec.inputs[1], a.groups),
-             dy = AnyMd(spec.inputs[0]);
+    const Layout& layout = spec.inputs[0].layout;
+    const Md dx = BlockedLike(spec.outputs[0], layout), w = AnyFilter(spec.inputs[1], a.groups),
+             dy = BlockedLike(spec.inputs[0], layout);
     const d::convolution_backward_data::primitive_desc pd(
         Engine(), d::algorithm::convolution_direct, dx, w, dy, g.strides, g.dilates, g.before,
         g.after, ForwardDesc(dx, w, Md(), dy, a), UserScratchpad());
@@ -83,9 +98,9 @@ class Conv2dBackwardFilter : public PrimitiveKernel {
   Conv2dBackwardFilter(const OpSpec& spec, int threads) : PrimitiveKernel(spec, threads) {
     const auto& a = spec.attributes_as<Conv2dAttributes>();
     const Geometry g(a);
-    const Md x = IsImage(spec.inputs[0]) ? ToMd(spec.inputs[0]) : AnyMd(spec.inputs[0]);
+    const Md x = Wanted(spec.inputs[0]);
     const Md dw = AnyFilter(spec.outputs[0], a.groups), db = BiasMd(spec.outputs[1]),
-             dy = AnyMd(spec.inputs[1]);
+             dy = Wanted(spec.inputs[1]);
     const d::convolution_backward_weights::primitive_desc pd(
         Engine(), d::algorithm::convolution_direct, x, dw, db, dy, g.strides, g.dilates, g.before,
         g.after, ForwardDesc(x, dw, db, dy, a), UserScratchpad());

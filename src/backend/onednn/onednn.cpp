@@ -74,6 +74,13 @@ Layout ToLayout(const Md& md, const Shape& shape) {
       if (ToMd({.shape = shape, .dtype = dtype, .layout = plain}) == md) return plain;
     }
   }
+  // One pixel in unpadded blocks of channels is plain after all.
+  const bool pixel = shape.rank() == 4 && shape[2] == 1 && shape[3] == 1 && md.get_ndims() == 4;
+  if (pixel && md.get_padded_dims() == md.get_dims() &&
+      (md == Md(Dims(shape), md.get_data_type(), Tag::nChw16c) ||
+       md == Md(Dims(shape), md.get_data_type(), Tag::nChw8c))) {
+    return Layout::Nhwc();
+  }
   return Layout::Opaque(std::make_shared<MdLayout>(md));
 }
 

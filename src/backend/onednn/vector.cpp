@@ -137,6 +137,8 @@ void BackwardSums(const float* dy, const float* x, ReluMask mask, const float* m
         : BackwardSumsAs<Mask::kFromY, false>(dy, x, mask, mean, plane, sum_g, sum_gx, masked_dy);
   } else if (mask.scale != nullptr) {
     BackwardSumsAs<Mask::kAgain, false>(dy, x, mask, mean, plane, sum_g, sum_gx, masked_dy);
+  } else if (masked_dy != nullptr) {
+    BackwardSumsAs<Mask::kNone, true>(dy, x, mask, mean, plane, sum_g, sum_gx, masked_dy);
   } else {
     BackwardSumsAs<Mask::kNone, false>(dy, x, mask, mean, plane, sum_g, sum_gx, masked_dy);
   }
