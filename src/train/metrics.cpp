@@ -1,0 +1,125 @@
+#include "src/train/metrics.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "src/core/check.h"
+#include "src/core/error.h"
+
+namespace carole::train {
+namespace {
+
+constexpr int64_t kMaxPrintedClasses = 30;  // of a confusion matrix
+
+double Share(double part, double whole) { return whole == 0 ? 0 : part / whole; }
+
+std::string NameOf(std::span<const std::string> names, int64_t label) {
+  return label < static_cast<int64_t>(names.size()) ? names[label] : fmt::format("class {}", label);
+}
+
+size_t WidestName(std::span<const std::string> names, int64_t num_classes) {
+  size_t widest = 0;
+  for (int64_t label = 0; label < num_classes; ++label)
+    widest = std::max(widest, NameOf(names, label).size());
+  return widest;
+}
+
+}  // namespace
+
+Metrics::Metrics(int64_t num_classes)
+    : num_classes_(num_classes), counts_(static_cast<size_t>(num_classes * num_classes + 1), 0.0) {}
+
+void Metrics::Add(std::span<const double> logits, std::span<const int32_t> labels, int64_t valid) {
+  CAROLE_CHECK(valid <= static_cast<int64_t>(labels.size()) &&
+                   logits.size() == labels.size() * static_cast<size_t>(num_classes_),
+               "{} logits for {} labels, {} valid", logits.size(), labels.size(), valid);
+  for (int64_t n = 0; n < valid; ++n) {
+    const int64_t label = labels[n];
+    if (label < 0 || label >= num_classes_) {
+      throw DataError(
+          fmt::format("[eval] label out of range: got {}, want 0 to {}; look at "
+                      "--labels_offset and at the number of classes",
+                      label, num_classes_ - 1));
+    }
+    const auto row =
+        logits.subspan(static_cast<size_t>(n * num_classes_), static_cast<size_t>(num_classes_));
+    const int64_t prediction = std::max_element(row.begin(), row.end()) - row.begin();
+    const double mine = row[label];
+    const auto larger = std::count_if(row.begin(), row.end(), [&](double x) { return x > mine; });
+    counts_[label * num_classes_ + prediction] += 1;
+    counts_.back() += std::isfinite(mine) && larger < 5;
+  }
+}
+
+void Metrics::SumOverRanks(collectives::Communicator& communicator) {
+  communicator.AllReduce(std::span(counts_), {.what = "metrics"});
+}
+
+int64_t Metrics::confusion(int64_t label, int64_t prediction) const {
+  return static_cast<int64_t>(counts_[label * num_classes_ + prediction]);
+}
+
+int64_t Metrics::samples_of(int64_t label) const {
+  int64_t sum = 0;
+  for (int64_t p = 0; p < num_classes_; ++p) sum += confusion(label, p);
+  return sum;
+}
+
+int64_t Metrics::samples() const {
+  int64_t sum = 0;
+  for (int64_t label = 0; label < num_classes_; ++label) sum += samples_of(label);
+  return sum;
+}
+
+double Metrics::accuracy() const {
+  int64_t right = 0;
+  for (int64_t label = 0; label < num_classes_; ++label) right += confusion(label, label);
+  return Share(static_cast<double>(right), static_cast<double>(samples()));
+}
+
+double Metrics::recall_5() const { return Share(counts_.back(), static_cast<double>(samples())); }
+
+double Metrics::accuracy_of(int64_t label) const {
+  return Share(static_cast<double>(confusion(label, label)),
+               static_cast<double>(samples_of(label)));
+}
+
+std::string Metrics::ClassTable(std::span<const std::string> names) const {
+  const size_t width = WidestName(names, num_classes_);
+  std::string text = "\nPer class\n";
+  for (int64_t label = 0; label < num_classes_; ++label) {
+    const int64_t samples = samples_of(label);
+    if (samples == 0) continue;
+    text += fmt::format("  {:<{}}  {:.4f}  ({} of {})\n", NameOf(names, label), width,
+                        accuracy_of(label), confusion(label, label), samples);
+  }
+  return text;
+}
+
+std::string Metrics::ConfusionTable(std::span<const std::string> names) const {
+  const size_t width = WidestName(names, num_classes_);
+  const double largest = *std::max_element(counts_.begin(), counts_.end() - 1);
+  const size_t cell = std::max<size_t>(fmt::formatted_size("{:.0f}", largest),
+                                       fmt::formatted_size("{}", num_classes_ - 1));
+  std::string text = "\nConfusion matrix (rows: labels, columns: predictions by number)\n";
+  text += fmt::format("  {:<{}}  {:>{}}", "", width, "", cell);
+  for (int64_t p = 0; p < num_classes_; ++p) text += fmt::format("  {:>{}}", p, cell);
+  for (int64_t label = 0; label < num_classes_; ++label) {
+    text += fmt::format("\n  {:<{}}  {:>{}}", NameOf(names, label), width, label, cell);
+    for (int64_t p = 0; p < num_classes_; ++p)
+      text += fmt::format("  {:>{}}", confusion(label, p), cell);
+  }
+  return text + "\n";
+}
+
+std::string Metrics::Report(std::span<const std::string> names) const {
+  std::string text = fmt::format("eval/Accuracy {:.4f}\neval/Recall_5 {:.4f}\n({} samples)\n",
+                                 accuracy(), recall_5(), samples());
+  text += ClassTable(names);
+  if (num_classes_ <= kMaxPrintedClasses) text += ConfusionTable(names);
+  return text;
+}
+
+}  // namespace carole::train

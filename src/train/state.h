@@ -1,0 +1,47 @@
+// Where a run stands, to and from checkpoints, and the same on every rank.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "collectives/communicator.h"
+#include "io/checkpoint.h"
+#include "src/graph/variable_store.h"
+#include "src/optim/optimizer.h"
+
+namespace carole::train {
+
+// With weights and slots this is all that a run consists of.
+struct RunState {
+  int64_t step = 0;      // updates done
+  int64_t epoch = 0;     // of the next batch
+  int64_t position = 0;  // samples of that epoch that all ranks together have seen
+  uint64_t seed = 0;
+};
+
+// A copy of everything, in TensorFlow's names, shapes and element order.
+io::Checkpoint MakeSnapshot(const VariableStore& store, const optim::Optimizer& optimizer,
+                            const RunState& state,
+                            const std::map<std::string, std::string>& attributes);
+
+// Weights and moving statistics. `path` is for error texts. Throws DataError naming the variables
+// that do not fit; the store may then be half overwritten.
+void RestoreVariables(const io::Checkpoint& checkpoint, const std::string& path,
+                      VariableStore& store);
+
+// Those and the optimizer's slots. Throws DataError also when a slot is missing, as after a change
+// of optimizer.
+RunState Restore(const io::Checkpoint& checkpoint, const std::string& path, VariableStore& store,
+                 optim::Optimizer& optimizer);
+
+// Rank 0's weights, statistics, slots and state on every rank; checks that they arrived.
+// Collective.
+void ShareFromRank0(collectives::Communicator& communicator, VariableStore& store,
+                    optim::Optimizer& optimizer, RunState& state);
+
+// Throws CommError naming the ranks whose weights differ. Collective.
+void VerifyWeights(collectives::Communicator& communicator, const VariableStore& store,
+                   int64_t step);
+
+}  // namespace carole::train

@@ -1,0 +1,179 @@
+#include "src/train/trainer.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <system_error>
+
+#include "io/checkpoint_folder.h"
+#include "src/core/log.h"
+
+namespace carole::train {
+namespace {
+
+double SecondsSince(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+void MakeFolder(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) {
+    throw DiskError(fmt::format("[train] {}: cannot make the folder: {}", folder, error.message()));
+  }
+}
+
+}  // namespace
+
+Trainer::Trainer(TrainStep& step, collectives::Communicator& communicator,
+                 const optim::LearningRate& learning_rate, MakeBatchSource make_source,
+                 TrainerOptions options)
+    : step_(step),
+      communicator_(communicator),
+      learning_rate_(learning_rate),
+      make_source_(std::move(make_source)),
+      options_(std::move(options)),
+      progress_(options_.progress && communicator.rank() == 0) {}
+
+Trainer::~Trainer() = default;
+
+void Trainer::Open() {
+  MakeFolder(options_.train_dir);
+  lock_ = std::make_unique<io::RunLock>(options_.train_dir);
+  checkpoints_ = std::make_unique<io::CheckpointWriter>(
+      io::CheckpointWriterOptions{.folder = options_.train_dir, .keep = options_.keep_checkpoints});
+}
+
+// Rank 0 reads the checkpoint or draws first weights; the others get them from it, so only rank 0
+// needs to see train_dir.
+void Trainer::Start() {
+  if (is_writer()) Open();
+  state_.seed = options_.seed;
+  if (communicator_.rank() == 0) {
+    auto latest = is_writer() ? io::ReadLatest(options_.train_dir) : std::nullopt;
+    if (latest) {
+      state_ = Restore(latest->checkpoint, latest->path, step_.store(), step_.optimizer());
+      LogInfo("train", "resuming from {} at step {}", latest->path, state_.step);
+    } else {
+      step_.store().Initialize(state_.seed);
+      LogInfo("train", "starting with fresh weights, seed {}", state_.seed);
+    }
+  }
+  ShareFromRank0(communicator_, step_.store(), step_.optimizer(), state_);
+  if (state_.step > 0) saved_step_ = state_.step;
+  if (is_writer()) events_ = std::make_unique<io::EventWriter>(options_.train_dir);
+  last_save_ = last_summary_ = Clock::now();
+}
+
+ExitCode Trainer::Run() {
+  Start();
+  bool stop = false;
+  if (!finished()) source_ = make_source_(state_);
+  while (!finished() && !stop) {
+    const StepResult result = Step();
+    stop = result.stop;
+    if (result.save && !finished() && !stop) Save();
+  }
+  source_.reset();
+  if (stop && !finished()) {
+    LogInfo("train", "asked to stop: saving at step {}", state_.step);
+  } else {
+    LogInfo("", "Finished training! Saving model to disk.");
+  }
+  Save();
+  if (checkpoints_) checkpoints_->Wait();
+  if (events_) events_->Flush();
+  return finished() || !stop ? ExitCode::kOk : ExitCode::kSaved;
+}
+
+StepResult Trainer::Step() {
+  const Clock::time_point start = Clock::now();
+  const io::Batch* batch = source_->Next();
+  CAROLE_CHECK(batch != nullptr, "the training data ended at step {}", state_.step);
+  const double waited_ms = SecondsSince(start) * 1e3;
+  const float learning_rate = learning_rate_.At(state_.step);
+  StepResult result = step_.Run(
+      *batch, {.step = state_.step,
+               .seed = state_.seed,
+               .learning_rate = learning_rate,
+               .ask_stop = options_.stop_requested && options_.stop_requested(),
+               .ask_save = is_writer() && SecondsSince(last_save_) >= options_.save_interval_secs});
+  result.input_ms += waited_ms;
+  CheckFinite(result, learning_rate);
+  ++state_.step;
+  state_.epoch = batch->next_epoch;
+  state_.position = batch->next_position;
+  Report(result, learning_rate, SecondsSince(start), batch->global_valid);
+  return result;
+}
+
+// The same on every rank, as the loss is.
+void Trainer::CheckFinite(const StepResult& result, double learning_rate) const {
+  if (result.finite) return;
+  throw ConfigError(
+      fmt::format("[train] step {}: the loss is not finite: got {}; the run has diverged, try a "
+                  "--learning_rate below {:g}{}",
+                  state_.step + 1, result.total_loss, learning_rate,
+                  options_.train_dir.empty() ? "" : "; the last checkpoint is untouched"));
+}
+
+// Ranks whose weights have drifted apart are found before that gets into a checkpoint.
+void Trainer::Save() {
+  if (saved_step_ == state_.step) return;
+  VerifyWeights(communicator_, step_.store(), state_.step);
+  if (is_writer()) {
+    LogInfo("", "Saving checkpoint to path {}",
+            io::CheckpointPath(options_.train_dir, state_.step));
+    checkpoints_->Write(
+        MakeSnapshot(step_.store(), step_.optimizer(), state_, options_.attributes));
+  }
+  saved_step_ = state_.step;
+  last_save_ = Clock::now();
+}
+
+void Trainer::Report(const StepResult& result, double learning_rate, double seconds,
+                     int64_t images) {
+  if (communicator_.rank() != 0) return;
+  if (options_.log_every_n_steps > 0 && state_.step % options_.log_every_n_steps == 0) {
+    LogInfo("", "global step {}: loss = {:.4f} ({:.3f} sec/step)", state_.step, result.total_loss,
+            seconds);
+  }
+  constexpr double kFade = 0.98;
+  recent_images_ = recent_images_ * kFade + static_cast<double>(images);
+  recent_seconds_ = recent_seconds_ * kFade + seconds;
+  recent_steps_ = recent_steps_ * kFade + 1;
+  progress_.Show({.step = state_.step,
+                  .max_steps = options_.max_number_of_steps,
+                  .loss = result.total_loss,
+                  .images_per_second = recent_images_ / recent_seconds_,
+                  .seconds_left = static_cast<double>(options_.max_number_of_steps - state_.step) *
+                                  recent_seconds_ / recent_steps_});
+  ++steps_since_summary_;
+  images_since_summary_ += images;
+  const bool first = state_.step == 1;
+  if (events_ && (first || finished() || result.stop ||
+                  SecondsSince(last_summary_) >= options_.save_summaries_secs)) {
+    WriteSummaries(result, learning_rate);
+  }
+}
+
+void Trainer::WriteSummaries(const StepResult& result, double learning_rate) {
+  LogInfo("", "Recording summary at step {}.", state_.step);
+  auto add = [&](std::string_view tag, double value) {
+    events_->AddScalar(state_.step, tag, static_cast<float>(value));
+  };
+  for (size_t i = 0; i < result.losses.size(); ++i)
+    add(fmt::format("losses/{}/value", step_.graph().losses()[i].first), result.losses[i]);
+  add("Losses/clone_loss", result.data_loss);
+  add("Losses/regularization_loss", result.regularization_loss);
+  add("total_loss_1", result.total_loss);
+  add("learning_rate", learning_rate);
+  const double seconds = SecondsSince(last_summary_);
+  add("global_step/sec", static_cast<double>(steps_since_summary_) / seconds);
+  add("images/sec", static_cast<double>(images_since_summary_) / seconds);
+  events_->Flush();
+  last_summary_ = Clock::now();
+  steps_since_summary_ = images_since_summary_ = 0;
+}
+
+}  // namespace carole::train

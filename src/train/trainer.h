@@ -1,0 +1,92 @@
+// The training loop: from the newest checkpoint of train_dir, or from fresh weights, to the last
+// step, with logs, summaries and checkpoints as TF-Slim's trainer leaves them.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "collectives/communicator.h"
+#include "io/checkpoint_writer.h"
+#include "io/dataset.h"
+#include "io/event_writer.h"
+#include "io/run_lock.h"
+#include "src/core/error.h"
+#include "src/optim/lr_schedule.h"
+#include "src/train/progress.h"
+#include "src/train/state.h"
+#include "src/train/train_step.h"
+
+namespace carole::train {
+
+struct TrainerOptions {
+  std::string train_dir;            // made when missing; "": nothing is read or written
+  int64_t max_number_of_steps = 0;  // 0: no end
+  int64_t log_every_n_steps = 10;   // 0: never
+  double save_interval_secs = 600;
+  double save_summaries_secs = 600;
+  int keep_checkpoints = 5;
+  uint64_t seed = 0;     // of a new run; a resumed one keeps its own
+  bool progress = true;  // a progress line, where standard error is a terminal
+  std::map<std::string, std::string> attributes;  // kept in checkpoints: net, flags, version
+  std::function<bool()> stop_requested;           // asked each step; on true the run saves and ends
+};
+
+// Makes the source of batches, which begins at this epoch and position.
+using MakeBatchSource = std::function<std::unique_ptr<io::BatchSource>(const RunState& start)>;
+
+// One object on each rank, for one Run(). Rank 0 alone reads and writes train_dir.
+class Trainer {
+ public:
+  // All references outlive this.
+  Trainer(TrainStep& step, collectives::Communicator& communicator,
+          const optim::LearningRate& learning_rate, MakeBatchSource make_source,
+          TrainerOptions options);
+  ~Trainer();
+
+  // Trains until max_number_of_steps updates are done (kOk) or a rank was asked to stop (kSaved:
+  // run again to go on). Collective. Throws ConfigError when another run has train_dir and when the
+  // loss is no longer finite, CommError when ranks differ or are gone, DataError and DiskError of
+  // input and checkpoints.
+  ExitCode Run();
+
+  const RunState& state() const { return state_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  bool is_writer() const { return communicator_.rank() == 0 && !options_.train_dir.empty(); }
+  bool finished() const {
+    return options_.max_number_of_steps > 0 && state_.step >= options_.max_number_of_steps;
+  }
+  void Open();
+  void Start();
+  StepResult Step();
+  void CheckFinite(const StepResult& result, double learning_rate) const;
+  void Save();
+  void Report(const StepResult& result, double learning_rate, double seconds, int64_t images);
+  void WriteSummaries(const StepResult& result, double learning_rate);
+
+  TrainStep& step_;
+  collectives::Communicator& communicator_;
+  const optim::LearningRate& learning_rate_;
+  MakeBatchSource make_source_;
+  const TrainerOptions options_;
+
+  std::unique_ptr<io::RunLock> lock_;
+  std::unique_ptr<io::CheckpointWriter> checkpoints_;
+  std::unique_ptr<io::EventWriter> events_;
+  std::unique_ptr<io::BatchSource> source_;
+  ProgressLine progress_;
+  RunState state_;
+  int64_t saved_step_ = -1;
+  Clock::time_point last_save_;
+  Clock::time_point last_summary_;
+  int64_t steps_since_summary_ = 0;
+  int64_t images_since_summary_ = 0;
+  double recent_images_ = 0, recent_seconds_ = 0, recent_steps_ = 0;  // older steps fade out
+};
+
+}  // namespace carole::train
