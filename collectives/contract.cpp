@@ -98,8 +98,8 @@ void RequireAgreement(const Verdict& v, std::span<const std::string> names) {
 }
 
 Watch::Watch(const CommunicatorOptions& options, std::span<const std::string> names,
-             std::function<bool(int)> is_gone)
-    : options_(options), names_(names.begin(), names.end()), is_gone_(std::move(is_gone)) {}
+             std::function<std::string(int)> why_gone)
+    : options_(options), names_(names.begin(), names.end()), why_gone_(std::move(why_gone)) {}
 
 void Watch::Begin(const Header& header) {
   header_ = header;
@@ -119,9 +119,9 @@ std::string Watch::NamesOf(std::span<const int> ranks) const {
 
 void Watch::Check(std::span<const int> missing) {
   for (int rank : missing) {
-    if (!is_gone_(rank)) continue;
-    throw CommError(fmt::format("[comm] {}: {} is gone: its process or communicator has ended",
-                                Doing(), names_[rank]));
+    const std::string why = why_gone_(rank);
+    if (why.empty()) continue;
+    throw CommError(fmt::format("[comm] {}: {} is gone: {}", Doing(), names_[rank], why));
   }
   const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start_;
   if (waited.count() >= options_.deadline_seconds) {

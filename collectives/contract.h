@@ -56,9 +56,9 @@ void RequireAgreement(const Verdict& verdict, std::span<const std::string> names
 // Watches over one operation's waiting. Used by one thread at a time.
 class Watch {
  public:
-  // names[r] is "rank r (host)"; is_gone says whether a rank's process is known to have ended.
+  // names[r] is "rank r (host)"; why_gone says how a rank has ended, "" if it has not.
   Watch(const CommunicatorOptions& options, std::span<const std::string> names,
-        std::function<bool(int)> is_gone);
+        std::function<std::string(int)> why_gone);
 
   // A new operation starts now.
   void Begin(const Header& header);
@@ -78,7 +78,7 @@ class Watch {
 
   const CommunicatorOptions options_;
   const std::vector<std::string> names_;
-  const std::function<bool(int)> is_gone_;
+  const std::function<std::string(int)> why_gone_;
   Header header_;
   std::chrono::steady_clock::time_point start_;
   bool warned_ = false;

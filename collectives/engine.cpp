@@ -64,7 +64,7 @@ class Engine final : public Communicator {
   Engine(std::unique_ptr<Backend> backend, const CommunicatorOptions& options)
       : backend_(std::move(backend)),
         deadline_seconds_(options.deadline_seconds),
-        watch_(options, backend_->names(), [this](int rank) { return IsGone(rank); }) {
+        watch_(options, backend_->names(), [this](int rank) { return WhyGone(rank); }) {
     exchange_.topology = backend_->topology();
     exchange_.transport = &backend_->transport();
     exchange_.node = &backend_->node();
@@ -117,7 +117,7 @@ class Engine final : public Communicator {
   void CheckNative() const;
 
   Verdict Compare(const Header& header);
-  bool IsGone(int rank) const;
+  std::string WhyGone(int rank) const;
   uint64_t PlaceOf(std::span<const std::byte> data) const;
 
   std::unique_ptr<Backend> backend_;
@@ -231,7 +231,7 @@ void Engine::Execute(Job& job) {
   } catch (const std::exception& error) {
     if (failure_.empty()) failure_ = error.what();
     job.error = std::current_exception();
-    backend_->node().Leave();  // whoever comes to wait for this rank learns at once
+    backend_->node().Leave(failure_);  // whoever waits for this rank learns at once
   }
 }
 
@@ -285,10 +285,10 @@ Verdict Engine::Compare(const Header& header) {
   return verdict;
 }
 
-bool Engine::IsGone(int rank) const {
+std::string Engine::WhyGone(int rank) const {
   if (exchange_.node->aborted())
     throw CommError("[comm] " + watch_.Doing() + ": the job was aborted");
-  return exchange_.node->IsGone(rank);
+  return exchange_.node->WhyGone(rank);
 }
 
 uint64_t Engine::PlaceOf(std::span<const std::byte> data) const {

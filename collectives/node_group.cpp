@@ -96,12 +96,14 @@ void NodeGroup::Sync(Watch& watch) {
 }
 
 Verdict NodeGroup::Compare(const Header& header, Watch& watch) {
-  mine().header = header;
+  const uint32_t turn = compares_++ % 2;
+  mine().headers[turn] = header;
   Sync(watch);
-  Verdict verdict = MakeVerdict(slots_[0]->header, ranks_[0]);
+  Verdict verdict = MakeVerdict(slots_[0]->headers[turn], ranks_[0]);
   for (size_t i = 1; i < slots_.size(); ++i) {
-    if (std::memcmp(&slots_[i]->header, &verdict.low, sizeof(Header)) == 0) continue;
-    Merge(MakeVerdict(slots_[i]->header, ranks_[i]), &verdict);
+    const Header& other = slots_[i]->headers[turn];
+    if (std::memcmp(&other, &verdict.low, sizeof(Header)) == 0) continue;
+    Merge(MakeVerdict(other, ranks_[i]), &verdict);
   }
   return verdict;
 }
@@ -115,7 +117,7 @@ Verdict NodeGroup::AwaitAnnouncement(Watch& watch) {
   RankSlot& first = *slots_[0];
   Await(first.decided, ++verdicts_, watch, [&](Watch& w) {
     const int32_t awaited = first.waiting_for.load();
-    w.Check(IsGone(ranks_[0]) || awaited < 0 ? ranks_[0] : awaited);
+    w.Check(!WhyGone(ranks_[0]).empty() || awaited < 0 ? ranks_[0] : awaited);
   });
   return first.verdict;
 }
@@ -127,8 +129,10 @@ void NodeGroup::WakeAll() {
   }
 }
 
-void NodeGroup::Leave() {
-  mine().presence.store(Presence::kLeft);
+void NodeGroup::Leave(const std::string& failure) {
+  if (mine().presence.load() == Presence::kFailed) return;
+  failure.copy(mine().failure, sizeof(RankSlot::failure) - 1);
+  mine().presence.store(failure.empty() ? Presence::kLeft : Presence::kFailed);
   WakeAll();
 }
 
@@ -139,13 +143,16 @@ void NodeGroup::Abort() {
 
 bool NodeGroup::aborted() const { return slots_[local_rank_]->aborted.load(); }
 
-bool NodeGroup::IsGone(int rank) const {
+std::string NodeGroup::WhyGone(int rank) const {
   for (size_t i = 0; i < slots_.size(); ++i) {
     if (ranks_[i] != rank) continue;
-    if (slots_[i]->presence.load() == Presence::kLeft) return true;
-    return kill(slots_[i]->process.load(), 0) != 0 && errno == ESRCH;
+    const Presence presence = slots_[i]->presence.load();
+    if (presence == Presence::kFailed) return std::string("it failed: ") + slots_[i]->failure;
+    if (presence == Presence::kLeft) return "it has left the job";
+    const bool is_dead = kill(slots_[i]->process.load(), 0) != 0 && errno == ESRCH;
+    return is_dead ? "its process has ended" : "";
   }
-  return false;
+  return "";
 }
 
 }  // namespace carole::collectives

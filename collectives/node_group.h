@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "collectives/contract.h"
@@ -22,7 +23,7 @@ struct alignas(64) Flag {
   std::atomic<uint32_t> sleepers{0};
 };
 
-enum class Presence : int32_t { kHere, kLeft };
+enum class Presence : int32_t { kHere, kLeft, kFailed };
 
 // One rank's part of the shared memory. Written by its rank, read by all.
 struct RankSlot {
@@ -32,7 +33,9 @@ struct RankSlot {
   std::atomic<int32_t> waiting_for{-1};  // rank of another host, or -1
   std::atomic<int32_t> process{0};       // process id
   std::atomic<bool> aborted{false};
-  alignas(64) Header header;
+  char failure[512] = {};  // the error's text once kFailed, cut
+  alignas(64) Header
+      headers[2];  // of the last two Compare(): a slow neighbour may still read the one before
   alignas(64) Verdict verdict;  // valid once `decided` moved
 };
 
@@ -70,14 +73,15 @@ class NodeGroup {
   // Tells the neighbours for whom the first local rank waits, so that they can name it too.
   void SetWaitingFor(int rank) { mine().waiting_for.store(rank, std::memory_order_relaxed); }
 
-  // From now on the others' waits for this rank fail at once.
-  void Leave();
+  // From now on the others' waits for this rank fail at once; they repeat `failure`, unless that is
+  // empty.
+  void Leave(const std::string& failure = "");
   // From now on this rank's own waits are to fail: may be called from any thread.
   void Abort();
   bool aborted() const;
 
-  // Whether the rank is a local one that has left or whose process has ended.
-  bool IsGone(int rank) const;
+  // How the rank has ended, if it is a local one that has; else "".
+  std::string WhyGone(int rank) const;
 
  private:
   RankSlot& mine() { return *slots_[local_rank_]; }
@@ -92,6 +96,7 @@ class NodeGroup {
   std::vector<std::byte*> staging_;
   uint32_t syncs_ = 0;
   uint32_t verdicts_ = 0;
+  uint32_t compares_ = 0;
 };
 
 }  // namespace carole::collectives

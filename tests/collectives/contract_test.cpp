@@ -1,0 +1,216 @@
+// Ranks that disagree, do not come, leave or give up: the others get an error that names them, in
+// time.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <map>
+
+#include "collectives/mpi/launcher.h"
+#include "src/core/error.h"
+#include "tests/support/collective_cases.h"
+#include "tests/support/run_ranks.h"
+
+namespace carole::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+// One host, a host for each rank, and hosts of two.
+const std::vector<int> kPerHost = {0, 1, 2};
+
+CommunicatorOptions Impatient(int per_host) {
+  return {.warn_seconds = 0.2, .deadline_seconds = 0.6, .ranks_per_host = per_host};
+}
+
+// Rank 2 of four calls something else; all ranks have to say the same.
+void ExpectMismatch(const std::function<void(Communicator&, bool is_odd)>& call,
+                    const std::string& odd, const std::string& common) {
+  for (int per_host : kPerHost) {
+    const auto errors = ErrorsOfRanks(4, [&](Communicator& c) { call(c, c.rank() == 2); },
+                                      {.ranks_per_host = per_host});
+    EXPECT_THAT(errors, Each(AllOf(HasSubstr("out of step"), HasSubstr("rank 2"), HasSubstr(odd),
+                                   HasSubstr("rank 0"), HasSubstr(common))))
+        << per_host << " ranks on a host";
+    EXPECT_THAT(errors, Each(errors[0]));
+  }
+}
+
+TEST(Contract, Count) {
+  ExpectMismatch(
+      [](Communicator& c, bool is_odd) {
+        std::vector<float> data(is_odd ? 99 : 100, 1.0f);
+        c.AllReduce(data, {});
+      },
+      "all_reduce of 99 fp32", "all_reduce of 100 fp32");
+}
+
+TEST(Contract, Type) {
+  ExpectMismatch(
+      [](Communicator& c, bool is_odd) {
+        std::vector<float> floats(100);
+        std::vector<double> doubles(100);
+        is_odd ? c.AllReduce(doubles, {}) : c.AllReduce(floats, {});
+      },
+      "100 fp64", "100 fp32");
+}
+
+TEST(Contract, Tag) {
+  ExpectMismatch(
+      [](Communicator& c, bool is_odd) {
+        std::vector<float> data(100);
+        c.AllReduce(data, {.what = "gradients", .step = is_odd ? 8 : 7, .bucket = 5});
+      },
+      "step 8, bucket 5", "step 7, bucket 5");
+}
+
+TEST(Contract, Order) {
+  ExpectMismatch(
+      [](Communicator& c, bool is_odd) {
+        std::vector<float> data(100);
+        if (is_odd) c.Barrier({.what = "stray"});
+        c.AllReduce(data, {.what = "gradients"});
+        c.Barrier({.what = "stray"});
+      },
+      "barrier, tag stray", "all_reduce of 100 fp32, tag gradients");
+}
+
+TEST(Contract, BucketPlan) {
+  ExpectMismatch(
+      [](Communicator& c, bool is_odd) {
+        std::vector<float> gradients(100);
+        collectives::Reducer reducer(c, gradients, {{.offset = 0, .count = is_odd ? 50u : 100u}});
+      },
+      "bucket plan", "plan 0x");
+}
+
+TEST(Contract, Algorithm) {
+  ExpectMismatch(
+      [](Communicator& c, bool is_odd) {
+        std::vector<float> data(100);
+        if (is_odd) c.SetAllReduce("ring");
+        c.AllReduce(data, {});
+      },
+      "algorithm 0", "algorithm 2");
+}
+
+TEST(Contract, PlaceInArena) {
+  ExpectMismatch(
+      [](Communicator& c, bool is_odd) {
+        const auto arena = c.AllocateArena(1000);
+        c.AllReduce({reinterpret_cast<float*>(arena->data()) + (is_odd ? 1 : 0), 100}, {});
+      },
+      "arena 0 byte 4", "arena 0 byte 0");
+}
+
+TEST(Contract, AfterAnErrorTheCommunicatorIsUnusable) {
+  const auto errors = ErrorsOfRanks(2, [](Communicator& c) {
+    EXPECT_THROW(c.Barrier({.step = c.rank()}), CommError);
+    c.Barrier({});
+  });
+  EXPECT_THAT(errors, Each(HasSubstr("an earlier operation failed")));
+}
+
+TEST(Deadline, NamesTheRankThatDoesNotCome) {
+  for (int per_host : kPerHost) {
+    for (const char* algorithm : {"ring", "hierarchical"}) {
+      const auto start = std::chrono::steady_clock::now();
+      CommunicatorOptions options = Impatient(per_host);
+      options.all_reduce = algorithm;
+      const auto errors = ErrorsOfRanks(
+          3,
+          [](Communicator& c) {
+            std::vector<float> data(1000);
+            c.AllReduce(data, {.what = "fine"});
+            if (c.rank() != 2) c.AllReduce(data, {.what = "gradients", .step = 3, .bucket = 1});
+          },
+          options);
+      for (int r : {0, 1}) {
+        EXPECT_THAT(errors[r], AllOf(HasSubstr("deadline"), HasSubstr("rank 2 (thread host"),
+                                     HasSubstr("gradients, step 3, bucket 1")))
+            << per_host << " ranks on a host, " << algorithm;
+      }
+      EXPECT_EQ(errors[2], "");
+      EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(3));
+    }
+  }
+}
+
+TEST(Deadline, PendingThrowsToo) {
+  const auto errors = ErrorsOfRanks(
+      2,
+      [](Communicator& c) {
+        if (c.rank() == 1) return;
+        std::vector<float> data(10);
+        c.AllReduceAsync(data, {})->Wait();
+      },
+      Impatient(0));
+  EXPECT_THAT(errors[0], HasSubstr("rank 1"));
+}
+
+TEST(Deadline, ARankThatLeftIsNoticedAtOnce) {
+  auto communicators = collectives::MakeLocalCommunicators(2);
+  communicators[1].reset();
+  const auto start = std::chrono::steady_clock::now();
+  try {
+    communicators[0]->Barrier({.what = "end"});
+    FAIL() << "nothing was thrown";
+  } catch (const CommError& error) {
+    EXPECT_THAT(error.what(),
+                AllOf(HasSubstr("barrier, tag end"), HasSubstr("rank 1"), HasSubstr("is gone")));
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
+}
+
+TEST(Abort, EndsTheWaitsOfAllRanks) {
+  for (int per_host : kPerHost) {
+    const auto errors = ErrorsOfRanks(3,
+                                      [](Communicator& c) {
+                                        if (c.rank() == 1) return c.Abort(65, "bad data");
+                                        c.Barrier({});
+                                      },
+                                      {.ranks_per_host = per_host});
+    EXPECT_THAT(errors[0], HasSubstr("the job was aborted"));
+    EXPECT_THAT(errors[2], HasSubstr("the job was aborted"));
+  }
+}
+
+TEST(Replicas, BroadcastMakesThemEqual) {
+  RunRanks(3, [](Communicator& c) {
+    std::vector<float> weights(1001, static_cast<float>(c.rank() + 1));
+    collectives::BroadcastAndVerify(c, weights);
+    Require(weights.front() == 1.0f && weights.back() == 1.0f, "rank 0's weights");
+  });
+}
+
+TEST(Replicas, NamesTheMinority) {
+  for (size_t odd_element : {0, 500, 1000}) {
+    const auto errors = ErrorsOfRanks(4, [&](Communicator& c) {
+      std::vector<float> weights(1001, 1.0f);
+      if (c.rank() == 0) weights[odd_element] = std::nextafter(1.0f, 2.0f);
+      collectives::VerifyReplicas(c, weights, "weights", 20);
+    });
+    EXPECT_THAT(errors, Each(AllOf(HasSubstr("weights: replicas differ at step 20: rank 0 got"),
+                                   HasSubstr("3 others"))));
+  }
+}
+
+TEST(Launcher, FindsTheSizeOfTheJob) {
+  std::map<std::string, const char*> environment;
+  const auto get = [&](const char* name) {
+    const auto found = environment.find(name);
+    return found == environment.end() ? nullptr : found->second;
+  };
+  EXPECT_FALSE(collectives::FindLaunch(get).has_value());
+  environment["SLURM_NTASKS"] = "4";
+  EXPECT_EQ(collectives::FindLaunch(get)->num_processes, 4);
+  EXPECT_THROW(collectives::RequireWholeJob(*collectives::FindLaunch(get), 1), ConfigError);
+  collectives::RequireWholeJob(*collectives::FindLaunch(get), 4);
+  environment["SLURM_STEP_NUM_TASKS"] = "1";
+  collectives::RequireWholeJob(*collectives::FindLaunch(get), 1);
+}
+
+}  // namespace
+}  // namespace carole::testing

@@ -1,0 +1,87 @@
+// Collectives among processes: `mpirun -np N carole_mpi_collectives CASE [ranks_per_host]`. Exit
+// code 0 means that every rank is content; the faults' cases end as a real job would, and
+// tests/mpi/CMakeLists.txt says how.
+#include <fmt/core.h>
+#include <signal.h>
+
+#include <cstdlib>
+#include <functional>
+#include <map>
+
+#include "collectives/mpi/communicator.h"
+#include "src/core/error.h"
+#include "tests/support/collective_cases.h"
+
+namespace carole::testing {
+namespace {
+
+void SumWith(Communicator& c, const std::string& algorithm) {
+  c.SetAllReduce(algorithm);
+  CheckAllCounts(c);
+  CheckInFlight(c);
+  CheckReducer<float>(c);
+  CheckReducer<double>(c);
+}
+
+void Mismatch(Communicator& c) {
+  std::vector<float> data(c.rank() == 1 ? 99 : 100);
+  c.AllReduce(data, {.what = "gradients"});
+}
+
+// After a few good steps rank 1 does `fault` between two buckets.
+void Fault(Communicator& c, const std::function<void()>& fault) {
+  const auto arena = c.AllocateArena(4 << 20);
+  const std::span<float> data(reinterpret_cast<float*>(arena->data()), 1 << 20);
+  for (int step = 0; step < 1000; ++step) {
+    c.AllReduce(data.subspan(0, 1000), {.what = "gradients", .step = step, .bucket = 0});
+    if (step == 20 && c.rank() == 1) fault();
+    c.AllReduce(data, {.what = "gradients", .step = step, .bucket = 1});
+  }
+}
+
+const std::map<std::string, void (*)(Communicator&)> kCases = {
+    {"ring", [](Communicator& c) { SumWith(c, "ring"); }},
+    {"shared_memory", [](Communicator& c) { SumWith(c, "shared_memory"); }},
+    {"hierarchical", [](Communicator& c) { SumWith(c, "hierarchical"); }},
+    {"mpi",
+     [](Communicator& c) {
+       // One process without a launcher has no MPI.
+       if (c.size() > 1) SumWith(c, "mpi");
+     }},
+    {"gather", CheckGatherAndBroadcast},
+    {"mismatch", Mismatch},
+    {"freeze", [](Communicator& c) { Fault(c, [] { raise(SIGSTOP); }); }},
+    {"kill", [](Communicator& c) { Fault(c, [] { raise(SIGKILL); }); }},
+    {"throw",
+     [](Communicator& c) { Fault(c, [] { throw DataError("[test] rank 1: bad data"); }); }},
+    {"quit", [](Communicator& c) { Fault(c, [] { std::_Exit(3); }); }},
+};
+
+// As main() of carole does it: the communicator outlives the error, which ends the job everywhere.
+int Main(int argc, char** argv) {
+  const auto c =
+      collectives::MakeMpiCommunicator({.warn_seconds = 1,
+                                        .deadline_seconds = 3,
+                                        .ranks_per_host = argc > 2 ? std::atoi(argv[2]) : 0});
+  try {
+    kCases.at(argv[1])(*c);
+    return 0;
+  } catch (const Error& error) {
+    c->Abort(static_cast<int>(error.code()), error.what());
+  } catch (const std::exception& error) {
+    c->Abort(1, error.what());
+  }
+  return 1;
+}
+
+}  // namespace
+}  // namespace carole::testing
+
+int main(int argc, char** argv) {
+  try {
+    return carole::testing::Main(argc, argv);
+  } catch (const carole::Error& error) {
+    fmt::print(stderr, "{}\n", error.what());
+    return static_cast<int>(error.code());
+  }
+}

@@ -1,0 +1,19 @@
+#!/bin/sh
+# expect.sh CODE SECONDS WORDS COMMAND...: runs the command and fails unless it ends with the exit code within the
+# time, with the extended regular expression WORDS in its output ("" for any), and leaves no process behind.
+code=$1 seconds=$2 words=$3
+shift 3
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+export CAROLE_TEST_JOB="$log"  # found again in the environment of whatever is left
+start=$(date +%s)
+timeout -s KILL $((seconds + 30)) "$@" >"$log" 2>&1
+got=$?
+took=$(($(date +%s) - start))
+cat "$log"
+sleep 1
+left=$(grep -lsz "^CAROLE_TEST_JOB=$log\$" /proc/[0-9]*/environ | grep -v -e "/proc/$$/" -e /proc/self | wc -l)
+[ "$got" -eq "$code" ] || { echo "exit code: got $got, want $code"; exit 1; }
+[ "$took" -le "$seconds" ] || { echo "time: got $took s, want at most $seconds s"; exit 1; }
+[ -z "$words" ] || grep -Eq "$words" "$log" || { echo "output: want $words"; exit 1; }
+[ "$left" -eq 0 ] || { echo "processes left behind: got $left, want 0"; exit 1; }

@@ -1,0 +1,159 @@
+// What every communicator has to get right: run by threads (tests/collectives) and by processes
+// (tests/mpi). A case throws std::runtime_error where the result is wrong.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <stdexcept>
+#include <type_traits>
+#include <vector>
+
+#include "collectives/communicator.h"
+#include "collectives/reducer.h"
+#include "collectives/replicas.h"
+
+namespace carole::testing {
+
+using collectives::Communicator;
+using collectives::Range;
+
+inline void Require(bool condition, const std::string& what) {
+  if (!condition) throw std::runtime_error(what);
+}
+
+// Counts around the number of ranks, one that ends within a vector, and one that takes many
+// segments.
+inline std::vector<size_t> CountsFor(int size) {
+  const auto n = static_cast<size_t>(size);
+  return {0, 1, n - 1, n, n + 1, 1000, size_t{1} << 20};
+}
+
+// Small integers: every order of summation gives the same, so the closed form is exact.
+template <typename T>
+T ValueOf(int rank, size_t i) {
+  return static_cast<T>(static_cast<int>(i % 1009) - 500 + rank * 3);
+}
+
+// Every rank's sum of `data` is ValueOf summed over ranks.
+template <typename T>
+void RequireSum(Communicator& c, std::span<const T> data) {
+  const int p = c.size();
+  for (size_t i = 0; i < data.size(); ++i) {
+    const T want = static_cast<T>(p) * ValueOf<T>(0, i) + static_cast<T>(3 * p * (p - 1) / 2);
+    if (data[i] == want) continue;
+    throw std::runtime_error(fmt::format("element {} of {} on rank {} of {} by {}: got {}, want {}",
+                                         i, data.size(), c.rank(), p, c.all_reduce(), data[i],
+                                         want));
+  }
+}
+
+template <typename T>
+void CheckAllReduce(Communicator& c, std::span<T> data) {
+  for (size_t i = 0; i < data.size(); ++i) data[i] = ValueOf<T>(c.rank(), i);
+  c.AllReduce(data, {.what = "case"});
+  RequireSum<T>(c, data);
+}
+
+// Bits of all ranks are compared with values whose sum depends on the order of summation.
+inline void CheckBitwiseEqual(Communicator& c, std::span<float> data) {
+  std::mt19937 random(c.rank() + 1);
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  for (float& x : data) x = std::ldexp(uniform(random), static_cast<int>(random() % 20));
+  c.AllReduce(data, {.what = "bits"});
+  collectives::VerifyReplicas(c, data, "bits");
+}
+
+// All counts in memory of the caller and in an arena, at an odd offset too.
+inline void CheckAllCounts(Communicator& c) {
+  const size_t most = CountsFor(c.size()).back();
+  const auto arena = c.AllocateArena((most + 16) * sizeof(double));
+  for (size_t count : CountsFor(c.size())) {
+    std::vector<float> floats(count);
+    std::vector<double> doubles(count);
+    CheckAllReduce<float>(c, floats);
+    CheckAllReduce<double>(c, doubles);
+    CheckBitwiseEqual(c, floats);
+    for (size_t offset : {size_t{0}, size_t{3}}) {
+      const std::span<float> range(reinterpret_cast<float*>(arena->data()) + offset, count);
+      CheckAllReduce<float>(c, range);
+      CheckBitwiseEqual(c, range);
+    }
+    CheckAllReduce<double>(c, {reinterpret_cast<double*>(arena->data()), count});
+  }
+}
+
+// Many operations in flight at once, with others between them.
+inline void CheckInFlight(Communicator& c) {
+  constexpr size_t kCount = 5000;
+  std::vector<std::vector<float>> ranges(20, std::vector<float>(kCount));
+  std::vector<std::unique_ptr<collectives::Pending>> pending;
+  for (size_t k = 0; k < ranges.size(); ++k) {
+    for (size_t i = 0; i < kCount; ++i) ranges[k][i] = ValueOf<float>(c.rank(), i);
+    pending.push_back(
+        c.AllReduceAsync(ranges[k], {.what = "flight", .bucket = static_cast<int>(k)}));
+  }
+  c.Barrier({.what = "behind them"});
+  for (const auto& p : pending) Require(p->Done(), "an operation behind the others ended first");
+  for (const auto& p : pending) p->Wait();
+  for (const auto& range : ranges) RequireSum<float>(c, range);
+}
+
+inline void CheckGatherAndBroadcast(Communicator& c) {
+  for (size_t bytes : {0, 1, 1000, 1'200'000}) {
+    std::vector<std::byte> mine(bytes, static_cast<std::byte>(c.rank() + 1));
+    std::vector<std::byte> all(bytes * c.size());
+    c.AllGather(mine, all, {.what = "gather"});
+    for (int r = 0; r < c.size(); ++r) {
+      const std::vector<std::byte> want(bytes, static_cast<std::byte>(r + 1));
+      Require(std::equal(want.begin(), want.end(), all.begin() + r * bytes), "gathered bytes");
+    }
+    for (int root = 0; root < c.size(); ++root) {
+      std::vector<std::byte> data(bytes, static_cast<std::byte>(c.rank() * 7 + root));
+      c.Broadcast(data, root, {.what = "broadcast"});
+      const std::vector<std::byte> want(bytes, static_cast<std::byte>(root * 8));
+      Require(data == want, "broadcast bytes");
+    }
+  }
+}
+
+// Parameters of many sizes, marked in another order on each rank and in each step.
+template <typename T>
+void CheckReducer(Communicator& c) {
+  std::vector<Range> parameters;
+  size_t end = 0;
+  for (size_t count : {10, 500, 3, 70'000, 1, 300'000, 16, 16, 100'000}) {
+    parameters.push_back({.offset = end, .count = count});
+    end += (count + 15) / 16 * 16;
+  }
+  const auto arena = c.AllocateArena(end * sizeof(T));
+  const std::span<T> gradients(reinterpret_cast<T*>(arena->data()), end);
+  collectives::BasicReducer<T> reducer(c, gradients, parameters,
+                                       {.first_bucket_bytes = 4096, .bucket_bytes = 400'000});
+  std::mt19937 random(c.rank());
+  for (int step = 0; step < 5; ++step) {
+    reducer.BeginStep(step);
+    std::vector<int> order(parameters.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::shuffle(order.begin(), order.end(), random);
+    for (int p : order) {
+      for (size_t i = 0; i < parameters[p].count; ++i) {
+        gradients[parameters[p].offset + i] = ValueOf<T>(c.rank(), i);
+      }
+      reducer.MarkReady(p);
+    }
+    size_t covered = 0;
+    while (const auto range = reducer.WaitNext()) {
+      Require(range->offset >= covered, "buckets come in order");
+      covered = range->offset + range->count;
+    }
+    Require(covered == parameters.back().offset + parameters.back().count, "all buckets came");
+    for (const Range& p : parameters) RequireSum<T>(c, gradients.subspan(p.offset, p.count));
+  }
+}
+
+}  // namespace carole::testing

@@ -1,0 +1,48 @@
+// Runs a function on N ranks, each a thread of this process with its communicator.
+//
+//   RunRanks(4, [](Communicator& c) { … });
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <exception>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "collectives/local/communicator.h"
+
+namespace carole::testing {
+
+using collectives::Communicator;
+using collectives::CommunicatorOptions;
+
+// What each rank threw, "" for nothing. Communicators live until all ranks are through.
+inline std::vector<std::string> ErrorsOfRanks(int size,
+                                              const std::function<void(Communicator&)>& work,
+                                              const CommunicatorOptions& options = {}) {
+  auto communicators = collectives::MakeLocalCommunicators(size, options);
+  std::vector<std::string> errors(size);
+  std::vector<std::thread> threads;
+  for (int r = 0; r < size; ++r) {
+    threads.emplace_back([&, r] {
+      try {
+        work(*communicators[r]);
+      } catch (const std::exception& error) {
+        errors[r] = error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return errors;
+}
+
+// Expects that no rank throws.
+inline void RunRanks(int size, const std::function<void(Communicator&)>& work,
+                     const CommunicatorOptions& options = {}) {
+  const auto errors = ErrorsOfRanks(size, work, options);
+  for (int r = 0; r < size; ++r) EXPECT_EQ(errors[r], "") << "rank " << r << " of " << size;
+}
+
+}  // namespace carole::testing
