@@ -203,6 +203,8 @@ class BatchNormBackward : public ReferenceKernel {
     for (int64_t c = 0; c < block.end - block.begin; ++c) block.dgamma[c] *= block.rstd[c];
   }
 
+  // Rows that do not count have no part in the statistics: dx = gamma * rstd * g. So they stay zero
+  // where dy is zero, and add nothing to the gradients of the layers before.
   void Apply(const Pixels& pixels, const Block& block) const {
     const T* x = in<T>(Backward::kX);
     T* dx = out<T>(Backward::kDx);
@@ -213,10 +215,15 @@ class BatchNormBackward : public ReferenceKernel {
       shift[c] = block.dbeta[c] / n;
       slope[c] = block.rstd[c] * block.dgamma[c] / n;
     }
-    ForElements(pixels, pixels.all, block, [&](int64_t i, int64_t c) {
+    ForElements(pixels, pixels.counted, block, [&](int64_t i, int64_t c) {
       const double centred = dx[i] - shift[c] - (x[i] - block.mean[c]) * slope[c];
       dx[i] = static_cast<T>(scale[c] * centred);
     });
+    for (int64_t i = pixels.counted; i < pixels.all; ++i) {
+      T* row = dx + i * pixels.channels + block.begin;
+      for (int64_t c = 0; c < block.end - block.begin; ++c)
+        row[c] = static_cast<T>(scale[c] * row[c]);
+    }
   }
 
   const BatchNormAttributes a_;
