@@ -77,6 +77,8 @@ inline void AddConvolutions(std::vector<ConformanceCase>& cases) {
         .s = 7,
         .attributes = {.padding = {0, 3, 0, 3}, .relu = true}}},
       {"whole_map", {.x = {3, 33, 5, 5}, .k = 21, .r = 5, .s = 5, .bias = true}},
+      {"many_pixels",  // more patches than the reference makes at a time
+       {.x = {3, 64, 40, 40}, .k = 16, .r = 3, .s = 3, .attributes = {.padding = {1, 1, 1, 1}}}},
       {"one_to_one", {.x = {2, 1, 6, 6}, .k = 1, .r = 3, .s = 3}},
       {"groups",
        {.x = {2, 16, 8, 8},
@@ -125,6 +127,7 @@ inline void AddLinear(std::vector<ConformanceCase>& cases) {
   } rows[] = {
       {"wide", {.n = 3, .c = 300, .k = 64, .bias = true, .relu = true}},
       {"odd", {.n = 5, .c = 37, .k = 11, .bias = true}},
+      {"large", {.n = 2, .c = 1300, .k = 1000}},  // more than the reference packs at a time
       {"one_row", {.n = 1, .c = 128, .k = 10}},
   };
   for (const auto& [name, sizes] : rows) {

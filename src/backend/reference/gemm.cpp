@@ -11,7 +11,7 @@ namespace {
 constexpr int64_t kDepthBlock = 256;  // a panel of this depth stays in the L2 cache, a strip in L1
 constexpr int64_t kRowBlock = 16;     // rows of C in a task
 constexpr int64_t kPanelBlock = 8;    // panels in a task
-constexpr int64_t kPackedBytes = 32 << 20;  // of B, unless one block of the depth needs more
+constexpr int64_t kPackedBytes = 8 << 20;  // of B, unless one block of the depth needs more
 static_assert(kRowBlock % kTileRows == 0);
 
 template <typename T>
