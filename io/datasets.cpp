@@ -143,6 +143,7 @@ std::vector<std::filesystem::path> FindShards(const DatasetEntry& dataset, std::
 std::vector<std::string> ClassNames(const DatasetEntry& dataset,
                                     const std::filesystem::path& dataset_dir) {
   std::vector<std::string> names;
+  names.reserve(static_cast<size_t>(dataset.num_classes));
   for (int i = 0; i < dataset.num_classes; ++i) names.push_back(std::to_string(i));
   std::copy(dataset.class_names.begin(), dataset.class_names.end(), names.begin());
   const std::filesystem::path labels = dataset_dir / "labels.txt";

@@ -34,7 +34,35 @@ class Stopwatch {
   throw DataError(RecordPlace(file, entry.index, entry.offset) + std::string(text));
 }
 
-enum Key { kEncoded, kFormat, kLabel, kHeight, kWidth, kNumKeys };
+// What a sample needs of its example.
+struct LabelledImage {
+  std::string_view encoded;
+  int64_t label = 0;
+  bool raw = false;  // encoded is (height, width, channels) pixels
+  int64_t height = 0;
+  int64_t width = 0;
+};
+
+LabelledImage ParseExample(std::string_view example) {
+  enum Key { kEncoded, kFormat, kLabel, kHeight, kWidth, kNumKeys };
+  std::array<FeatureQuery, kNumKeys> found = {{{"image/encoded"},
+                                               {"image/format"},
+                                               {"image/class/label"},
+                                               {"image/height"},
+                                               {"image/width"}}};
+  FindFeatures(example, found);
+  const auto encoded = FirstBytes(found[kEncoded]);
+  if (!encoded) throw DataError("key missing: got no image/encoded; is this a record of images?");
+  const auto label = FirstInt64(found[kLabel]);
+  if (!label) throw DataError("key missing: got no image/class/label");
+  const std::string_view format = FirstBytes(found[kFormat]).value_or("");
+  if (format != "raw" && format != "RAW") return {.encoded = *encoded, .label = *label};
+  return {.encoded = *encoded,
+          .label = *label,
+          .raw = true,
+          .height = FirstInt64(found[kHeight]).value_or(0),
+          .width = FirstInt64(found[kWidth]).value_or(0)};
+}
 
 }  // namespace
 
@@ -65,25 +93,14 @@ void SampleReader::Read(int64_t record, int64_t epoch, Scratch& scratch, std::sp
   watch.Lap(counters.read_ns);
   try {
     if (!example) throw DataError("record is gone: the shard became shorter while it was read");
-    std::array<FeatureQuery, kNumKeys> found = {{{"image/encoded"},
-                                                 {"image/format"},
-                                                 {"image/class/label"},
-                                                 {"image/height"},
-                                                 {"image/width"}}};
-    FindFeatures(*example, found);
-    const auto encoded = FirstBytes(found[kEncoded]);
-    if (!encoded) throw DataError("key missing: got no image/encoded; is this a record of images?");
-    const auto stored_label = FirstInt64(found[kLabel]);
-    if (!stored_label) throw DataError("key missing: got no image/class/label");
-    *label = CheckedLabel(*stored_label);
-    const std::string_view format = FirstBytes(found[kFormat]).value_or("");
+    const LabelledImage parsed = ParseExample(*example);
+    *label = CheckedLabel(parsed.label);
     watch.Lap(counters.parse_ns);
 
-    if (format == "raw" || format == "RAW") {
-      CopyRaw(*encoded, FirstInt64(found[kHeight]).value_or(0),
-              FirstInt64(found[kWidth]).value_or(0), &scratch.image);
+    if (parsed.raw) {
+      CopyRaw(parsed.encoded, parsed.height, parsed.width, &scratch.image);
     } else {
-      DecodeImage(*encoded, options_.channels, &scratch.image);
+      DecodeImage(parsed.encoded, options_.channels, &scratch.image);
     }
     watch.Lap(counters.decode_ns);
 
