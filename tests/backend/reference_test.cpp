@@ -137,6 +137,16 @@ TEST(Reference, BatchNormBackward) {
   ExpectElements(out[2], {4});
 }
 
+// As above, and a row that does not count: dx = gamma rstd g.
+TEST(Reference, BatchNormBackwardOfValidRows) {
+  const BatchNormSizes sizes{.x = {3, 1}};
+  const auto out = Outputs(BatchNormBackwardSpec(sizes),
+                           {{1, 3, 5}, {4, 6, 9}, {}, {2}, {0}, {5}, {1}}, {.valid_rows = 2});
+  ExpectElements(out[0], {0, 0, 10});
+  ExpectElements(out[1], {2});
+  ExpectElements(out[2], {4});
+}
+
 TEST(Reference, ReluAndRelu6) {
   const Shape shape{1, 5};
   ExpectElements(
