@@ -1,0 +1,58 @@
+// carole bench allreduce: the sum over ranks beside the memory's own speed.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "collectives/bench.h"
+#include "src/commands/commands.h"
+#include "src/commands/job.h"
+
+namespace carole::commands {
+namespace {
+
+void PrintJson(const collectives::AllReduceSample& sample) {
+  const nlohmann::ordered_json row{{"algorithm", sample.algorithm},
+                                   {"ranks", sample.ranks},
+                                   {"bytes", sample.bytes},
+                                   {"time_us_median", sample.time_us_median},
+                                   {"bus_gb_per_s", sample.bus_gb_per_s},
+                                   {"copy_gb_per_s", sample.copy_gb_per_s}};
+  fmt::print("{}\n", row.dump());
+}
+
+void PrintTable(const std::vector<collectives::AllReduceSample>& samples) {
+  fmt::print("{:<16}{:>6}{:>14}{:>12}{:>12}{:>12}\n", "algorithm", "ranks", "bytes", "median us",
+             "bus GB/s", "copy GB/s");
+  for (const collectives::AllReduceSample& s : samples)
+    fmt::print("{:<16}{:>6}{:>14}{:>12.1f}{:>12.2f}{:>12.2f}\n", s.algorithm, s.ranks, s.bytes,
+               s.time_us_median, s.bus_gb_per_s, s.copy_gb_per_s);
+}
+
+}  // namespace
+
+int BenchAllreduce(const Arguments& arguments) {
+  MachineFlags machine;
+  collectives::BenchOptions options;
+  bool json = false;
+  CommandLine line("carole bench allreduce", "Speed of the sum over ranks; start it under mpirun.");
+  AddMachineFlags(line, machine);
+  AddCollectiveFlags(line, machine);
+  line.Group("Benchmark");
+  line.AddList("sizes", options.sizes, "bytes of each rank, a comma list");
+  line.Add("steps", options.steps, "sums that are timed, of each size")->check(CLI::PositiveNumber);
+  line.Add("warmup_steps", options.warmup_steps, "sums before")->check(CLI::NonNegativeNumber);
+  line.AddBool("json", json, "one JSON object a line");
+  if (!line.Parse(arguments)) return 0;
+  options.algorithm = machine.all_reduce;
+  return RunJob(machine, [&](Job& job) {
+    const auto samples = collectives::BenchAllReduce(job.communicator(), options);
+    if (!job.is_chief()) return 0;
+    if (!json) PrintTable(samples);
+    for (const auto& sample : samples) {
+      if (json) PrintJson(sample);
+    }
+    return 0;
+  });
+}
+
+}  // namespace carole::commands

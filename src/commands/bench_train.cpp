@@ -1,0 +1,200 @@
+// carole bench train: training steps on synthetic images, and where their time goes.
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "io/synthetic.h"
+#include "nets/nets.h"
+#include "src/commands/commands.h"
+#include "src/commands/job.h"
+#include "src/train/train_step.h"
+
+namespace carole::commands {
+namespace {
+
+struct BenchFlags {
+  NetFlags net{.model_name = "resnet_v1_50"};
+  MachineFlags machine;
+  int64_t batch_size = 32;
+  int steps = 20;
+  int warmup_steps = 5;
+  bool json = false;
+  bool profile = false;
+};
+
+// Means over steps, but where a name says otherwise.
+struct Measurement {
+  double step_ms_median = 0;
+  double step_ms_p90 = 0;
+  double images_per_second = 0;  // of all ranks
+  enum Part { kInput, kForward, kBackward, kExposed, kOptimizer, kParts };
+  double part_ms[kParts] = {};  // mean over ranks too
+  int64_t peak_rss_bytes = 0;   // of the largest rank
+};
+
+double MillisecondsSince(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
+      .count();
+}
+
+int64_t PeakRssOverRanks(collectives::Communicator& communicator) {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const int64_t mine = usage.ru_maxrss * 1024;
+  std::vector<int64_t> all(communicator.size());
+  communicator.AllGather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)),
+                         {.what = "memory"});
+  return *std::max_element(all.begin(), all.end());
+}
+
+Measurement Measure(const BenchFlags& flags, Job& job, train::TrainStep& step,
+                    io::BatchSource& source) {
+  Measurement result;
+  std::vector<double> step_ms;
+  std::chrono::steady_clock::time_point start;
+  for (int i = -flags.warmup_steps; i < flags.steps; ++i) {
+    if (i == 0) {
+      step.executable().ResetTimes();
+      job.communicator().Barrier({.what = "start of the measurement"});
+      start = std::chrono::steady_clock::now();
+    }
+    const auto step_start = std::chrono::steady_clock::now();
+    const train::StepResult r =
+        step.Run(*source.Next(), {.step = i + flags.warmup_steps, .learning_rate = 1e-3});
+    if (i < 0) continue;
+    step_ms.push_back(MillisecondsSince(step_start));
+    const double parts[] = {r.input_ms, r.forward_ms, r.backward_ms, r.exposed_communication_ms,
+                            r.optimizer_ms};
+    for (int p = 0; p < Measurement::kParts; ++p)
+      result.part_ms[p] += parts[p] / flags.steps / job.size();
+  }
+  const double total_ms = MillisecondsSince(start);
+  job.communicator().AllReduce(std::span<double>(result.part_ms), {.what = "times"});
+  std::sort(step_ms.begin(), step_ms.end());
+  result.step_ms_median = step_ms[step_ms.size() / 2];
+  result.step_ms_p90 = step_ms[step_ms.size() * 9 / 10];
+  result.images_per_second =
+      static_cast<double>(flags.steps * flags.batch_size * job.size()) / total_ms * 1e3;
+  result.peak_rss_bytes = PeakRssOverRanks(job.communicator());
+  return result;
+}
+
+void Print(const BenchFlags& flags, const Job& job, int64_t image_size, const Measurement& m) {
+  const nlohmann::ordered_json row{{"net", flags.net.model_name},
+                                   {"batch_size", flags.batch_size},
+                                   {"image_size", image_size},
+                                   {"precision", flags.machine.precision},
+                                   {"backend", job.backend().name()},
+                                   {"ranks", job.size()},
+                                   {"threads", job.backend().threads()},
+                                   {"images_per_second", m.images_per_second},
+                                   {"step_ms_median", m.step_ms_median},
+                                   {"step_ms_p90", m.step_ms_p90},
+                                   {"input_ms", m.part_ms[Measurement::kInput]},
+                                   {"forward_ms", m.part_ms[Measurement::kForward]},
+                                   {"backward_ms", m.part_ms[Measurement::kBackward]},
+                                   {"exposed_communication_ms", m.part_ms[Measurement::kExposed]},
+                                   {"optimizer_ms", m.part_ms[Measurement::kOptimizer]},
+                                   {"peak_rss_bytes", m.peak_rss_bytes}};
+  if (flags.json) {
+    fmt::print("{}\n", row.dump());
+    return;
+  }
+  for (const auto& [key, value] : row.items()) {
+    if (value.is_number_float()) {
+      fmt::print("{:<26} {:.2f}\n", key, value.get<double>());
+    } else {
+      fmt::print("{:<26} {}\n", key, value.is_string() ? value.get<std::string>() : value.dump());
+    }
+  }
+}
+
+// The kinds that the oneDNN backend leaves to the library's primitives.
+bool IsPrimitive(OpKind kind) {
+  switch (kind) {
+    case OpKind::kConv2d:
+    case OpKind::kConv2dBackwardData:
+    case OpKind::kConv2dBackwardFilter:
+    case OpKind::kLinear:
+    case OpKind::kLinearBackwardData:
+    case OpKind::kLinearBackwardFilter:
+    case OpKind::kBatchNorm:
+    case OpKind::kBatchNormBackward:
+    case OpKind::kPool2d:
+    case OpKind::kPool2dBackward:
+    case OpKind::kReorder:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// On standard error when standard output is for machines.
+void PrintProfile(const BenchFlags& flags, const Job& job, const Executable& executable,
+                  double step_ms) {
+  FILE* out = flags.json ? stderr : stdout;
+  std::vector<OpTime> times = executable.Times();
+  std::sort(times.begin(), times.end(),
+            [](const OpTime& a, const OpTime& b) { return a.milliseconds > b.milliseconds; });
+  double kernels = 0, primitives = 0;
+  fmt::print(out, "\n{:<28}{:<10}{:>12}{:>10}\n", "operation", "phase", "ms a step", "share");
+  for (const OpTime& time : times) {
+    const double ms = time.milliseconds / flags.steps;
+    kernels += ms;
+    if (IsPrimitive(time.kind)) primitives += ms;
+    fmt::print(out, "{:<28}{:<10}{:>12.3f}{:>9.1f}%\n", Name(time.kind),
+               time.phase == Phase::kForward ? "forward" : "backward", ms, 100 * ms / step_ms);
+  }
+  fmt::print(out, "{:<38}{:>12.3f}{:>9.1f}%\n", "all kernels", kernels, 100 * kernels / step_ms);
+  if (job.backend().name() == "onednn")
+    fmt::print(out, "{:<38}{:>12.3f}{:>9.1f}%\n", "oneDNN primitives", primitives,
+               100 * primitives / step_ms);
+}
+
+int Run(const BenchFlags& flags, Job& job) {
+  const nets::NetEntry& net = nets::FindNet(flags.net.model_name);
+  const int64_t image_size = flags.net.image_size > 0 ? flags.net.image_size : net.image_size;
+  nets::Model model = nets::BuildModel(
+      net, {.batch_size = flags.batch_size, .image_size = image_size, .training = true});
+  train::TrainStep step(std::move(model.graph), job.backend(), job.communicator(),
+                        {.optimizer = "momentum", .buckets = MakeBucketOptions(flags.machine)});
+  step.store().Initialize(1);
+  const std::unique_ptr<io::BatchSource> source =
+      io::MakeSyntheticBatches({.local_batch = flags.batch_size,
+                                .height = static_cast<int>(image_size),
+                                .width = static_cast<int>(image_size),
+                                .channels = static_cast<int>(net.channels),
+                                .num_classes = static_cast<int>(net.num_classes),
+                                .rank = job.rank(),
+                                .size = job.size()});
+  const Measurement measurement = Measure(flags, job, step, *source);
+  if (!job.is_chief()) return 0;
+  Print(flags, job, image_size, measurement);
+  if (flags.profile) PrintProfile(flags, job, step.executable(), measurement.step_ms_median);
+  return 0;
+}
+
+}  // namespace
+
+int BenchTrain(const Arguments& arguments) {
+  BenchFlags flags;
+  CommandLine line("carole bench train",
+                   "Speed of training steps on synthetic images, alone or under mpirun.");
+  AddNetFlags(line, flags.net);
+  AddMachineFlags(line, flags.machine);
+  AddCollectiveFlags(line, flags.machine);
+  line.Group("Benchmark");
+  line.Add("batch_size", flags.batch_size, "images of a step, of each rank")
+      ->check(CLI::PositiveNumber);
+  line.Add("steps", flags.steps, "that are timed")->check(CLI::PositiveNumber);
+  line.Add("warmup_steps", flags.warmup_steps, "before them")->check(CLI::NonNegativeNumber);
+  line.AddBool("json", flags.json, "one JSON object a line");
+  line.AddBool("profile", flags.profile, "time by kind of operation");
+  if (!line.Parse(arguments)) return 0;
+  return RunJob(flags.machine, [&](Job& job) { return Run(flags, job); });
+}
+
+}  // namespace carole::commands

@@ -1,0 +1,109 @@
+// carole checkpoint inspect | verify.
+#include "io/checkpoint.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "io/checkpoint_folder.h"
+#include "src/commands/command_line.h"
+#include "src/commands/commands.h"
+#include "src/core/error.h"
+
+namespace carole::commands {
+namespace {
+
+// A file as it is; of a folder the newest good checkpoint.
+std::string Resolve(const std::string& path) {
+  if (!std::filesystem::is_directory(path)) return path;
+  if (const auto newest = io::FindLatest(path)) return *newest;
+  throw DataError(fmt::format("[checkpoint] {}: holds no checkpoint", path));
+}
+
+int64_t CountElements(const std::vector<io::CheckpointVariable>& variables) {
+  int64_t count = 0;
+  for (const io::CheckpointVariable& variable : variables) count += variable.shape.size();
+  return count;
+}
+
+nlohmann::ordered_json ToJson(const std::string& path, const io::Checkpoint& checkpoint) {
+  nlohmann::ordered_json json{{"path", path},
+                              {"digest", fmt::format("{:016x}", checkpoint.digest)},
+                              {"step", checkpoint.step},
+                              {"epoch", checkpoint.epoch},
+                              {"position", checkpoint.position},
+                              {"seed", checkpoint.seed},
+                              {"attributes", checkpoint.attributes}};
+  for (const auto& [key, list] :
+       {std::pair{"variables", &checkpoint.variables}, {"slots", &checkpoint.slots}}) {
+    json[key] = nlohmann::ordered_json::array();
+    for (const io::CheckpointVariable& variable : *list)
+      json[key].push_back({{"name", variable.name}, {"shape", variable.shape.ToString()}});
+  }
+  return json;
+}
+
+void PrintVariables(std::string_view what, const std::vector<io::CheckpointVariable>& variables) {
+  fmt::print("{} ({}, {} values)\n", what, variables.size(), CountElements(variables));
+  for (const io::CheckpointVariable& variable : variables)
+    fmt::print("  {:<64} {}\n", variable.name, variable.shape.ToString());
+}
+
+void Print(const std::string& path, const io::Checkpoint& checkpoint) {
+  fmt::print("{}\n", path);
+  fmt::print("digest    {:016x}\n", checkpoint.digest);
+  fmt::print("step      {}\n", checkpoint.step);
+  fmt::print("epoch     {}, {} samples into it\n", checkpoint.epoch, checkpoint.position);
+  fmt::print("seed      {}\n", checkpoint.seed);
+  for (const auto& [name, text] : checkpoint.attributes) fmt::print("{:<9} {}\n", name, text);
+  PrintVariables("variables", checkpoint.variables);
+  PrintVariables("slots", checkpoint.slots);
+}
+
+}  // namespace
+
+int CheckpointInspect(const Arguments& arguments) {
+  std::string path;
+  bool json = false;
+  CommandLine line("carole checkpoint inspect", "Verifies a checkpoint and prints what it holds.");
+  line.AddPositional("PATH", path, "a file, or a folder for its newest good checkpoint")
+      ->required();
+  line.AddBool("json", json, "print JSON");
+  if (!line.Parse(arguments)) return 0;
+  path = Resolve(path);
+  const io::Checkpoint checkpoint = io::ReadCheckpoint(path);
+  if (json) {
+    fmt::print("{}\n", ToJson(path, checkpoint).dump());
+  } else {
+    Print(path, checkpoint);
+  }
+  return 0;
+}
+
+int CheckpointVerify(const Arguments& arguments) {
+  std::vector<std::string> paths;
+  CommandLine line("carole checkpoint verify",
+                   "Checks every byte of checkpoints; damage ends with exit code 65.");
+  line.AddPositional("PATHS", paths, "files, or folders for all of their checkpoints")->required();
+  if (!line.Parse(arguments)) return 0;
+  int64_t checked = 0;
+  for (const std::string& path : paths) {
+    std::vector<std::string> files{path};
+    if (std::filesystem::is_directory(path)) {
+      files.clear();
+      for (const io::CheckpointFile& file : io::ListCheckpoints(path)) files.push_back(file.path);
+    }
+    for (const std::string& file : files) {
+      const io::Checkpoint checkpoint = io::ReadCheckpoint(file);
+      fmt::print("{}: step {}, digest {:016x}, all good\n", file, checkpoint.step,
+                 checkpoint.digest);
+      ++checked;
+    }
+  }
+  if (checked == 0)
+    throw DataError(fmt::format("[checkpoint] {}: holds no checkpoint", paths.front()));
+  return 0;
+}
+
+}  // namespace carole::commands

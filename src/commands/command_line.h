@@ -1,0 +1,81 @@
+// Flags as TF-Slim's users write them: `--flag value` and `--flag=value`; dashes and underscores
+// mean the same; a bool also takes --noflag and --flag=true|false; the last of several wins;
+// `--config FILE` (TOML) holds the same names, and the command line wins over it.
+#pragma once
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <string>
+#include <vector>
+
+namespace carole::commands {
+
+class CommandLine {
+ public:
+  // `name` is the whole command, "carole train".
+  CommandLine(const std::string& name, const std::string& description);
+
+  // Flags added from now on are listed under this heading of the help.
+  void Group(const std::string& heading) { group_ = heading; }
+
+  // `names` is a flag and its aliases, "dataset_dir,data_dir". The value that `value` has is the
+  // default.
+  template <typename T>
+  CLI::Option* Add(const std::string& names, T& value, const std::string& help) {
+    return Finish(app_.add_option(WithDashes(names), value, help));
+  }
+  // A comma list.
+  template <typename T>
+  CLI::Option* AddList(const std::string& names, std::vector<T>& values, const std::string& help) {
+    return Finish(app_.add_option(WithDashes(names), values, help)->delimiter(','))
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  }
+  CLI::Option* AddBool(const std::string& name, bool& value, const std::string& help);
+
+  // An argument without a name.
+  template <typename T>
+  CLI::Option* AddPositional(const std::string& name, T& value, const std::string& help) {
+    return app_.add_option(name, value, help)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  }
+
+  // A flag that cannot mean anything here: accepted, and LogIgnored() says what happens instead.
+  void AddIgnored(const std::string& name, const std::string& instead, bool is_bool = false);
+  void LogIgnored() const;
+
+  // A flag that would change the result and that this version cannot honour: refused with
+  // UsageError when given.
+  void AddUnsupported(const std::string& name, bool is_bool = false);
+  void RefuseUnsupported() const;
+
+  bool Given(const std::string& name) const;
+
+  // Every flag that was given, "name=value" (for the checkpoint's record of the run).
+  std::vector<std::string> GivenFlags() const;
+
+  // False when help was asked for and printed. Throws UsageError; an unknown flag's nearest name is
+  // in its text.
+  bool Parse(const std::vector<std::string>& arguments);
+
+ private:
+  static std::string WithDashes(const std::string& names);
+  CLI::Option* AddUnread(const std::string& name, const std::string& help, bool is_bool);
+  CLI::Option* Finish(CLI::Option* option);
+  void CheckKnown(const std::string& argument) const;
+
+  struct Ignored {
+    CLI::Option* option;
+    std::string instead;
+  };
+
+  CLI::App app_;
+  std::string group_ = "Options";
+  std::vector<Ignored> ignored_;
+  std::vector<CLI::Option*> unsupported_;
+};
+
+// The candidate with the least edit distance to `word`; "" when none is near (more than a third of
+// it differs).
+std::string NearestName(const std::string& word, const std::vector<std::string>& candidates);
+
+}  // namespace carole::commands

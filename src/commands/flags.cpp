@@ -1,0 +1,118 @@
+#include "src/commands/flags.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "src/backend/backend.h"
+
+namespace carole::commands {
+
+void AddDatasetFlags(CommandLine& line, DatasetFlags& flags) {
+  line.Group("Data");
+  line.Add("dataset_name", flags.dataset_name, "imagenet, flowers, cifar10, mnist, fashion_mnist");
+  line.Add("dataset_split_name", flags.dataset_split_name,
+           "train, test or validation, as the data set has it");
+  line.Add("dataset_dir,data_dir", flags.dataset_dir, "folder of the TFRecords (required)");
+  line.Add("labels_offset", flags.labels_offset,
+           "subtracted from every label and from the number of classes");
+  line.Add("preprocessing_name", flags.preprocessing_name,
+           "as of which net; the default is --model_name");
+  line.Add("num_preprocessing_threads", flags.num_preprocessing_threads,
+           "threads that decode images, of each rank")
+      ->check(CLI::Range(1, 1024));
+  line.Add("work_dir", flags.work_dir,
+           "place for the index of records when dataset_dir is read-only");
+}
+
+void AddNetFlags(CommandLine& line, NetFlags& flags, const std::string& size_name) {
+  line.Group("Net");
+  line.Add("model_name", flags.model_name, "which net; `carole model list` names them");
+  line.Add(size_name, flags.image_size, "height and width of its images; 0: the net's own")
+      ->check(CLI::Range(0, 1 << 14));
+}
+
+void AddOptimizerFlags(CommandLine& line, std::string& optimizer, optim::OptimizerOptions& o) {
+  line.Group("Optimizer");
+  std::string names;
+  for (const optim::OptimizerEntry& entry : optim::kOptimizers)
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", entry.name);
+  line.Add("optimizer", optimizer, names);
+  line.Add("weight_decay", o.weight_decay, "L2 regularization of the weights");
+  line.Add("momentum", o.momentum, "of momentum");
+  line.Add("adadelta_rho", o.adadelta_rho, "decay of adadelta");
+  line.Add("adagrad_initial_accumulator_value", o.adagrad_initial_accumulator_value, "of adagrad");
+  line.Add("adam_beta1", o.adam_beta1, "decay of adam's first moment");
+  line.Add("adam_beta2", o.adam_beta2, "decay of adam's second moment");
+  line.Add("opt_epsilon", o.opt_epsilon, "epsilon of adadelta, adam and rmsprop");
+  line.Add("ftrl_learning_rate_power", o.ftrl_learning_rate_power, "of ftrl");
+  line.Add("ftrl_initial_accumulator_value", o.ftrl_initial_accumulator_value, "of ftrl");
+  line.Add("ftrl_l1", o.ftrl_l1, "L1 strength of ftrl");
+  line.Add("ftrl_l2", o.ftrl_l2, "L2 strength of ftrl");
+  line.Add("rmsprop_momentum", o.rmsprop_momentum, "momentum of rmsprop");
+  line.Add("rmsprop_decay", o.rmsprop_decay, "decay of rmsprop");
+}
+
+void AddScheduleFlags(CommandLine& line, optim::LearningRateOptions& o) {
+  line.Group("Learning rate");
+  line.Add("learning_rate_decay_type", o.type, "fixed, exponential or polynomial");
+  line.Add("learning_rate", o.learning_rate, "at the start");
+  line.Add("end_learning_rate", o.end_learning_rate, "at the end, polynomial only");
+  line.Add("learning_rate_decay_factor", o.decay_factor, "of each decay, exponential only");
+  line.Add("num_epochs_per_decay", o.num_epochs_per_decay, "epochs after which the rate decays");
+  line.Add("warmup_epochs", o.warmup_epochs, "epochs of linear warm-up");
+}
+
+void AddMachineFlags(CommandLine& line, MachineFlags& flags) {
+  flags.backend = OneDnnAvailable() ? "onednn" : "reference";
+  line.Group("Machine");
+  line.Add("backend", flags.backend, "who computes: onednn or reference")
+      ->check(CLI::IsMember({"onednn", "reference"}));
+  line.Add("threads", flags.threads, "of each rank; 0: its share of the cores")
+      ->check(CLI::Range(0, 4096));
+  line.Add("precision", flags.precision, "of activations and gradients: fp32");
+}
+
+void AddCollectiveFlags(CommandLine& line, MachineFlags& flags) {
+  line.Group("Ranks");
+  line.Add("all_reduce", flags.all_reduce, "auto, ring, shared_memory, hierarchical or mpi");
+  line.Add("collective_timeout", flags.collective_timeout,
+           "seconds after which a rank that does not come ends the job")
+      ->check(CLI::PositiveNumber);
+  line.Add("bucket_mb", flags.bucket_mb,
+           "size of the pieces in which gradients travel; 0: chosen for you")
+      ->check(CLI::NonNegativeNumber);
+}
+
+collectives::BucketOptions MakeBucketOptions(const MachineFlags& flags) {
+  collectives::BucketOptions options;
+  if (flags.bucket_mb > 0) {
+    options.bucket_bytes = static_cast<size_t>(flags.bucket_mb * (1 << 20));
+    options.first_bucket_bytes = std::min(options.first_bucket_bytes, options.bucket_bytes);
+  }
+  return options;
+}
+
+void AddIgnoredFlags(CommandLine& line) {
+  line.Group("Of the original, without a meaning here");
+  const std::string ranks = "mpirun or srun starts the ranks; each holds one replica";
+  const std::string servers = "there are no parameter servers: gradients are summed by all-reduce";
+  line.AddIgnored("num_gpus", ranks);
+  line.AddIgnored("num_clones", ranks);
+  line.AddIgnored("clone_on_cpu", "this program computes on the CPU anyway", true);
+  line.AddIgnored("worker_replicas", ranks);
+  line.AddIgnored("task", ranks);
+  line.AddIgnored("num_ps_tasks", servers);
+  line.AddIgnored("master", "there are no sessions: ranks talk through MPI");
+  line.AddIgnored("num_readers", "records are read by position; see --num_preprocessing_threads");
+}
+
+void AddUnsupportedFlags(CommandLine& line) {
+  line.Group("Of the original, not in this version");
+  for (const char* name : {"checkpoint_path", "checkpoint_exclude_scopes", "trainable_scopes",
+                           "moving_average_decay", "quantize_delay"})
+    line.AddUnsupported(name);
+  for (const char* name : {"ignore_missing_vars", "use_grayscale"}) line.AddUnsupported(name, true);
+}
+
+}  // namespace carole::commands

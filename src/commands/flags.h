@@ -1,0 +1,59 @@
+// The flags that several commands share, with TF-Slim's names, types and defaults. Each struct is
+// filled by its Add… function and Parse(); an int or a text that TF-Slim leaves unset is 0 or empty
+// here.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "collectives/bucketing.h"
+#include "src/commands/command_line.h"
+#include "src/optim/lr_schedule.h"
+#include "src/optim/optimizers.h"
+
+namespace carole::commands {
+
+struct DatasetFlags {
+  std::string dataset_name = "imagenet";
+  std::string dataset_split_name = "train";
+  std::string dataset_dir;
+  std::string work_dir;  // for the index of records where dataset_dir is read-only
+  int labels_offset = 0;
+  std::string preprocessing_name;
+  int num_preprocessing_threads = 4;
+};
+void AddDatasetFlags(CommandLine& line, DatasetFlags& flags);
+
+// Values go straight into what the optimizer and the schedule take.
+void AddOptimizerFlags(CommandLine& line, std::string& optimizer, optim::OptimizerOptions& options);
+void AddScheduleFlags(CommandLine& line, optim::LearningRateOptions& options);
+
+struct NetFlags {
+  std::string model_name = "inception_v3";
+  int image_size = 0;  // 0: the net's own
+};
+// `size_name` is what the command calls the size: train_image_size or eval_image_size.
+void AddNetFlags(CommandLine& line, NetFlags& flags,
+                 const std::string& size_name = "train_image_size");
+
+// How this machine is used, and how ranks talk.
+struct MachineFlags {
+  std::string backend;  // the default is the fastest that was built in
+  int threads = 0;      // of each rank; 0: this rank's share of the cores
+  std::string precision = "fp32";
+  std::string all_reduce = "auto";
+  double collective_timeout = 60;  // seconds
+  double bucket_mb = 0;            // 0: chosen by the program
+};
+void AddMachineFlags(CommandLine& line, MachineFlags& flags);
+void AddCollectiveFlags(CommandLine& line, MachineFlags& flags);
+
+collectives::BucketOptions MakeBucketOptions(const MachineFlags& flags);
+
+// Flags of parameter servers, clones and sessions.
+void AddIgnoredFlags(CommandLine& line);
+
+// TF-Slim's flags that are still to come.
+void AddUnsupportedFlags(CommandLine& line);
+
+}  // namespace carole::commands

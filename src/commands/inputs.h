@@ -1,0 +1,29 @@
+// What the flags of net and data set mean together: which pictures go into which net.
+#pragma once
+
+#include <string>
+
+#include "io/pipeline.h"
+#include "nets/nets.h"
+#include "src/commands/flags.h"
+#include "src/commands/job.h"
+
+namespace carole::commands {
+
+struct NetInput {
+  const nets::NetEntry* net = nullptr;
+  const io::DatasetEntry* dataset = nullptr;
+  std::string preprocessing;
+  int image_size = 0;
+  int channels = 0;     // the data set's
+  int num_classes = 0;  // the data set's, after labels_offset
+};
+
+// Throws UsageError for names that there are not, and when --dataset_dir is missing.
+NetInput ResolveNetInput(const NetFlags& net, const DatasetFlags& dataset);
+
+// This rank's part of one ordered pass; callers set training, shuffle, repeat, seed and place.
+io::PipelineOptions MakePipelineOptions(const DatasetFlags& flags, const NetInput& input,
+                                        const Job& job, int64_t local_batch);
+
+}  // namespace carole::commands

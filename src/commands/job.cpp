@@ -1,0 +1,98 @@
+#include "src/commands/job.h"
+
+#include <fmt/format.h>
+#include <omp.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
+#include "collectives/mpi/communicator.h"
+#include "io/host.h"
+#include "src/core/error.h"
+#include "src/core/hash.h"
+#include "src/core/log.h"
+
+namespace carole::commands {
+namespace {
+
+std::unique_ptr<collectives::Communicator> MakeCommunicator(const MachineFlags& flags) {
+  const collectives::CommunicatorOptions options{
+      .warn_seconds = std::min(10.0, flags.collective_timeout / 2),
+      .deadline_seconds = flags.collective_timeout,
+      .all_reduce = flags.all_reduce};
+  return collectives::MakeMpiCommunicator(options);
+}
+
+// Ranks that may run on the same cores of the same host share them; ranks bound apart do not.
+int ShareOfCores(collectives::Communicator& communicator) {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  if (sched_getaffinity(0, sizeof cores, &cores) != 0) return 1;
+  const std::string_view bytes(reinterpret_cast<const char*>(&cores), sizeof cores);
+  const uint64_t mine = Fnv1a64(bytes, Fnv1a64(io::HostName()));
+  std::vector<uint64_t> all(communicator.size());
+  communicator.AllGather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)),
+                         {.what = "cores"});
+  const auto sharers = static_cast<int>(std::count(all.begin(), all.end(), mine));
+  return std::max(1, CPU_COUNT(&cores) / sharers);
+}
+
+std::unique_ptr<Backend> MakeBackend(const std::string& name, int threads) {
+  for (const BackendEntry& entry : kBackends) {
+    if (entry.name == name) return entry.make(threads);
+  }
+  throw UsageError(fmt::format("[flags] --backend: got {}, want onednn or reference", name));
+}
+
+}  // namespace
+
+Job::Job(const MachineFlags& flags) {
+  if (flags.precision != "fp32")
+    throw ConfigError(fmt::format("[flags] --precision: got {}, want fp32", flags.precision));
+  communicator_ = MakeCommunicator(flags);
+  SetLogRank(rank(), size());
+  const int share = ShareOfCores(*communicator_);
+  const int threads = flags.threads > 0 ? flags.threads : share;
+  omp_set_num_threads(threads);
+  backend_ = MakeBackend(flags.backend, threads);
+}
+
+int RunJob(const MachineFlags& flags, const std::function<int(Job&)>& body) {
+  Job job(flags);
+  try {
+    return body(job);
+  } catch (const std::exception& error) {
+    if (job.size() == 1) throw;
+    const int code = ReportError(std::current_exception());
+    std::fflush(nullptr);
+    job.communicator().Abort(code, error.what());
+    std::_Exit(code);
+  }
+}
+
+int ReportError(const std::exception_ptr& error) {
+  ExitCode code = ExitCode::kInternal;
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& e) {
+    code = e.code();
+    LogError("", "{}", e.what());
+  } catch (const std::bad_alloc&) {
+    code = ExitCode::kConfiguration;
+    LogError("", "[memory] out of memory; use a smaller --batch_size or more memory");
+  } catch (const std::exception& e) {
+    LogError("", "{}", e.what());
+  }
+  ReportExit(static_cast<int>(code));
+  return static_cast<int>(code);
+}
+
+void ReportExit(int code) {
+  fmt::print(stderr, "carole: exit {} ({})\n", code, Describe(static_cast<ExitCode>(code)));
+  std::fflush(stderr);
+}
+
+}  // namespace carole::commands

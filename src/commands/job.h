@@ -1,0 +1,41 @@
+// This process as one rank of a job: its communicator, its share of the cores, its kernels; and how
+// it ends when something goes wrong.
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <memory>
+
+#include "collectives/communicator.h"
+#include "src/backend/backend.h"
+#include "src/commands/flags.h"
+
+namespace carole::commands {
+
+class Job {
+ public:
+  // Alone, without starting MPI, unless mpirun or srun started this process. Throws ConfigError,
+  // CommError.
+  explicit Job(const MachineFlags& flags);
+
+  collectives::Communicator& communicator() const { return *communicator_; }
+  const Backend& backend() const { return *backend_; }
+  int rank() const { return communicator_->rank(); }
+  int size() const { return communicator_->size(); }
+  bool is_chief() const { return rank() == 0; }  // the rank that prints and writes
+
+ private:
+  std::unique_ptr<collectives::Communicator> communicator_;
+  std::unique_ptr<Backend> backend_;
+};
+
+// Runs `body` as a rank and returns what it returns. An error of one rank is reported and ends the
+// whole job.
+int RunJob(const MachineFlags& flags, const std::function<int(Job&)>& body);
+
+// Logs the error and says the exit code in words on the last line of standard error; returns the
+// code.
+int ReportError(const std::exception_ptr& error);
+void ReportExit(int code);
+
+}  // namespace carole::commands

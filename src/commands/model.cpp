@@ -1,0 +1,72 @@
+// carole model list | summary.
+#include <fmt/format.h>
+
+#include "nets/nets.h"
+#include "nets/summary.h"
+#include "src/backend/backend.h"
+#include "src/commands/command_line.h"
+#include "src/commands/commands.h"
+#include "src/graph/autodiff.h"
+#include "src/graph/executable.h"
+#include "src/graph/rewrites.h"
+
+namespace carole::commands {
+namespace {
+
+constexpr double kMiB = 1 << 20;
+constexpr double kGiga = 1e9;
+
+// What one training step needs: activations, and weights, gradients and one slot of each weight.
+void PrintMemory(const nets::NetEntry& net, nets::ModelOptions options) {
+  options.training = true;
+  const nets::Model model = nets::BuildModel(net, options);
+  const std::unique_ptr<Backend> backend =
+      OneDnnAvailable() ? MakeOneDnnBackend(1) : MakeReferenceBackend(1);
+  Fuse(*model.graph, *backend);
+  Differentiate(*model.graph);
+  const Executable step(*model.graph, *backend);
+  const int64_t trainable = nets::CountParameters(*model.graph).trainable;
+  fmt::print(
+      "memory of a training step, batch {}: activations {:.0f} MiB, weights, gradients and one "
+      "slot {:.0f} MiB\n",
+      options.batch_size, static_cast<double>(step.statistics().arena_bytes) / kMiB,
+      static_cast<double>(trainable) * 3 * sizeof(float) / kMiB);
+}
+
+}  // namespace
+
+int ModelList(const Arguments& arguments) {
+  CommandLine line("carole model list", "Lists the nets.");
+  if (!line.Parse(arguments)) return 0;
+  fmt::print("{:<16}{:>8}{:>10}{:>9}{:>14}\n", "net", "image", "channels", "classes", "parameters");
+  for (const nets::NetEntry& net : nets::kNets)
+    fmt::print("{:<16}{:>8}{:>10}{:>9}{:>14}\n", net.name, net.image_size, net.channels,
+               net.num_classes, net.num_parameters);
+  return 0;
+}
+
+int ModelSummary(const Arguments& arguments) {
+  std::string name;
+  nets::ModelOptions options{.batch_size = 1};
+  CommandLine line("carole model summary",
+                   "Layers, shapes, parameters, operations and memory of a net.");
+  line.AddPositional("NAME", name, "of the net")->required();
+  line.Group("Net");
+  line.Add("batch_size", options.batch_size, "images of a batch");
+  line.Add("image_size", options.image_size, "height and width; 0: the net's own");
+  line.Add("channels", options.channels, "of the images; 0: the net's own");
+  line.Add("num_classes", options.num_classes, "0: the net's own");
+  if (!line.Parse(arguments)) return 0;
+  const nets::NetEntry& net = nets::FindNet(name);
+  const nets::NetSummary summary = nets::Summarize(*nets::BuildModel(net, options).graph);
+  fmt::print("{:<56}{:<26}{:>20}{:>14}{:>10}\n", "layer", "kind", "output", "parameters", "Gflop");
+  for (const nets::LayerRow& row : summary.layers)
+    fmt::print("{:<56}{:<26}{:>20}{:>14}{:>10.3f}\n", row.name, row.kind, row.output.ToString(),
+               row.parameters, static_cast<double>(row.flops) / kGiga);
+  fmt::print("{} trainable parameters, {} moving statistics, {:.3f} Gflop forward\n",
+             summary.trainable, summary.statistics, static_cast<double>(summary.flops) / kGiga);
+  PrintMemory(net, options);
+  return 0;
+}
+
+}  // namespace carole::commands

@@ -1,0 +1,19 @@
+#include "src/commands/version.h"
+
+#include <fmt/format.h>
+
+#include "collectives/mpi/communicator.h"
+#include "src/core/simd.h"
+
+namespace carole::commands {
+
+void PrintVersion() {
+  fmt::print("carole {}\n", CAROLE_VERSION);
+  fmt::print("  MPI     {}\n", collectives::MpiVersion());
+  fmt::print("  oneDNN  {}\n", CAROLE_ONEDNN_VERSION);
+  fmt::print("  HDF5    {}\n", CAROLE_HDF5_VERSION);
+  fmt::print("  CUDA    no\n");
+  fmt::print("  vectors x86-64-v{} on this machine\n", SimdLevel());
+}
+
+}  // namespace carole::commands

@@ -1,0 +1,159 @@
+#include "tests/cli/cli.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <random>
+
+namespace carole::testing {
+namespace {
+
+void WriteBigEndian(std::ofstream& file, uint32_t value) {
+  for (int shift = 24; shift >= 0; shift -= 8) file.put(static_cast<char>(value >> shift));
+}
+
+// Segments of a seven-segment display, from the top clockwise, the middle one last.
+constexpr std::array<const char*, 10> kSegments = {"1111110", "0110000", "1101101", "1111001",
+                                                   "0110011", "1011011", "1011111", "1110000",
+                                                   "1111111", "1111011"};
+struct Box {
+  int row, column, height, width;
+};
+constexpr std::array<Box, 7> kBoxes = {{{0, 0, 2, 10},
+                                        {0, 8, 9, 2},
+                                        {8, 8, 9, 2},
+                                        {15, 0, 2, 10},
+                                        {8, 0, 9, 2},
+                                        {0, 0, 9, 2},
+                                        {7, 0, 2, 10}}};
+
+std::string DrawDigit(int digit, std::mt19937& random) {
+  std::string pixels(28 * 28, '\0');
+  const int top = static_cast<int>(random() % 10), left = static_cast<int>(random() % 17);
+  for (size_t s = 0; s < kBoxes.size(); ++s) {
+    if (kSegments[digit][s] == '0') continue;
+    const Box& box = kBoxes[s];
+    for (int r = 0; r < box.height; ++r) {
+      for (int c = 0; c < box.width; ++c)
+        pixels[(top + box.row + r) * 28 + left + box.column + c] =
+            static_cast<char>(200 + random() % 56);
+    }
+  }
+  return pixels;
+}
+
+void WriteSplit(const std::filesystem::path& folder, const std::string& stem, int count,
+                uint32_t seed) {
+  std::ofstream images(folder / (stem + "-images-idx3-ubyte"), std::ios::binary);
+  std::ofstream labels(folder / (stem + "-labels-idx1-ubyte"), std::ios::binary);
+  for (uint32_t value : {0x803U, static_cast<uint32_t>(count), 28U, 28U})
+    WriteBigEndian(images, value);
+  for (uint32_t value : {0x801U, static_cast<uint32_t>(count)}) WriteBigEndian(labels, value);
+  std::mt19937 random(seed);
+  for (int i = 0; i < count; ++i) {
+    images << DrawDigit(i % 10, random);
+    labels.put(static_cast<char>(i % 10));
+  }
+}
+
+std::string LastLine(const std::string& text) {
+  const size_t end = text.find_last_not_of('\n');
+  const size_t begin = text.rfind('\n', end);
+  return text.substr(begin + 1, end - begin);
+}
+
+}  // namespace
+
+Words CaroleWords(const Words& arguments, int ranks) {
+  Words words{CAROLE_BINARY};
+  if (ranks > 1) {
+    words = {"mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none",
+             "-np",    std::to_string(ranks), CAROLE_BINARY};
+  }
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  return words;
+}
+
+ProcessResult Carole(const Words& arguments, int ranks) {
+  return RunProcess(CaroleWords(arguments, ranks));
+}
+
+void WriteDigits(const std::filesystem::path& folder, int num_train, int num_test) {
+  std::filesystem::create_directories(folder);
+  WriteSplit(folder, "train", num_train, 1);
+  WriteSplit(folder, "t10k", num_test, 2);
+}
+
+void CliTest::SetUp() {
+  WriteDigits(folder_ / "raw", 300, 100);
+  const ProcessResult built = Carole({"dataset", "build", "--dataset_name=mnist", "--raw_dir",
+                                      folder_ / "raw", "--dataset_dir", data_dir_});
+  ASSERT_EQ(built.exit_code, 0) << built.err;
+}
+
+Words CliTest::TrainWords(const std::string& train_dir, const Words& more) const {
+  Words words{"train",
+              "--dataset_name=mnist",
+              "--dataset_dir=" + data_dir_,
+              "--train_dir=" + train_dir,
+              "--model_name=lenet",
+              "--batch_size=8",
+              "--optimizer=momentum",
+              "--learning_rate=0.01",
+              "--learning_rate_decay_type=fixed",
+              "--max_number_of_steps=12",
+              "--log_every_n_steps=4",
+              "--threads=1",
+              "--num_preprocessing_threads=1"};
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+Words CliTest::EvalWords(const std::string& checkpoint, const Words& more) const {
+  Words words{"eval",
+              "--dataset_name=mnist",
+              "--dataset_dir=" + data_dir_,
+              "--checkpoint_path=" + checkpoint,
+              "--model_name=lenet",
+              "--batch_size=16",
+              "--threads=1"};
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+::testing::AssertionResult FailsWith(const ProcessResult& result, int code, const Words& words) {
+  const std::string end = "\ncarole: exit " + std::to_string(code) + " (";
+  std::istringstream lines(result.err);
+  bool named = false;
+  for (std::string line; std::getline(lines, line);) {
+    named |= std::all_of(words.begin(), words.end(), [&](const std::string& word) {
+      return line.find(word) != std::string::npos;
+    });
+  }
+  if (result.exit_code == code && named && result.err.find(end) != std::string::npos)
+    return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure()
+         << "exit code " << result.exit_code << ", want " << code << " and a line with "
+         << ::testing::PrintToString(words) << "; standard error:\n"
+         << result.err;
+}
+
+std::string DigestOf(const std::string& path) {
+  const ProcessResult result = Carole({"checkpoint", "inspect", "--json", path});
+  if (result.exit_code != 0) return "no checkpoint in " + path + ": " + LastLine(result.err);
+  return nlohmann::json::parse(result.out)["digest"];
+}
+
+std::vector<pid_t> ProcessesWith(const std::string& text) {
+  std::vector<pid_t> found;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    const std::string name = entry.path().filename();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    const std::string command = ReadWholeFile(entry.path() / "cmdline");
+    if (command.starts_with(CAROLE_BINARY) && command.find(text) != std::string::npos)
+      found.push_back(std::stoi(name));
+  }
+  return found;
+}
+
+}  // namespace carole::testing

@@ -1,0 +1,46 @@
+// What the end-to-end tests share: the real program, and a small data set of drawn digits.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/support/subprocess.h"
+
+namespace carole::testing {
+
+using Words = std::vector<std::string>;
+
+// CAROLE_BINARY with these arguments; under `mpirun -np ranks` when ranks > 1.
+Words CaroleWords(const Words& arguments, int ranks = 1);
+ProcessResult Carole(const Words& arguments, int ranks = 1);
+
+// IDX files of drawn digits, 28x28: MNIST's form.
+void WriteDigits(const std::filesystem::path& folder, int num_train, int num_test);
+
+// TFRecords of 300 + 100 digits, built by the program itself.
+class CliTest : public ::testing::Test {
+ protected:
+  void SetUp() override;
+
+  // Flags of a quick run of lenet on the digits; `more` come last and win.
+  Words TrainWords(const std::string& train_dir, const Words& more = {}) const;
+  Words EvalWords(const std::string& checkpoint, const Words& more = {}) const;
+
+  TemporaryFolder folder_;
+  std::string data_dir_ = folder_ / "data";
+  std::string train_dir_ = folder_ / "run";
+  std::string train_file_ = data_dir_ + "/mnist_train.tfrecord";
+};
+
+// The exit code, the last line that says it, and a line with all of `words`.
+::testing::AssertionResult FailsWith(const ProcessResult& result, int code, const Words& words);
+
+// The digest of the newest good checkpoint, or of this one.
+std::string DigestOf(const std::string& path);
+
+// Numbers of the running processes whose command line holds `text`.
+std::vector<pid_t> ProcessesWith(const std::string& text);
+
+}  // namespace carole::testing

@@ -1,0 +1,84 @@
+// Commands, flags and help, without training.
+#include "tests/cli/cli.h"
+
+namespace carole::testing {
+namespace {
+
+using ::testing::Test;
+
+TEST(ProgramTest, HelpListsCommandsAndFlags) {
+  const ProcessResult help = Carole({"--help"});
+  EXPECT_EQ(help.exit_code, 0);
+  for (const char* command :
+       {"train", "eval", "dataset build", "checkpoint inspect", "model list", "bench train"})
+    EXPECT_NE(help.out.find(command), std::string::npos) << command;
+  const ProcessResult train = Carole({"train", "--help"});
+  EXPECT_EQ(train.exit_code, 0);
+  for (const char* flag :
+       {"--dataset_dir", "--learning_rate_decay_factor", "--rmsprop_decay", "--num_ps_tasks"})
+    EXPECT_NE(train.out.find(flag), std::string::npos) << flag;
+}
+
+TEST(ProgramTest, VersionNamesTheParts) {
+  const ProcessResult version = Carole({"--version"});
+  EXPECT_EQ(version.exit_code, 0);
+  for (const char* part : {"carole ", "MPI", "oneDNN", "HDF5", "CUDA"})
+    EXPECT_NE(version.out.find(part), std::string::npos) << part;
+}
+
+TEST(ProgramTest, UnknownCommandNamesTheNearest) {
+  EXPECT_TRUE(FailsWith(Carole({"trian"}), 64, {"trian", "did you mean train?"}));
+  EXPECT_TRUE(
+      FailsWith(Carole({"checkpoint", "inspekt"}), 64, {"did you mean checkpoint inspect?"}));
+}
+
+TEST(ProgramTest, UnknownFlagNamesTheNearest) {
+  EXPECT_TRUE(FailsWith(Carole({"train", "--bath_size=8"}), 64,
+                        {"--bath_size", "did you mean --batch_size?"}));
+  EXPECT_TRUE(
+      FailsWith(Carole({"train", "--optimiser", "sgd"}), 64, {"--optimiser", "--optimizer?"}));
+}
+
+TEST(ProgramTest, ValueOfAnotherTypeIsRefused) {
+  EXPECT_TRUE(FailsWith(Carole({"train", "--batch_size=many"}), 64, {"--batch_size", "many"}));
+}
+
+TEST(ProgramTest, DashesAndSpacesMeanTheSame) {
+  // All four spellings reach the same complaint about the value.
+  for (const Words& words :
+       {Words{"train", "--model-name=lennet"}, Words{"train", "--model-name", "lennet"},
+        Words{"train", "--model_name=lennet"}, Words{"train", "--model_name", "lennet"}})
+    EXPECT_TRUE(FailsWith(Carole(words), 64, {"lennet", "lenet"}));
+}
+
+TEST(ProgramTest, ConfigFileHoldsFlags) {
+  TemporaryFolder folder;
+  std::ofstream(folder / "run.toml") << "model-name = \"lennet\"\nbatch_size = 4\n";
+  EXPECT_TRUE(
+      FailsWith(Carole({"train", "--config", folder / "run.toml"}), 64, {"lennet", "lenet"}));
+  EXPECT_TRUE(FailsWith(Carole({"train", "--config", folder / "run.toml", "--model_name=cifarnat"}),
+                        64, {"cifarnet"}));
+  std::ofstream(folder / "bad.toml") << "model_nam = \"lenet\"\n";
+  EXPECT_TRUE(FailsWith(Carole({"train", "--config", folder / "bad.toml"}), 64,
+                        {"model_nam", "--model_name?"}));
+  EXPECT_TRUE(FailsWith(Carole({"train", "--config", folder / "none.toml"}), 64, {"none.toml"}));
+}
+
+TEST(ProgramTest, OtherPrecisionIsABadConfiguration) {
+  EXPECT_TRUE(FailsWith(Carole({"bench", "train", "--model_name=lenet", "--precision=fp8"}), 78,
+                        {"--precision", "fp8"}));
+}
+
+TEST(ProgramTest, ModelsAreListedAndSummarized) {
+  const ProcessResult list = Carole({"model", "list"});
+  EXPECT_EQ(list.exit_code, 0);
+  for (const char* net : {"lenet", "cifarnet", "resnet_v1_50", "resnet_v2_50"})
+    EXPECT_NE(list.out.find(net), std::string::npos) << net;
+  const ProcessResult summary = Carole({"model", "summary", "lenet"});
+  EXPECT_EQ(summary.exit_code, 0) << summary.err;
+  EXPECT_NE(summary.out.find("3274634 trainable"), std::string::npos) << summary.out;
+  EXPECT_NE(summary.out.find("LeNet/conv1"), std::string::npos) << summary.out;
+}
+
+}  // namespace
+}  // namespace carole::testing
