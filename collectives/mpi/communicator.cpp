@@ -100,7 +100,7 @@ class MpiBackend final : public Backend {
 std::vector<std::byte*> MpiBackend::MakeWindow(size_t bytes) {
   int size = 0;
   CAROLE_MPI(MPI_Comm_size(comms_.host, &size));
-  int has_room = HasSharedMemory(bytes * size) ? 1 : 0;
+  int has_room = HasSharedMemory((bytes + 2 * sysconf(_SC_PAGESIZE)) * size) ? 1 : 0;
   CAROLE_MPI(MPI_Bcast(&has_room, 1, MPI_INT, 0, comms_.host));
   if (has_room == 0) return {};
 
@@ -109,19 +109,26 @@ std::vector<std::byte*> MpiBackend::MakeWindow(size_t bytes) {
   CAROLE_MPI(MPI_Info_set(info, "alloc_shared_noncontig", "true"));  // each part on its own pages
   void* mine = nullptr;
   MPI_Win window = MPI_WIN_NULL;
+  const size_t padded = bytes + Buffer::kAlignment;  // Open MPI aligns to nothing
   const int status =
-      MPI_Win_allocate_shared(static_cast<MPI_Aint>(bytes), 1, info, comms_.host, &mine, &window);
+      MPI_Win_allocate_shared(static_cast<MPI_Aint>(padded), 1, info, comms_.host, &mine, &window);
   CAROLE_MPI(MPI_Info_free(&info));
   if (status != MPI_SUCCESS) return {};
   windows_.push_back(window);
   CAROLE_MPI(MPI_Win_lock_all(MPI_MODE_NOCHECK, window));  // plain loads and stores from now on
-  std::memset(mine, 0, bytes);  // the first touch: pages come from this rank's memory
-  CAROLE_MPI(MPI_Barrier(comms_.host));
+  std::memset(mine, 0, padded);  // the first touch: pages come from this rank's memory
+  // Windows are mapped at pages, so what aligns a part in one process aligns it in all.
+  const auto address = reinterpret_cast<uintptr_t>(mine);
+  const uint64_t my_shift = AlignUp(address) - address;
+  std::vector<uint64_t> shifts(size);
+  CAROLE_MPI(
+      MPI_Allgather(&my_shift, 1, MPI_UINT64_T, shifts.data(), 1, MPI_UINT64_T, comms_.host));
   std::vector<std::byte*> parts(size);
   for (int r = 0; r < size; ++r) {
     MPI_Aint part_bytes = 0;
     int unit = 0;
     CAROLE_MPI(MPI_Win_shared_query(window, r, &part_bytes, &unit, &parts[r]));
+    parts[r] += shifts[r];
     CAROLE_CHECK(reinterpret_cast<uintptr_t>(parts[r]) % Buffer::kAlignment == 0,
                  "window part {} at {}", r, static_cast<void*>(parts[r]));
   }
