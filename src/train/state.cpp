@@ -1,5 +1,7 @@
 #include "src/train/state.h"
 
+#include <algorithm>
+#include <cmath>
 #include <span>
 #include <unordered_map>
 
@@ -130,6 +132,14 @@ void ShareFromRank0(collectives::Communicator& communicator, VariableStore& stor
                            {.what = "optimizer"});
     optimizer.SetScalar(scalar.name, scalar.value);
   }
+}
+
+bool WeightsAreFinite(const VariableStore& store) {
+  auto finite = [](auto weights) {
+    return std::all_of(weights.begin(), weights.end(), [](auto w) { return std::isfinite(w); });
+  };
+  return store.dtype() == DType::kF64 ? finite(store.weights<double>())
+                                      : finite(store.weights<float>());
 }
 
 void VerifyWeights(collectives::Communicator& communicator, const VariableStore& store,

@@ -40,6 +40,9 @@ RunState Restore(const io::Checkpoint& checkpoint, const std::string& path, Vari
 void ShareFromRank0(collectives::Communicator& communicator, VariableStore& store,
                     optim::Optimizer& optimizer, RunState& state);
 
+// False when a weight is infinite or no number. A loss can hide that: a ReLU may turn NaN into 0.
+bool WeightsAreFinite(const VariableStore& store);
+
 // Throws CommError naming the ranks whose weights differ. Collective.
 void VerifyWeights(collectives::Communicator& communicator, const VariableStore& store,
                    int64_t step);

@@ -91,36 +91,35 @@ StepResult Trainer::Step() {
   const io::Batch* batch = source_->Next();
   CAROLE_CHECK(batch != nullptr, "the training data ended at step {}", state_.step);
   const double waited_ms = SecondsSince(start) * 1e3;
-  const float learning_rate = learning_rate_.At(state_.step);
+  rate_ = learning_rate_.At(state_.step);
   StepResult result = step_.Run(
       *batch, {.step = state_.step,
                .seed = state_.seed,
-               .learning_rate = learning_rate,
+               .learning_rate = rate_,
                .ask_stop = options_.stop_requested && options_.stop_requested(),
                .ask_save = is_writer() && SecondsSince(last_save_) >= options_.save_interval_secs});
   result.input_ms += waited_ms;
-  CheckFinite(result, learning_rate);
   ++state_.step;
+  if (!result.finite)
+    ThrowDiverged(fmt::format("the loss is not finite: got {}", result.total_loss));
   state_.epoch = batch->next_epoch;
   state_.position = batch->next_position;
-  Report(result, learning_rate, SecondsSince(start), batch->global_valid);
+  Report(result, SecondsSince(start), batch->global_valid);
   return result;
 }
 
-// The same on every rank, as the loss is.
-void Trainer::CheckFinite(const StepResult& result, double learning_rate) const {
-  if (result.finite) return;
-  throw ConfigError(
-      fmt::format("[train] step {}: the loss is not finite: got {}; the run has diverged, try a "
-                  "--learning_rate below {:g}{}",
-                  state_.step + 1, result.total_loss, learning_rate,
-                  options_.train_dir.empty() ? "" : "; the last checkpoint is untouched"));
+// On every rank, as loss and weights are the same everywhere.
+void Trainer::ThrowDiverged(const std::string& what) const {
+  throw ConfigError(fmt::format(
+      "[train] step {}: {}; the run has diverged: try a --learning_rate below {:g}{}", state_.step,
+      what, rate_, options_.train_dir.empty() ? "" : "; the last checkpoint is untouched"));
 }
 
-// Ranks whose weights have drifted apart are found before that gets into a checkpoint.
+// Weights that have drifted apart or diverged are found before they get into a checkpoint.
 void Trainer::Save() {
   if (saved_step_ == state_.step) return;
   VerifyWeights(communicator_, step_.store(), state_.step);
+  if (!WeightsAreFinite(step_.store())) ThrowDiverged("the weights are not finite");
   if (is_writer()) {
     LogInfo("", "Saving checkpoint to path {}",
             io::CheckpointPath(options_.train_dir, state_.step));
@@ -131,8 +130,7 @@ void Trainer::Save() {
   last_save_ = Clock::now();
 }
 
-void Trainer::Report(const StepResult& result, double learning_rate, double seconds,
-                     int64_t images) {
+void Trainer::Report(const StepResult& result, double seconds, int64_t images) {
   if (communicator_.rank() != 0) return;
   if (options_.log_every_n_steps > 0 && state_.step % options_.log_every_n_steps == 0) {
     LogInfo("", "global step {}: loss = {:.4f} ({:.3f} sec/step)", state_.step, result.total_loss,
@@ -153,11 +151,11 @@ void Trainer::Report(const StepResult& result, double learning_rate, double seco
   const bool first = state_.step == 1;
   if (events_ && (first || finished() || result.stop ||
                   SecondsSince(last_summary_) >= options_.save_summaries_secs)) {
-    WriteSummaries(result, learning_rate);
+    WriteSummaries(result);
   }
 }
 
-void Trainer::WriteSummaries(const StepResult& result, double learning_rate) {
+void Trainer::WriteSummaries(const StepResult& result) {
   LogInfo("", "Recording summary at step {}.", state_.step);
   auto add = [&](std::string_view tag, double value) {
     events_->AddScalar(state_.step, tag, static_cast<float>(value));
@@ -167,7 +165,7 @@ void Trainer::WriteSummaries(const StepResult& result, double learning_rate) {
   add("Losses/clone_loss", result.data_loss);
   add("Losses/regularization_loss", result.regularization_loss);
   add("total_loss_1", result.total_loss);
-  add("learning_rate", learning_rate);
+  add("learning_rate", rate_);
   const double seconds = SecondsSince(last_summary_);
   add("global_step/sec", static_cast<double>(steps_since_summary_) / seconds);
   add("images/sec", static_cast<double>(images_since_summary_) / seconds);

@@ -64,10 +64,10 @@ class Trainer {
   void Open();
   void Start();
   StepResult Step();
-  void CheckFinite(const StepResult& result, double learning_rate) const;
+  [[noreturn]] void ThrowDiverged(const std::string& what) const;
   void Save();
-  void Report(const StepResult& result, double learning_rate, double seconds, int64_t images);
-  void WriteSummaries(const StepResult& result, double learning_rate);
+  void Report(const StepResult& result, double seconds, int64_t images);
+  void WriteSummaries(const StepResult& result);
 
   TrainStep& step_;
   collectives::Communicator& communicator_;
@@ -81,6 +81,7 @@ class Trainer {
   std::unique_ptr<io::BatchSource> source_;
   ProgressLine progress_;
   RunState state_;
+  float rate_ = 0;  // of the last step
   int64_t saved_step_ = -1;
   Clock::time_point last_save_;
   Clock::time_point last_summary_;

@@ -9,15 +9,16 @@
 #include <nlohmann/json.hpp>
 
 #include "src/core/error.h"
-#include "tests/support/formula.h"
+#include "tests/golden/formula.h"
 
 namespace carole::optim {
 namespace {
 
-using carole::testing::FormulaU;
 using nlohmann::json;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
+
+double FormulaU(std::string_view name, size_t i) { return golden::Uniform(Fnv1a64(name), i); }
 
 const json& Recorded() {
   static const json recorded = json::parse(std::ifstream(CAROLE_TEST_DATA "/optimizers.json"));

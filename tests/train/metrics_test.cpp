@@ -1,0 +1,106 @@
+#include "src/train/metrics.h"
+
+#include <gmock/gmock.h>
+
+#include <limits>
+
+#include "src/core/error.h"
+#include "src/train/evaluate.h"
+#include "src/train/progress.h"
+#include "tests/train/training.h"
+
+namespace carole::train {
+namespace {
+
+using carole::testing::Communicator;
+using carole::testing::FormulaSource;
+using carole::testing::RunRanks;
+using carole::testing::SmallNet;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+TEST(MetricsTest, CountsPredictionsAndTies) {
+  Metrics m(6);
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const std::vector<double> logits = {
+      0, 3, 1,   3, 2,   2,   // two largest: the first is the prediction
+      5, 4, 3,   2, 1,   1,   // label 5 ties with the fifth: inside
+      5, 4, 3,   2, 1.5, 1,   // label 5 is the sixth
+      0, 0, nan, 0, 0,   0,   // a label that is no number is not inside
+      9, 9, 9,   9, 9,   9};  // not valid
+  const std::vector<int32_t> labels = {3, 5, 5, 2, 0};
+  m.Add(logits, labels, 4);
+  EXPECT_EQ(m.samples(), 4);
+  EXPECT_EQ(m.confusion(3, 1), 1);
+  EXPECT_EQ(m.confusion(5, 0), 2);
+  EXPECT_EQ(m.samples_of(5), 2);
+  EXPECT_EQ(m.accuracy(), 0);
+  EXPECT_EQ(m.recall_5(), 0.5);
+}
+
+TEST(MetricsTest, ReportIsAligned) {
+  Metrics m(3);
+  std::vector<double> logits;
+  std::vector<int32_t> labels;
+  for (int i = 0; i < 12; ++i) {
+    const int label = i % 2, prediction = i == 1 ? 2 : label;
+    for (int k = 0; k < 3; ++k) logits.push_back(k == prediction);
+    labels.push_back(label);
+  }
+  m.Add(logits, labels, 12);
+  const std::vector<std::string> names = {"cat", "house finch"};
+  EXPECT_EQ(m.Report(names),
+            "eval/Accuracy 0.9167\n"
+            "eval/Recall_5 1.0000\n"
+            "(12 samples)\n"
+            "\n"
+            "Per class\n"
+            "  cat          1.0000  (6 of 6)\n"
+            "  house finch  0.8333  (5 of 6)\n"
+            "\n"
+            "Confusion matrix (rows: labels, columns: predictions by number)\n"
+            "                  0  1  2\n"
+            "  cat          0  6  0  0\n"
+            "  house finch  1  0  5  1\n"
+            "  class 2      2  0  0  0\n");
+}
+
+TEST(MetricsTest, LabelOutOfRangeIsNamed) {
+  Metrics m(2);
+  const std::vector<double> logits = {0, 1};
+  const std::vector<int32_t> labels = {2};
+  EXPECT_THAT([&] { m.Add(logits, labels, 1); },
+              ThrowsMessage<DataError>(HasSubstr("got 2, want 0 to 1")));
+}
+
+TEST(EvaluatorTest, EverySampleCountsOnceOnAnyNumberOfRanks) {
+  std::string report;
+  for (int num_ranks : {1, 2, 3}) {
+    RunRanks(num_ranks, [&](Communicator& c) {
+      const auto backend = MakeReferenceBackend(1);
+      SmallNet net(4, true, DType::kF32, /*training=*/false);
+      Evaluator evaluator(std::move(net.graph), net.logits, *backend);
+      evaluator.store().Initialize(5);
+      FormulaSource source({.rank = c.rank(), .size = c.size(), .endless = false});
+      const Metrics metrics = evaluator.Run(source, c);
+      EXPECT_EQ(metrics.samples(), 22);
+      if (num_ranks == 1) report = metrics.Report({});
+      EXPECT_EQ(metrics.Report({}), report) << num_ranks << " ranks";
+    });
+  }
+}
+
+TEST(ProgressTest, SaysWhatPeopleWantToKnow) {
+  EXPECT_EQ(FormatProgress({.step = 500,
+                            .max_steps = 1000,
+                            .loss = 0.43214,
+                            .images_per_second = 1340.4,
+                            .seconds_left = 3665}),
+            "[##########..........]  50 %  step 500/1000  loss 0.4321  1340 images/s  "
+            "1:01:05 left");
+  EXPECT_EQ(FormatProgress({.step = 7, .loss = 1, .images_per_second = 10}),
+            "step 7  loss 1.0000  10 images/s");
+}
+
+}  // namespace
+}  // namespace carole::train

@@ -1,0 +1,174 @@
+#include "src/train/train_step.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <limits>
+
+#include "src/core/error.h"
+#include "tests/train/training.h"
+
+namespace carole::train {
+namespace {
+
+using carole::testing::AllWeights;
+using carole::testing::Communicator;
+using carole::testing::ErrorsOfRanks;
+using carole::testing::FormulaSource;
+using carole::testing::LargestDifference;
+using carole::testing::RunRanks;
+using carole::testing::SmallNet;
+using ::testing::HasSubstr;
+
+constexpr StepInput kInput{.step = 0, .seed = 3, .learning_rate = 0.05};
+
+struct Outcome {
+  std::vector<double> losses;
+  std::vector<double> weights;
+};
+
+// LeNet with dropout for some steps over 22 samples, whose last global batch of 8 is short.
+Outcome TrainLeNet(int num_ranks, int64_t local_batch, DType dtype) {
+  Outcome outcome;
+  RunRanks(num_ranks, [&](Communicator& c) {
+    const auto backend = MakeReferenceBackend(1);
+    nets::Model model = nets::BuildModel(
+        nets::FindNet("lenet"), {.batch_size = local_batch, .training = true, .compute = dtype});
+    TrainStep step(std::move(model.graph), *backend, c, {.optimizer = "momentum"});
+    step.store().Initialize(7);
+    FormulaSource source(
+        {.pixels = 28 * 28, .local_batch = local_batch, .rank = c.rank(), .size = c.size()});
+    for (int64_t s = 0; s < 4; ++s) {
+      const StepResult result =
+          step.Run(*source.Next(), {.step = s, .seed = 3, .learning_rate = 0.01});
+      if (c.rank() == 0) outcome.losses.push_back(result.total_loss);
+    }
+    if (c.rank() == 0) outcome.weights = AllWeights(step.store());
+  });
+  return outcome;
+}
+
+TEST(TrainStepTest, RanksTogetherDoWhatOneDoesInDouble) {
+  const Outcome one = TrainLeNet(1, 8, DType::kF64);
+  for (int num_ranks : {2, 4}) {
+    const Outcome many = TrainLeNet(num_ranks, 8 / num_ranks, DType::kF64);
+    EXPECT_LT(LargestDifference(one.losses, many.losses), 1e-11);
+    EXPECT_LT(LargestDifference(one.weights, many.weights), 1e-12);
+  }
+}
+
+TEST(TrainStepTest, RanksTogetherDoWhatOneDoesInFloat) {
+  const Outcome one = TrainLeNet(1, 8, DType::kF32);
+  const Outcome many = TrainLeNet(2, 4, DType::kF32);
+  EXPECT_LT(LargestDifference(one.losses, many.losses), 1e-4);  // losses up to 10
+  EXPECT_LT(LargestDifference(one.weights, many.weights), 1e-5);
+}
+
+TEST(TrainStepTest, OverfitsOneBatch) {
+  RunRanks(2, [](Communicator& c) {
+    const auto backend = MakeReferenceBackend(1);
+    SmallNet net(4);
+    TrainStep step(std::move(net.graph), *backend, c, {.optimizer = "momentum"});
+    step.store().Initialize(1);
+    FormulaSource source({.num_samples = 8, .rank = c.rank(), .size = 2});
+    const io::Batch& batch = *source.Next();
+    double first = 0, last = 0;
+    for (int64_t s = 0; s < 60; ++s) {
+      last = step.Run(batch, {.step = s, .learning_rate = 0.05}).data_loss;
+      if (s == 0) first = last;
+    }
+    EXPECT_GT(first, 2.0);
+    EXPECT_LT(last, 0.05);
+  });
+}
+
+TEST(TrainStepTest, LossesAndVotesAreTheSameOnEveryRank) {
+  RunRanks(3, [](Communicator& c) {
+    const auto backend = MakeReferenceBackend(1);
+    SmallNet net(4);
+    TrainStep step(std::move(net.graph), *backend, c, {.optimizer = "sgd"});
+    step.store().Initialize(1);
+    FormulaSource source({.rank = c.rank(), .size = 3});
+    StepInput input = kInput;
+    const StepResult quiet = step.Run(*source.Next(), input);
+    EXPECT_FALSE(quiet.stop || quiet.save);
+    input.ask_stop = c.rank() == 2;
+    input.ask_save = c.rank() == 0;
+    const StepResult result = step.Run(*source.Next(), input);
+    EXPECT_TRUE(result.stop && result.save);
+    EXPECT_EQ(result.losses.size(), 1u);
+    EXPECT_EQ(result.data_loss, result.losses[0]);
+    EXPECT_EQ(result.total_loss, result.data_loss + result.regularization_loss);
+    EXPECT_GT(result.forward_ms, 0);
+    EXPECT_GT(result.backward_ms, 0);
+    double sum = result.total_loss;
+    c.AllReduce(std::span(&sum, 1), {.what = "test"});
+    EXPECT_NEAR(sum, 3 * result.total_loss, 1e-12);
+  });
+}
+
+TEST(TrainStepTest, RegularizationLossIsThatOfTheWeightsBefore) {
+  RunRanks(1, [](Communicator& c) {
+    const auto backend = MakeReferenceBackend(1);
+    SmallNet net(4, false, DType::kF64);
+    TrainStep step(std::move(net.graph), *backend, c,
+                   {.optimizer = "sgd", .optimizer_options = {.weight_decay = 0.1}});
+    step.store().Initialize(1);
+    double squares = 0;
+    for (double w : AllWeights(step.store())) squares += w * w;  // biases are 0
+    FormulaSource source({});
+    EXPECT_NEAR(step.Run(*source.Next(), kInput).regularization_loss, 0.05 * squares, 1e-12);
+  });
+}
+
+TEST(TrainStepTest, WeightsStayWhenTheLossIsNotFinite) {
+  RunRanks(2, [](Communicator& c) {
+    const auto backend = MakeReferenceBackend(1);
+    SmallNet net(4);
+    TrainStep step(std::move(net.graph), *backend, c, {.optimizer = "sgd"});
+    step.store().Initialize(1);
+    const auto before = AllWeights(step.store());
+    FormulaSource source({.rank = c.rank(), .size = 2});
+    io::Batch batch = *source.Next();
+    std::vector<float> images(batch.images.begin(), batch.images.end());
+    if (c.rank() == 1) images[5] = std::numeric_limits<float>::infinity();
+    batch.images = images;
+    EXPECT_FALSE(step.Run(batch, kInput).finite);
+    EXPECT_EQ(AllWeights(step.store()), before);
+    EXPECT_TRUE(step.Run(*source.Next(), kInput).finite);
+  });
+}
+
+TEST(TrainStepTest, LabelOutOfRangeIsNamed) {
+  const auto errors = ErrorsOfRanks(1, [](Communicator& c) {
+    const auto backend = MakeReferenceBackend(1);
+    SmallNet net(4);
+    TrainStep step(std::move(net.graph), *backend, c, {.optimizer = "sgd"});
+    FormulaSource source({});
+    io::Batch batch = *source.Next();
+    const std::vector<int32_t> labels = {1, 10, 2, 3};
+    batch.labels = labels;
+    step.Run(batch, kInput);
+  });
+  EXPECT_THAT(errors[0], HasSubstr("label out of range: got 10, want 0 to 9"));
+}
+
+TEST(TrainStepTest, RankWithOtherWeightsIsFound) {
+  const auto errors = ErrorsOfRanks(3, [](Communicator& c) {
+    const auto backend = MakeReferenceBackend(1);
+    SmallNet net(4);
+    TrainStep step(std::move(net.graph), *backend, c, {.optimizer = "momentum"});
+    RunState state;
+    step.store().Initialize(static_cast<uint64_t>(c.rank()));
+    ShareFromRank0(c, step.store(), step.optimizer(), state);
+    VerifyWeights(c, step.store(), 0);
+    if (c.rank() == 1) step.store().weights<float>()[3] += 1e-6f;
+    VerifyWeights(c, step.store(), 5);
+  });
+  for (const std::string& error : errors) {
+    EXPECT_THAT(error, HasSubstr("weights: replicas differ at step 5: rank 1"));
+  }
+}
+
+}  // namespace
+}  // namespace carole::train

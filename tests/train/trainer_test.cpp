@@ -1,0 +1,244 @@
+#include "src/train/trainer.h"
+
+#include <gmock/gmock.h>
+
+#include <atomic>
+#include <cmath>
+#include <fstream>
+
+#include "io/checkpoint_folder.h"
+#include "src/train/stop_signals.h"
+#include "tests/train/training.h"
+
+namespace carole::train {
+namespace {
+
+using carole::testing::AllWeights;
+using carole::testing::Communicator;
+using carole::testing::ErrorsOfRanks;
+using carole::testing::FormulaSource;
+using carole::testing::LargestDifference;
+using carole::testing::RunRanks;
+using carole::testing::SmallNet;
+using carole::testing::TemporaryFolder;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+
+struct Job {
+  TrainerOptions options;
+  std::string optimizer = "adam";
+  double learning_rate = 0.01;
+  int num_ranks = 1;
+  int64_t global_batch = 4;
+  bool batch_norm = false;
+  bool poison_weights = false;  // in the third step, on all ranks
+};
+
+struct JobResult {
+  std::vector<std::string> errors;
+  std::vector<ExitCode> codes;
+  RunState state;
+  std::vector<double> weights;  // of rank 0
+};
+
+JobResult RunJob(const Job& job) {
+  JobResult result;
+  result.codes.assign(static_cast<size_t>(job.num_ranks), ExitCode::kInternal);
+  result.errors = ErrorsOfRanks(job.num_ranks, [&](Communicator& c) {
+    const auto backend = MakeReferenceBackend(1);
+    const int64_t local_batch = job.global_batch / c.size();
+    SmallNet net(local_batch, job.batch_norm);
+    TrainStep step(std::move(net.graph), *backend, c, {.optimizer = job.optimizer});
+    TrainerOptions options = job.options;
+    int64_t steps = 0;
+    if (job.poison_weights) {
+      options.stop_requested = [&] {
+        if (++steps == 3) {
+          const std::vector<float> beta(12, NAN);
+          step.store().Write(step.store().Find("net/conv/BatchNorm/beta"), beta);
+        }
+        return false;
+      };
+    }
+    const optim::LearningRate rate({.type = "fixed", .learning_rate = job.learning_rate});
+    Trainer trainer(
+        step, c, rate,
+        [&](const RunState& start) {
+          return std::make_unique<FormulaSource>(
+              FormulaSource::Options{
+                  .local_batch = local_batch, .rank = c.rank(), .size = c.size()},
+              start);
+        },
+        options);
+    result.codes[c.rank()] = trainer.Run();
+    if (c.rank() == 0) {
+      result.state = trainer.state();
+      result.weights = AllWeights(step.store());
+    }
+  });
+  return result;
+}
+
+TrainerOptions OptionsFor(const TemporaryFolder& folder, int64_t steps) {
+  return {.train_dir = folder.path(), .max_number_of_steps = steps, .seed = 11};
+}
+
+void ExpectNoErrors(const JobResult& result) {
+  for (const std::string& error : result.errors) EXPECT_EQ(error, "");
+}
+
+TEST(TrainerTest, ResumeIsBitwise) {
+  for (const optim::OptimizerEntry& entry : optim::kOptimizers) {
+    const TemporaryFolder whole, halves;
+    Job job{.options = OptionsFor(whole, 8), .optimizer = std::string(entry.name)};
+    job.num_ranks = 2;
+    job.batch_norm = true;
+    const JobResult uninterrupted = RunJob(job);
+    job.options = OptionsFor(halves, 4);
+    RunJob(job);
+    job.options.max_number_of_steps = 8;
+    job.options.seed = 99;  // a resumed run keeps its own
+    const JobResult resumed = RunJob(job);
+    ExpectNoErrors(resumed);
+    EXPECT_EQ(resumed.state.step, 8);
+    EXPECT_EQ(resumed.state.seed, 11u);
+    EXPECT_EQ(resumed.state.epoch, uninterrupted.state.epoch);
+    EXPECT_EQ(resumed.state.position, uninterrupted.state.position);
+    EXPECT_EQ(resumed.weights, uninterrupted.weights) << entry.name;
+    EXPECT_EQ(io::ReadLatest(whole.path())->checkpoint.slots.size(),
+              io::ReadLatest(halves.path())->checkpoint.slots.size());
+  }
+}
+
+TEST(TrainerTest, ResumesOnAnotherNumberOfRanks) {
+  const TemporaryFolder whole, parts;
+  const JobResult uninterrupted = RunJob({.options = OptionsFor(whole, 8)});
+  RunJob({.options = OptionsFor(parts, 3), .num_ranks = 4});
+  const JobResult resumed = RunJob({.options = OptionsFor(parts, 8), .num_ranks = 2});
+  ExpectNoErrors(resumed);
+  EXPECT_LT(LargestDifference(resumed.weights, uninterrupted.weights), 1e-6);
+}
+
+TEST(TrainerTest, FinishedRunDoesNothingMore) {
+  const TemporaryFolder folder;
+  const Job job{.options = OptionsFor(folder, 3), .num_ranks = 2};
+  const JobResult first = RunJob(job);
+  const JobResult again = RunJob(job);
+  ExpectNoErrors(again);
+  EXPECT_EQ(again.codes, std::vector<ExitCode>(2, ExitCode::kOk));
+  EXPECT_EQ(again.state.step, 3);
+  EXPECT_EQ(again.weights, first.weights);
+}
+
+TEST(TrainerTest, StopRequestOfOneRankSavesAndEndsAll) {
+  const TemporaryFolder folder;
+  Job job{.options = OptionsFor(folder, 1000), .num_ranks = 2};
+  std::atomic<int> asked = 0;
+  job.options.stop_requested = [&] { return ++asked >= 10; };
+  const JobResult result = RunJob(job);
+  ExpectNoErrors(result);
+  EXPECT_EQ(result.codes, std::vector<ExitCode>(2, ExitCode::kSaved));
+  EXPECT_LT(result.state.step, 12);
+  const auto latest = io::ReadLatest(folder.path());
+  ASSERT_TRUE(latest);
+  EXPECT_EQ(latest->checkpoint.step, result.state.step);
+}
+
+TEST(TrainerTest, SavesAndRecordsByTime) {
+  const TemporaryFolder folder;
+  Job job{.options = OptionsFor(folder, 6), .num_ranks = 2};
+  job.options.save_interval_secs = 0;
+  job.options.keep_checkpoints = 3;
+  job.options.log_every_n_steps = 2;
+  ::testing::internal::CaptureStderr();
+  ExpectNoErrors(RunJob(job));
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(log, ContainsRegex("global step 2: loss = [0-9]+\\.[0-9]{4} "
+                                 "\\([0-9]+\\.[0-9]{3} sec/step\\)\n"));
+  EXPECT_THAT(log, ::testing::Not(HasSubstr("global step 3:")));
+  EXPECT_THAT(log, HasSubstr("Finished training! Saving model to disk."));
+  std::vector<int64_t> steps;
+  for (const auto& file : io::ListCheckpoints(folder.path())) steps.push_back(file.step);
+  EXPECT_EQ(steps, (std::vector<int64_t>{4, 5, 6}));
+  int event_files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path()))
+    event_files += entry.path().filename().string().starts_with("events.out.tfevents.");
+  EXPECT_EQ(event_files, 1);
+}
+
+TEST(TrainerTest, CheckpointHoldsNamesAndPlace) {
+  const TemporaryFolder folder;
+  Job job{.options = OptionsFor(folder, 6)};
+  job.options.attributes["net"] = "small";
+  RunJob(job);
+  const io::Checkpoint c = io::ReadLatest(folder.path())->checkpoint;
+  EXPECT_EQ(c.step, 6);
+  EXPECT_EQ(c.epoch, 1);
+  EXPECT_EQ(c.position, 0);  // the sixth batch of 4 is short: 22 samples
+  EXPECT_EQ(c.seed, 11u);
+  EXPECT_EQ(c.attributes.at("net"), "small");
+  std::vector<std::string> slots;
+  for (const auto& slot : c.slots) slots.push_back(slot.name);
+  EXPECT_THAT(slots, ::testing::IsSupersetOf({"net/conv/weights/Adam", "net/conv/weights/Adam_1",
+                                              "net/logits/biases/Adam_1", "beta1_power"}));
+}
+
+TEST(TrainerTest, DivergedLossStopsAllRanks) {
+  const TemporaryFolder folder;
+  Job job{.options = OptionsFor(folder, 500), .optimizer = "sgd", .learning_rate = 1e30};
+  job.num_ranks = 2;
+  for (const std::string& error : RunJob(job).errors)
+    EXPECT_THAT(error, HasSubstr("the loss is not finite"));
+}
+
+TEST(TrainerTest, WeightsThatAreNoNumbersAreNotSaved) {
+  const TemporaryFolder folder;
+  Job job{.options = OptionsFor(folder, 3)};
+  job.batch_norm = true;
+  job.poison_weights = true;  // where a ReLU may hide them from the loss
+  EXPECT_THAT(RunJob(job).errors[0], HasSubstr("not finite"));
+  EXPECT_TRUE(io::ListCheckpoints(folder.path()).empty());
+}
+
+TEST(TrainerTest, SecondRunOnOneFolderIsRefused) {
+  const TemporaryFolder folder;
+  const io::RunLock other(folder.path());
+  EXPECT_THAT(RunJob({.options = OptionsFor(folder, 3)}).errors[0], HasSubstr(folder.path()));
+}
+
+TEST(TrainerTest, CheckpointsThatDoNotFitAreRefused) {
+  const TemporaryFolder folder;
+  RunJob({.options = OptionsFor(folder, 3)});
+  EXPECT_THAT(RunJob({.options = OptionsFor(folder, 6), .batch_norm = true}).errors[0],
+              HasSubstr("net/conv/BatchNorm/beta"));
+  EXPECT_THAT(RunJob({.options = OptionsFor(folder, 6), .optimizer = "rmsprop"}).errors[0],
+              HasSubstr("slot net/conv/weights/RMSProp does not fit: got none"));
+}
+
+TEST(TrainerTest, DamagedNewestCheckpointIsSkipped) {
+  const TemporaryFolder folder;
+  Job job{.options = OptionsFor(folder, 3)};
+  RunJob(job);
+  job.options.max_number_of_steps = 6;
+  const JobResult whole = RunJob(job);
+  const std::string path = io::CheckpointPath(folder.path(), 6);
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) / 2);
+  const JobResult again = RunJob(job);
+  ExpectNoErrors(again);
+  EXPECT_EQ(again.weights, whole.weights);
+}
+
+TEST(StopSignalsTest, CatchesAndRestores) {
+  {
+    const StopSignals signals;
+    EXPECT_FALSE(StopSignals::Requested());
+    std::raise(SIGUSR1);
+    EXPECT_TRUE(StopSignals::Requested());
+  }
+  struct sigaction now {};
+  sigaction(SIGTERM, nullptr, &now);
+  EXPECT_EQ(now.sa_handler, SIG_DFL);
+}
+
+}  // namespace
+}  // namespace carole::train

@@ -1,0 +1,155 @@
+// Small nets and data for the tests of training.
+#pragma once
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "nets/nets.h"
+#include "src/backend/backend.h"
+#include "src/ops/ops.h"
+#include "src/train/state.h"
+#include "src/train/train_step.h"
+#include "tests/golden/formula.h"
+#include "tests/support/run_ranks.h"
+
+namespace carole::testing {
+
+inline constexpr int64_t kSmallImage = 8;
+
+// Convolution, [batch norm], ReLU, linear: (N,1,8,8) -> 10 classes, 2 thousand weights.
+struct SmallNet {
+  explicit SmallNet(int64_t batch, bool batch_norm = false, DType dtype = DType::kF32,
+                    bool training = true)
+      : graph(std::make_unique<Graph>(dtype)) {
+    Graph& g = *graph;
+    const Initializer normal = Initializer::TruncatedNormal(0.1);
+    auto variable = [&](const char* name, Shape tf, Shape ours, Initializer init, bool trainable,
+                        bool l2) {
+      return g.AddVariable({.name = name,
+                            .tf_shape = tf,
+                            .shape = ours,
+                            .initializer = init,
+                            .trainable = trainable,
+                            .l2_regularized = l2});
+    };
+    auto vector = [&](const char* name, int64_t size, double value, bool trainable = true) {
+      return variable(name, {size}, {size}, Initializer::Constant(value), trainable, false);
+    };
+    const ValueId images = g.AddInput("images", {batch, 1, kSmallImage, kSmallImage}, dtype);
+    const ValueId w1 =
+        variable("net/conv/weights", {3, 3, 1, 12}, {12, 1, 3, 3}, normal, true, true);
+    ValueId x =
+        ops::Conv2d(g, images, w1, kNone, {.stride_h = 2, .stride_w = 2, .padding = {0, 0, 1, 1}});
+    if (batch_norm) {
+      x = ops::BatchNorm(
+          g,
+          {.x = x,
+           .beta = vector("net/conv/BatchNorm/beta", 12, 0),
+           .moving_mean = vector("net/conv/BatchNorm/moving_mean", 12, 0, false),
+           .moving_variance = vector("net/conv/BatchNorm/moving_variance", 12, 1, false)},
+          {.training = training});
+    }
+    x = ops::Reshape(g, ops::Relu(g, x), {batch, 12 * 4 * 4});
+    const ValueId w2 = variable("net/logits/weights", {192, 10}, {10, 192}, normal, true, true);
+    logits = ops::Linear(g, x, w2, vector("net/logits/biases", 10, 0));
+    g.MarkOutput(logits);
+    const ValueId labels = g.AddInput("labels", {batch}, DType::kI32);
+    const ValueId weights = g.AddInput("weights", {batch}, dtype);
+    g.AddLoss("softmax_cross_entropy_loss",
+              ops::SoftmaxCrossEntropy(g, logits, labels, weights, {}));
+  }
+
+  std::unique_ptr<Graph> graph;
+  ValueId logits;
+};
+
+// Samples by formula, shared out as dataset.h says, in their own order in every epoch.
+class FormulaSource : public io::BatchSource {
+ public:
+  struct Options {
+    int64_t pixels = kSmallImage * kSmallImage;  // of an image, channels included
+    int64_t local_batch = 4;
+    int64_t num_samples = 22;
+    int rank = 0, size = 1;
+    bool endless = true;
+  };
+  explicit FormulaSource(const Options& options, const train::RunState& start = {})
+      : o_(options), epoch_(start.epoch), position_(start.position) {
+    images_.resize(static_cast<size_t>(o_.local_batch * o_.pixels));
+    labels_.resize(static_cast<size_t>(o_.local_batch));
+  }
+
+  const io::Batch* Next() override {
+    if (position_ == o_.num_samples) return nullptr;
+    const int64_t first = position_ + o_.rank * o_.local_batch;
+    batch_.global_valid = std::min(o_.size * o_.local_batch, o_.num_samples - position_);
+    batch_.valid =
+        std::clamp<int64_t>(batch_.global_valid - o_.rank * o_.local_batch, 0, o_.local_batch);
+    for (int64_t row = 0; row < o_.local_batch; ++row)
+      Fill(row, row < batch_.valid ? first + row : position_);
+    batch_.images = images_;
+    batch_.labels = labels_;
+    batch_.first_sample = first;
+    batch_.epoch = epoch_;
+    position_ += batch_.global_valid;
+    if (o_.endless && position_ == o_.num_samples) {
+      position_ = 0;
+      ++epoch_;
+    }
+    batch_.next_epoch = epoch_;
+    batch_.next_position = position_;
+    return &batch_;
+  }
+  int64_t num_samples() const override { return o_.num_samples; }
+
+ private:
+  void Fill(int64_t row, int64_t sample) {
+    const auto image = golden::FormulaInput("sample/" + std::to_string(sample), o_.pixels);
+    std::copy(image.begin(), image.end(), images_.begin() + row * o_.pixels);
+    labels_[row] = static_cast<int32_t>(sample * 7 % 10);
+  }
+
+  const Options o_;
+  int64_t epoch_, position_;
+  std::vector<float> images_;
+  std::vector<int32_t> labels_;
+  io::Batch batch_;
+};
+
+// All weights and statistics, one after the other, in TensorFlow's order.
+inline std::vector<double> AllWeights(const VariableStore& store) {
+  std::vector<double> all;
+  for (size_t v = 0; v < store.places().size(); ++v) {
+    std::vector<double> one(static_cast<size_t>(store.places()[v].tf_shape.size()));
+    const int variable = static_cast<int>(v);
+    store.ReadFrom(store.base_of(variable), variable, std::span<double>(one));
+    all.insert(all.end(), one.begin(), one.end());
+  }
+  return all;
+}
+
+inline double LargestDifference(const std::vector<double>& a, const std::vector<double>& b) {
+  double largest = a.size() == b.size() ? 0 : 1e300;
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i)
+    largest = std::max(largest, std::abs(a[i] - b[i]));
+  return largest;
+}
+
+// A folder of its own, gone with the object.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "carole-XXXXXX").string();
+    path_ = mkdtemp(pattern.data());
+  }
+  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
+  std::string path() const { return path_.string(); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+}  // namespace carole::testing
