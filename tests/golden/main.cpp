@@ -43,7 +43,8 @@ class GoldenTest : public testing::Test {
   void TestBody() override {
     std::ifstream stream(file_);
     const nlohmann::json golden = nlohmann::json::parse(stream);
-    const std::string name = golden["net"];
+    const std::string name = golden.value("net", "");
+    if (name.empty()) FAIL() << file_ << ": this is no golden file: it names no net";
     const nets::NetEntry* net = nets::TryFindNet(name);
     if (net == nullptr) GTEST_SKIP() << "skipped: net " << name << " is not in this build";
     const bool single = backend_.name != "reference";
