@@ -78,8 +78,9 @@ struct Adagrad {
   explicit Adagrad(const Coefficients& c) : rate(T(c.learning_rate)) {}
   T operator()(T w, T g, T& a, T&) const {
     a += g * g;
-    // In a layout's padding both are 0, and 0/0 must not get into the weights.
-    return g == T(0) ? w : w - g * rate / std::sqrt(a);
+    // After a resume both are 0 in a layout's padding, and 0/0 must not get into the weights.
+    const T root = std::sqrt(a);
+    return w - g * rate / (root == T(0) ? T(1) : root);
   }
   T rate;
 };
