@@ -126,11 +126,11 @@ std::vector<std::filesystem::path> FindShards(const DatasetEntry& dataset, std::
     }
   }
   if (error) {
-    throw UsageError(fmt::format("[io.datasets] --dataset_dir {}: cannot be read: {}",
-                                 dataset_dir.string(), error.message()));
+    throw DataError(fmt::format("[io.datasets] --dataset_dir {}: cannot be read: {}",
+                                dataset_dir.string(), error.message()));
   }
   if (shards.empty()) {
-    throw UsageError(
+    throw DataError(
         fmt::format("[io.datasets] --dataset_dir {}: no file matches {}; build the records first: "
                     "carole dataset build",
                     dataset_dir.string(), pattern));

@@ -100,8 +100,8 @@ const DatasetEntry& FindDataset(std::string_view name);
 // Throws UsageError that lists the splits.
 const SplitEntry& FindSplit(const DatasetEntry& dataset, std::string_view split);
 
-// The shards of a split, sorted by name. Throws UsageError when the folder is missing or holds no
-// match, DataError when shards of a `-of-N` set are missing (named).
+// The shards of a split, sorted by name. Throws DataError when the folder is missing or holds no
+// match, and when shards of a `-of-N` set are missing (named).
 std::vector<std::filesystem::path> FindShards(const DatasetEntry& dataset, std::string_view split,
                                               const std::filesystem::path& dataset_dir);
 

@@ -1,11 +1,14 @@
 // The program: finds the command, runs it, and says with exit code and last line how it ended.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "src/commands/command_line.h"
 #include "src/commands/commands.h"
 #include "src/commands/job.h"
 #include "src/commands/version.h"
@@ -17,14 +20,27 @@ using carole::commands::Arguments;
 using carole::commands::Command;
 using carole::commands::kCommands;
 
+// The commands whose names begin so.
+void PrintCommands(std::string_view start) {
+  for (const Command& command : kCommands) {
+    if (command.name.starts_with(start)) fmt::print("  {:<20}{}\n", command.name, command.help);
+  }
+}
+
 void PrintHelp() {
   fmt::print(
       "carole trains image classifiers on many ranks that share their gradients in a ring.\n\n"
       "Usage: carole COMMAND [FLAGS]\n\nCommands:\n");
-  for (const Command& command : kCommands) fmt::print("  {:<20}{}\n", command.name, command.help);
+  PrintCommands("");
   fmt::print(
       "\n`carole COMMAND --help` lists a command's flags; `carole --version` says what was built "
       "in.\n");
+}
+
+// "dataset" alone, or "dataset --help".
+bool IsGroup(const std::string& word) {
+  return std::any_of(std::begin(kCommands), std::end(kCommands),
+                     [&](const Command& command) { return command.name.starts_with(word + " "); });
 }
 
 [[noreturn]] void FailUnknown(const std::string& words) {
@@ -48,6 +64,10 @@ int Run(const Arguments& words) {
   for (const Command& command : kCommands) {
     if (command.name == words[0]) return command.run({words.begin() + 1, words.end()});
     if (command.name == two_words) return command.run({words.begin() + 2, words.end()});
+  }
+  if (two_words == words[0] && IsGroup(two_words)) {
+    PrintCommands(two_words + " ");
+    return words.size() > 1 ? 0 : static_cast<int>(carole::ExitCode::kUsage);
   }
   FailUnknown(two_words);
 }

@@ -27,9 +27,16 @@ int64_t CountElements(const std::vector<io::CheckpointVariable>& variables) {
   return count;
 }
 
+// Of all but the attributes: runs that differ in their flags only have the same.
+uint64_t StateDigest(io::Checkpoint checkpoint) {
+  checkpoint.attributes.clear();
+  return io::ComputeDigest(checkpoint);
+}
+
 nlohmann::ordered_json ToJson(const std::string& path, const io::Checkpoint& checkpoint) {
   nlohmann::ordered_json json{{"path", path},
                               {"digest", fmt::format("{:016x}", checkpoint.digest)},
+                              {"state_digest", fmt::format("{:016x}", StateDigest(checkpoint))},
                               {"step", checkpoint.step},
                               {"epoch", checkpoint.epoch},
                               {"position", checkpoint.position},
@@ -53,6 +60,7 @@ void PrintVariables(std::string_view what, const std::vector<io::CheckpointVaria
 void Print(const std::string& path, const io::Checkpoint& checkpoint) {
   fmt::print("{}\n", path);
   fmt::print("digest    {:016x}\n", checkpoint.digest);
+  fmt::print("state     {:016x}, without attributes\n", StateDigest(checkpoint));
   fmt::print("step      {}\n", checkpoint.step);
   fmt::print("epoch     {}, {} samples into it\n", checkpoint.epoch, checkpoint.position);
   fmt::print("seed      {}\n", checkpoint.seed);

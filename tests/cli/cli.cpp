@@ -141,7 +141,7 @@ Words CliTest::EvalWords(const std::string& checkpoint, const Words& more) const
 std::string DigestOf(const std::string& path) {
   const ProcessResult result = Carole({"checkpoint", "inspect", "--json", path});
   if (result.exit_code != 0) return "no checkpoint in " + path + ": " + LastLine(result.err);
-  return nlohmann::json::parse(result.out)["digest"];
+  return nlohmann::json::parse(result.out)["state_digest"];
 }
 
 std::vector<pid_t> ProcessesWith(const std::string& text) {

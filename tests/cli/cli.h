@@ -1,6 +1,7 @@
 // What the end-to-end tests share: the real program, and a small data set of drawn digits.
 #pragma once
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -37,7 +38,7 @@ class CliTest : public ::testing::Test {
 // The exit code, the last line that says it, and a line with all of `words`.
 ::testing::AssertionResult FailsWith(const ProcessResult& result, int code, const Words& words);
 
-// The digest of the newest good checkpoint, or of this one.
+// The digest of weights, slots and place of a folder's newest good checkpoint, or of a file.
 std::string DigestOf(const std::string& path);
 
 // Numbers of the running processes whose command line holds `text`.

@@ -61,11 +61,11 @@ TEST(Datasets, ShardsOfTwoSetsAreRefused) {
 TEST(Datasets, MissingFolderOrFilesNameTheFlag) {
   const TemporaryFolder folder;
   const DatasetEntry& mnist = FindDataset("mnist");
-  EXPECT_EQ(TextOf<UsageError>([&] { FindShards(mnist, "train", folder / "nothing"); }),
+  EXPECT_EQ(TextOf<DataError>([&] { FindShards(mnist, "train", folder / "nothing"); }),
             "[io.datasets] --dataset_dir " + (folder / "nothing").string() +
                 ": cannot be read: No such file or directory");
   EXPECT_THAT(
-      TextOf<UsageError>([&] { FindShards(mnist, "test", folder.path()); }),
+      TextOf<DataError>([&] { FindShards(mnist, "test", folder.path()); }),
       HasSubstr("--dataset_dir " + folder.path() + ": no file matches mnist_test.tfrecord"));
   EXPECT_THAT(TextOf<UsageError>([&] { FindShards(mnist, "test", ""); }),
               HasSubstr("--dataset_dir: is not given"));

@@ -23,7 +23,8 @@ struct ProcessResult {
   int exit_code = -1;  // 128 + signal when a signal ended it
   std::string out;
   std::string err;
-  double seconds = 0;
+  double seconds = 0;      // from the start to the end
+  bool timed_out = false;  // had to be killed
 };
 
 inline std::string ReadWholeFile(const std::filesystem::path& path) {
@@ -84,14 +85,15 @@ class Subprocess {
     return true;
   }
 
-  // Waits for the end; a program that takes longer is killed, and its exit code is 128 + SIGKILL.
+  // Waits for the end; a program that takes longer is killed.
   ProcessResult Wait(double seconds = 120) {
     WaitUntil([] { return false; }, seconds);
-    if (pid_ > 0) {
+    const bool timed_out = pid_ > 0;
+    if (timed_out) {
       kill(-pid_, SIGKILL);
       Reap(0);
     }
-    return {exit_code_, out(), err(), seconds_};
+    return {exit_code_, out(), err(), seconds_, timed_out};
   }
 
  private:

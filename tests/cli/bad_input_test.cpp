@@ -1,0 +1,132 @@
+// What is wrong with the world ends a run with one clear line and the right exit code.
+#include "io/example.h"
+#include "io/tfrecord.h"
+#include "tests/cli/cli.h"
+#include "tests/cli/damage.h"
+
+namespace carole::testing {
+namespace {
+
+class BadInputTest : public CliTest {
+ protected:
+  // Every record is read once.
+  ProcessResult TrainAnEpoch(const Words& more = {}, int ranks = 1) {
+    Words words{"--batch_size=100", "--max_number_of_steps=4"};
+    words.insert(words.end(), more.begin(), more.end());
+    return Carole(TrainWords(train_dir_, words), ranks);
+  }
+  std::string CheckpointAt(int step) const {
+    return train_dir_ + "/model.ckpt-" + std::to_string(step) + ".h5";
+  }
+
+  const std::string& good() {
+    if (good_.empty()) good_ = ReadWholeFile(train_file_);
+    return good_;
+  }
+
+ private:
+  std::string good_;
+};
+
+TEST_F(BadInputTest, MissingFolder) {
+  EXPECT_TRUE(FailsWith(TrainAnEpoch({"--dataset_dir=/no/such/folder"}), 65, {"/no/such/folder"}));
+}
+
+TEST_F(BadInputTest, EmptyShard) {
+  WriteFile(train_file_, "");
+  EXPECT_TRUE(FailsWith(TrainAnEpoch(), 65, {train_file_, "empty"}));
+}
+
+TEST_F(BadInputTest, TruncatedRecord) {
+  WriteFile(train_file_, good().substr(0, good().size() - 5));
+  const std::string offset = std::to_string(OffsetOfRecord(good(), 299));
+  EXPECT_TRUE(FailsWith(TrainAnEpoch(), 65, {train_file_, "record 299", "byte " + offset}));
+}
+
+TEST_F(BadInputTest, FlippedBitInLength) {
+  const size_t offset = OffsetOfRecord(good(), 17);
+  FlipBit(train_file_, offset);
+  EXPECT_TRUE(FailsWith(TrainAnEpoch(), 65,
+                        {train_file_, "record 17", "byte " + std::to_string(offset), "crc"}));
+}
+
+TEST_F(BadInputTest, FlippedBitInDataOnTwoRanks) {
+  const size_t offset = OffsetOfRecord(good(), 17);
+  FlipBit(train_file_, offset + 12 + 60);
+  const ProcessResult result = TrainAnEpoch({}, 2);
+  EXPECT_TRUE(FailsWith(
+      result, 65, {"[rank ", train_file_, "record 17", "byte " + std::to_string(offset), "crc"}));
+  EXPECT_LT(result.seconds, 15);
+}
+
+TEST_F(BadInputTest, LabelOutOfRange) {
+  const std::unique_ptr<io::Source> source = io::OpenRecords(train_file_);
+  io::TfRecordReader reader(*source);
+  io::FeatureQuery image[] = {{"image/encoded"}};
+  io::FindFeatures(*reader.Next(), image);
+  io::ExampleBuilder example;
+  example.Add("image/encoded", *io::FirstBytes(image[0]));
+  example.Add("image/format", "png");
+  example.Add("image/class/label", int64_t{12});
+  const std::unique_ptr<io::Sink> sink = io::CreateFile(train_file_);
+  io::TfRecordWriter(*sink).Write(example.Finish());
+  sink->Commit();
+  EXPECT_TRUE(FailsWith(TrainAnEpoch(), 65, {train_file_, "record 0", "label", "12"}));
+}
+
+TEST_F(BadInputTest, FileThatIsNoTfRecord) {
+  WriteFile(train_file_, std::string(1000, 'x'));
+  EXPECT_TRUE(FailsWith(TrainAnEpoch(), 65, {train_file_, "byte 0"}));
+}
+
+TEST_F(BadInputTest, TwoRunsOnOneFolder) {
+  Subprocess first(CaroleWords(
+      TrainWords(train_dir_, {"--max_number_of_steps=1000000", "--log_every_n_steps=1"})));
+  ASSERT_TRUE(
+      first.WaitUntil([&] { return first.err().find("global step 1:") != std::string::npos; }, 60));
+  EXPECT_TRUE(FailsWith(TrainAnEpoch(), 78, {train_dir_}));
+  first.Signal(SIGTERM);
+  EXPECT_EQ(first.Wait().exit_code, 75);
+}
+
+TEST_F(BadInputTest, CheckpointOfAnotherNet) {
+  const Words cifarnet = {"--model_name=cifarnet", "--max_number_of_steps=1"};
+  ASSERT_EQ(TrainAnEpoch(cifarnet).exit_code, 0);
+  EXPECT_TRUE(FailsWith(TrainAnEpoch(), 65, {CheckpointAt(1), "LeNet/"}));
+  EXPECT_TRUE(FailsWith(Carole(EvalWords(CheckpointAt(1))), 65, {CheckpointAt(1), "LeNet/"}));
+}
+
+TEST_F(BadInputTest, TruncatedCheckpoint) {
+  ASSERT_EQ(TrainAnEpoch({"--save_interval_secs=0"}).exit_code, 0);
+  const std::string digest = DigestOf(CheckpointAt(4));
+  std::filesystem::resize_file(CheckpointAt(4), std::filesystem::file_size(CheckpointAt(4)) / 2);
+  EXPECT_TRUE(FailsWith(Carole(EvalWords(CheckpointAt(4))), 65, {CheckpointAt(4)}));
+  EXPECT_TRUE(FailsWith(Carole({"checkpoint", "verify", train_dir_}), 65, {CheckpointAt(4)}));
+  const ProcessResult again = TrainAnEpoch();  // the step is done again, from the good one before
+  EXPECT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_THAT(again.err, ::testing::ContainsRegex("W .*model.ckpt-4.h5"));
+  EXPECT_THAT(again.err, ::testing::HasSubstr("resuming from " + CheckpointAt(3)));
+  EXPECT_EQ(DigestOf(CheckpointAt(4)), digest);
+}
+
+TEST_F(BadInputTest, KilledRankEndsTheJob) {
+  Subprocess job(
+      CaroleWords(TrainWords(train_dir_, {"--max_number_of_steps=1000000",
+                                          "--save_interval_secs=0.5", "--log_every_n_steps=1"}),
+                  3));
+  ASSERT_TRUE(job.WaitUntil(
+      [&] { return std::filesystem::exists(train_dir_) && DigestOf(train_dir_).size() == 16; }, 60))
+      << job.err();
+  const std::vector<pid_t> ranks = ProcessesWith(train_dir_);
+  ASSERT_EQ(ranks.size(), 3U);
+  kill(ranks.back(), SIGKILL);
+  const ProcessResult result = job.Wait(15);
+  EXPECT_FALSE(result.timed_out);
+  EXPECT_NE(result.exit_code, 0);
+  EXPECT_THAT(result.err, ::testing::ContainsRegex("rank [0-2] .*signal 9"));
+  EXPECT_THAT(ProcessesWith(train_dir_), ::testing::IsEmpty());
+  EXPECT_EQ(Carole({"checkpoint", "verify", train_dir_}).exit_code, 0);
+}
+
+}  // namespace
+}  // namespace carole::testing

@@ -1,0 +1,110 @@
+// carole train and eval as users run them: alone, under mpirun, stopped and gone on.
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/cli.h"
+
+namespace carole::testing {
+namespace {
+
+class TrainTest : public CliTest {
+ protected:
+  // Runs to the end and expects success.
+  ProcessResult Train(const std::string& train_dir, const Words& more = {}, int ranks = 1) {
+    const ProcessResult result = Carole(TrainWords(train_dir, more), ranks);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result;
+  }
+};
+
+double LossAt(const std::string& log, int step) {
+  const std::string start = "global step " + std::to_string(step) + ": loss = ";
+  const size_t found = log.find(start);
+  return found == std::string::npos ? -1 : std::stod(log.substr(found + start.size()));
+}
+
+TEST_F(TrainTest, LogsAsTheOriginalAndLearns) {
+  const ProcessResult run =
+      Train(train_dir_, {"--max_number_of_steps=60", "--batch_size=32", "--num_ps_tasks=2"});
+  EXPECT_THAT(run.err,
+              ::testing::ContainsRegex(
+                  "global step 60: loss = [0-9]+\\.[0-9]{4} \\([0-9]+\\.[0-9]{3} sec/step\\)"));
+  for (const char* text :
+       {"3274634 parameters", "32 local, 32 global", "momentum 0.9", "300 samples", "num_ps_tasks",
+        "Saving checkpoint to path", "Finished training! Saving model to disk."})
+    EXPECT_THAT(run.err, ::testing::HasSubstr(text));
+  EXPECT_LT(LossAt(run.err, 60), LossAt(run.err, 4) - 0.5) << run.err;
+  const ProcessResult eval = Carole(EvalWords(train_dir_, {"--eval_dir", folder_ / "eval"}));
+  EXPECT_EQ(eval.exit_code, 0) << eval.err;
+  EXPECT_THAT(eval.out, ::testing::HasSubstr("seven"));
+  const auto event_file = *std::filesystem::directory_iterator(folder_ / "eval");
+  EXPECT_THAT(ReadWholeFile(event_file), ::testing::HasSubstr("eval/Accuracy"));
+}
+
+TEST_F(TrainTest, TwoRanksDoWhatOneDoesWithTwiceTheBatch) {
+  const ProcessResult one = Train(folder_ / "one", {"--batch_size=16"});
+  const ProcessResult two = Train(folder_ / "two", {"--batch_size=8"}, 2);
+  EXPECT_THAT(two.err, ::testing::HasSubstr("8 local, 16 global"));
+  for (int step : {4, 8, 12})
+    EXPECT_NEAR(LossAt(one.err, step), LossAt(two.err, step), 2e-3) << "step " << step;
+}
+
+TEST_F(TrainTest, AnyNumberOfRanksEvaluatesAlike) {
+  Train(train_dir_);
+  std::vector<std::string> outputs;
+  for (int ranks : {1, 2, 3}) {
+    const ProcessResult eval = Carole(EvalWords(train_dir_, {"--json"}), ranks);
+    ASSERT_EQ(eval.exit_code, 0) << eval.err;
+    outputs.push_back(eval.out);
+  }
+  const auto json = nlohmann::json::parse(outputs[0]);
+  EXPECT_EQ(json["samples"], 100);
+  EXPECT_EQ(json["classes"][3]["samples"], 10);
+  EXPECT_EQ(json["confusion"].size(), 10U);
+  EXPECT_EQ(outputs[1], outputs[0]);
+  EXPECT_EQ(outputs[2], outputs[0]);
+}
+
+TEST_F(TrainTest, GoesOnBitwiseAfterKill) {
+  Train(folder_ / "whole");
+  Subprocess killed(CaroleWords(TrainWords(train_dir_, {"--save_interval_secs=0"})));
+  ASSERT_TRUE(
+      killed.WaitUntil([&] { return killed.err().find("ckpt-5.h5") != std::string::npos; }, 60))
+      << killed.err();
+  killed.Signal(SIGKILL);
+  EXPECT_EQ(killed.Wait().exit_code, 128 + SIGKILL);
+  const ProcessResult rest = Train(train_dir_);
+  EXPECT_THAT(rest.err, ::testing::ContainsRegex("resuming from .*model.ckpt-[0-9]+.h5 at step"));
+  EXPECT_EQ(DigestOf(train_dir_), DigestOf(folder_ / "whole"));
+}
+
+TEST_F(TrainTest, SavesOnTermAndGoesOnBitwise) {
+  const Words steps = {"--max_number_of_steps=100", "--log_every_n_steps=1"};
+  Train(folder_ / "whole", steps);
+  Subprocess stopped(CaroleWords(TrainWords(train_dir_, steps)));
+  ASSERT_TRUE(stopped.WaitUntil([&] { return LossAt(stopped.err(), 3) > 0; }, 60)) << stopped.err();
+  stopped.Signal(SIGTERM);
+  EXPECT_TRUE(FailsWith(stopped.Wait(), 75, {"asked to stop", "saving at step"}));
+  Train(train_dir_, steps);
+  EXPECT_EQ(DigestOf(train_dir_), DigestOf(folder_ / "whole"));
+}
+
+TEST_F(TrainTest, RanksSaveTogetherOnUsr1AndGoOnBitwise) {
+  const Words steps = {"--max_number_of_steps=100", "--log_every_n_steps=1"};
+  Train(folder_ / "whole", steps, 2);
+  Subprocess stopped(CaroleWords(TrainWords(train_dir_, steps), 2));
+  ASSERT_TRUE(stopped.WaitUntil([&] { return LossAt(stopped.err(), 3) > 0; }, 60)) << stopped.err();
+  stopped.Signal(SIGUSR1);  // mpirun hands it on
+  EXPECT_TRUE(FailsWith(stopped.Wait(), 75, {"asked to stop"}));
+  Train(train_dir_, steps, 2);
+  EXPECT_EQ(DigestOf(train_dir_), DigestOf(folder_ / "whole"));
+}
+
+TEST_F(TrainTest, FinishedRunStaysAsItIs) {
+  Train(train_dir_);
+  const std::string digest = DigestOf(train_dir_);
+  Train(train_dir_);
+  EXPECT_EQ(DigestOf(train_dir_), digest);
+}
+
+}  // namespace
+}  // namespace carole::testing
