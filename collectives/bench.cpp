@@ -12,11 +12,15 @@ namespace carole::collectives {
 
 namespace {
 
-// Microseconds of `work`, median over the steps of the slowest rank in each step.
-double MedianUs(Communicator& c, const BenchOptions& options, const std::function<void()>& work) {
+// Microseconds of `work`, median over the steps of the slowest rank in each step. Before each step
+// every rank writes its whole range, as backward does: else an algorithm would find data in the
+// cache of the core that adds it.
+double MedianUs(Communicator& c, const BenchOptions& options, std::span<float> range,
+                const std::function<void()>& work) {
   using Clock = std::chrono::steady_clock;
   std::vector<double> mine;
   for (int i = 0; i < options.warmup_steps + options.steps; ++i) {
+    std::ranges::fill(range, static_cast<float>(i));
     c.Barrier({.what = "bench"});
     const auto start = Clock::now();
     work();
@@ -46,9 +50,9 @@ std::vector<AllReduceSample> BenchAllReduce(Communicator& c, const BenchOptions&
   std::vector<AllReduceSample> samples;
   for (size_t bytes : options.sizes) {
     const std::span<float> range(reinterpret_cast<float*>(arena->data()), bytes / sizeof(float));
-    const double us = MedianUs(c, options, [&] { c.AllReduce(range, {.what = "bench"}); });
+    const double us = MedianUs(c, options, range, [&] { c.AllReduce(range, {.what = "bench"}); });
     const double copy_us =
-        MedianUs(c, options, [&] { std::memcpy(target.data(), arena->data(), bytes); });
+        MedianUs(c, options, range, [&] { std::memcpy(target.data(), arena->data(), bytes); });
     const double share = 2.0 * (c.size() - 1) / c.size();
     const double gb_times_us = static_cast<double>(bytes) * 1e-3;  // bytes / us = MB/s
     samples.push_back({.algorithm = std::string(c.all_reduce()),

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <climits>
 #include <cstring>
 #include <ctime>
@@ -21,8 +22,11 @@ namespace {
 
 constexpr long kSleepNanoseconds =
     20'000'000;               // between looks at whether the awaited rank still lives
-constexpr int kSpins = 2000;  // about 20 µs: what a wake-up through the kernel costs
-constexpr int kYields = 20;
+constexpr int kSpins = 1000;  // about 10 µs without giving the core away
+// Then the core is given away between looks, for longer than a wake-up takes (50 µs on a virtual
+// machine): a rank that sleeps makes its neighbour wait for the wake-up, and if that one slept in
+// turn, both would sleep each time.
+constexpr auto kYielding = std::chrono::microseconds(200);
 
 // Counters wrap round.
 bool Reached(uint32_t value, uint32_t target) { return static_cast<int32_t>(value - target) >= 0; }
@@ -41,13 +45,15 @@ void Set(Flag& flag, uint32_t value) {
 }
 
 bool SpinUntil(const Flag& flag, uint32_t target) {
-  for (int i = 0; i < kSpins + kYields; ++i) {
-    if (Reached(flag.value.load(std::memory_order_acquire), target)) return true;
-    if (i < kSpins) {
-      _mm_pause();
-    } else {
-      sched_yield();
-    }
+  const auto reached = [&] { return Reached(flag.value.load(std::memory_order_acquire), target); };
+  for (int i = 0; i < kSpins; ++i) {
+    if (reached()) return true;
+    _mm_pause();
+  }
+  const auto end = std::chrono::steady_clock::now() + kYielding;
+  while (std::chrono::steady_clock::now() < end) {
+    sched_yield();
+    if (reached()) return true;
   }
   return false;
 }
