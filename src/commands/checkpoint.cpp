@@ -59,12 +59,12 @@ void PrintVariables(std::string_view what, const std::vector<io::CheckpointVaria
 
 void Print(const std::string& path, const io::Checkpoint& checkpoint) {
   fmt::print("{}\n", path);
-  fmt::print("digest    {:016x}\n", checkpoint.digest);
-  fmt::print("state     {:016x}, without attributes\n", StateDigest(checkpoint));
-  fmt::print("step      {}\n", checkpoint.step);
-  fmt::print("epoch     {}, {} samples into it\n", checkpoint.epoch, checkpoint.position);
-  fmt::print("seed      {}\n", checkpoint.seed);
-  for (const auto& [name, text] : checkpoint.attributes) fmt::print("{:<9} {}\n", name, text);
+  fmt::print("digest         {:016x}\n", checkpoint.digest);
+  fmt::print("state          {:016x}, without attributes\n", StateDigest(checkpoint));
+  fmt::print("step           {}\n", checkpoint.step);
+  fmt::print("epoch          {}, {} samples into it\n", checkpoint.epoch, checkpoint.position);
+  fmt::print("seed           {}\n", checkpoint.seed);
+  for (const auto& [name, text] : checkpoint.attributes) fmt::print("{:<14} {}\n", name, text);
   PrintVariables("variables", checkpoint.variables);
   PrintVariables("slots", checkpoint.slots);
 }

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 
-#include "src/backend/backend.h"
-
 namespace carole::commands {
 
 void AddDatasetFlags(CommandLine& line, DatasetFlags& flags) {
@@ -64,7 +62,6 @@ void AddScheduleFlags(CommandLine& line, optim::LearningRateOptions& o) {
 }
 
 void AddMachineFlags(CommandLine& line, MachineFlags& flags) {
-  flags.backend = OneDnnAvailable() ? "onednn" : "reference";
   line.Group("Machine");
   line.Add("backend", flags.backend, "who computes: onednn or reference")
       ->check(CLI::IsMember({"onednn", "reference"}));
@@ -97,7 +94,7 @@ void AddIgnoredFlags(CommandLine& line) {
   line.Group("Of the original, without a meaning here");
   const std::string ranks = "mpirun or srun starts the ranks; each holds one replica";
   const std::string servers = "there are no parameter servers: gradients are summed by all-reduce";
-  line.AddIgnored("num_gpus", ranks);
+  line.AddIgnored("num_gpus", "this version computes on the CPU; " + ranks);
   line.AddIgnored("num_clones", ranks);
   line.AddIgnored("clone_on_cpu", "this program computes on the CPU anyway", true);
   line.AddIgnored("worker_replicas", ranks);

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "collectives/bucketing.h"
+#include "src/backend/backend.h"
 #include "src/commands/command_line.h"
 #include "src/optim/lr_schedule.h"
 #include "src/optim/optimizers.h"
@@ -38,8 +39,8 @@ void AddNetFlags(CommandLine& line, NetFlags& flags,
 
 // How this machine is used, and how ranks talk.
 struct MachineFlags {
-  std::string backend;  // the default is the fastest that was built in
-  int threads = 0;      // of each rank; 0: this rank's share of the cores
+  std::string backend = OneDnnAvailable() ? "onednn" : "reference";
+  int threads = 0;  // of each rank; 0: this rank's share of the cores
   std::string precision = "fp32";
   std::string all_reduce = "auto";
   double collective_timeout = 60;  // seconds

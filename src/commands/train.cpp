@@ -139,6 +139,7 @@ train::TrainerOptions MakeTrainerOptions(const TrainFlags& flags, const NetInput
   std::string given;
   for (const std::string& flag : line.GivenFlags()) given += (given.empty() ? "--" : " --") + flag;
   return {.train_dir = flags.train_dir,
+          .log_dir = flags.log_dir,
           .max_number_of_steps = flags.max_number_of_steps,
           .log_every_n_steps = flags.log_every_n_steps,
           .save_interval_secs = flags.save_interval_secs,

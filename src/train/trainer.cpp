@@ -61,7 +61,11 @@ void Trainer::Start() {
   }
   ShareFromRank0(communicator_, step_.store(), step_.optimizer(), state_);
   if (state_.step > 0) saved_step_ = state_.step;
-  if (is_writer()) events_ = std::make_unique<io::EventWriter>(options_.train_dir);
+  if (is_writer()) {
+    const std::string& folder = options_.log_dir.empty() ? options_.train_dir : options_.log_dir;
+    MakeFolder(folder);
+    events_ = std::make_unique<io::EventWriter>(folder);
+  }
   last_save_ = last_summary_ = Clock::now();
 }
 

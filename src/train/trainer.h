@@ -23,6 +23,7 @@ namespace carole::train {
 
 struct TrainerOptions {
   std::string train_dir;            // made when missing; "": nothing is read or written
+  std::string log_dir;              // of event files, made when missing; "": train_dir
   int64_t max_number_of_steps = 0;  // 0: no end
   int64_t log_every_n_steps = 10;   // 0: never
   double save_interval_secs = 600;

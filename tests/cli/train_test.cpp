@@ -23,8 +23,8 @@ double LossAt(const std::string& log, int step) {
 }
 
 TEST_F(TrainTest, LogsAsTheOriginalAndLearns) {
-  const ProcessResult run =
-      Train(train_dir_, {"--max_number_of_steps=60", "--batch_size=32", "--num_ps_tasks=2"});
+  const ProcessResult run = Train(train_dir_, {"--max_number_of_steps=60", "--batch_size=32",
+                                               "--num_ps_tasks=2", "--log_dir", folder_ / "log"});
   EXPECT_THAT(run.err,
               ::testing::ContainsRegex(
                   "global step 60: loss = [0-9]+\\.[0-9]{4} \\([0-9]+\\.[0-9]{3} sec/step\\)"));
@@ -33,6 +33,8 @@ TEST_F(TrainTest, LogsAsTheOriginalAndLearns) {
         "Saving checkpoint to path", "Finished training! Saving model to disk."})
     EXPECT_THAT(run.err, ::testing::HasSubstr(text));
   EXPECT_LT(LossAt(run.err, 60), LossAt(run.err, 4) - 0.5) << run.err;
+  const auto log_file = *std::filesystem::directory_iterator(folder_ / "log");
+  EXPECT_THAT(ReadWholeFile(log_file), ::testing::HasSubstr("total_loss_1"));
   const ProcessResult eval = Carole(EvalWords(train_dir_, {"--eval_dir", folder_ / "eval"}));
   EXPECT_EQ(eval.exit_code, 0) << eval.err;
   EXPECT_THAT(eval.out, ::testing::HasSubstr("seven"));

@@ -1,0 +1,72 @@
+// carole bench: the keys that other programs read, and numbers that make sense.
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/cli.h"
+
+namespace carole::testing {
+namespace {
+
+// Every line of standard output as JSON that has these keys.
+std::vector<nlohmann::json> RowsOf(const ProcessResult& result, const Words& keys) {
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  std::vector<nlohmann::json> rows;
+  std::istringstream lines(result.out);
+  for (std::string line; std::getline(lines, line);) {
+    rows.push_back(nlohmann::json::parse(line));
+    for (const std::string& key : keys)
+      EXPECT_TRUE(rows.back().contains(key)) << key << " in " << line;
+  }
+  return rows;
+}
+
+TEST(BenchTest, TrainAloneAndOnTwoRanks) {
+  for (int ranks : {1, 2}) {
+    const ProcessResult result =
+        Carole({"bench", "train", "--model_name=lenet", "--batch_size=8", "--steps=4",
+                "--warmup_steps=1", "--threads=1", "--json", "--profile"},
+               ranks);
+    const auto rows = RowsOf(
+        result, {"net", "batch_size", "image_size", "precision", "ranks", "threads",
+                 "images_per_second", "step_ms_median", "step_ms_p90", "input_ms", "forward_ms",
+                 "backward_ms", "exposed_communication_ms", "optimizer_ms", "peak_rss_bytes"});
+    ASSERT_EQ(rows.size(), 1U);
+    EXPECT_EQ(rows[0]["ranks"], ranks);
+    EXPECT_EQ(rows[0]["image_size"], 28);
+    EXPECT_GT(rows[0]["images_per_second"], 1);
+    EXPECT_LE(rows[0]["step_ms_median"], rows[0]["step_ms_p90"]);
+    EXPECT_GT(rows[0]["peak_rss_bytes"], 3'274'634 * 8);  // weights and gradients at least
+    EXPECT_NE(result.err.find("conv2d_backward_filter"), std::string::npos) << result.err;
+  }
+}
+
+TEST(BenchTest, AllreduceOnTwoRanks) {
+  const auto rows =
+      RowsOf(Carole({"bench", "allreduce", "--sizes=4096,65536", "--steps=3", "--json"}, 2),
+             {"algorithm", "ranks", "bytes", "time_us_median", "bus_gb_per_s", "copy_gb_per_s"});
+  ASSERT_EQ(rows.size(), 2U);
+  EXPECT_EQ(rows[1]["bytes"], 65536);
+  EXPECT_GT(rows[1]["bus_gb_per_s"], 0);
+  EXPECT_GT(rows[1]["copy_gb_per_s"], 0);
+}
+
+TEST(BenchTest, UnknownAlgorithmIsWrongUsage) {
+  EXPECT_TRUE(
+      FailsWith(Carole({"bench", "allreduce", "--all_reduce=rings"}), 64, {"rings", "ring"}));
+}
+
+class BenchInputTest : public CliTest {};
+
+TEST_F(BenchInputTest, CountsEachStage) {
+  const auto rows =
+      RowsOf(Carole({"bench", "input", "--dataset_name=mnist", "--dataset_dir=" + data_dir_,
+                     "--steps=5", "--threads=2", "--json"}),
+             {"threads", "images_per_second", "read_ms", "parse_ms", "decode_ms", "augment_ms",
+              "libjpeg_full_decode_images_per_second"});
+  ASSERT_EQ(rows.size(), 1U);
+  EXPECT_EQ(rows[0]["threads"], 2);
+  EXPECT_GT(rows[0]["images_per_second"], 1);
+  EXPECT_EQ(rows[0]["libjpeg_full_decode_images_per_second"], 0);  // digits are PNGs
+}
+
+}  // namespace
+}  // namespace carole::testing
