@@ -153,6 +153,16 @@ TEST(TrainStepTest, LabelOutOfRangeIsNamed) {
   EXPECT_THAT(errors[0], HasSubstr("label out of range: got 10, want 0 to 9"));
 }
 
+TEST(TrainStepTest, RanksWithOtherLayoutsAreFound) {
+  if (!OneDnnAvailable()) GTEST_SKIP() << "built without oneDNN";
+  const auto errors = ErrorsOfRanks(2, [](Communicator& c) {
+    const auto backend = c.rank() == 0 ? MakeReferenceBackend(1) : MakeOneDnnBackend(1);
+    SmallNet net(4);
+    const TrainStep step(std::move(net.graph), *backend, c, {.optimizer = "sgd"});
+  });
+  for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("rank 1"));
+}
+
 TEST(TrainStepTest, RankWithOtherWeightsIsFound) {
   const auto errors = ErrorsOfRanks(3, [](Communicator& c) {
     const auto backend = MakeReferenceBackend(1);

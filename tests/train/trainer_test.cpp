@@ -31,6 +31,7 @@ struct Job {
   int num_ranks = 1;
   int64_t global_batch = 4;
   bool batch_norm = false;
+  bool onednn = false;
   bool poison_weights = false;  // in the third step, on all ranks
 };
 
@@ -45,7 +46,7 @@ JobResult RunJob(const Job& job) {
   JobResult result;
   result.codes.assign(static_cast<size_t>(job.num_ranks), ExitCode::kInternal);
   result.errors = ErrorsOfRanks(job.num_ranks, [&](Communicator& c) {
-    const auto backend = MakeReferenceBackend(1);
+    const auto backend = job.onednn ? MakeOneDnnBackend(1) : MakeReferenceBackend(1);
     const int64_t local_batch = job.global_batch / c.size();
     SmallNet net(local_batch, job.batch_norm);
     TrainStep step(std::move(net.graph), *backend, c, {.optimizer = job.optimizer});
@@ -107,6 +108,22 @@ TEST(TrainerTest, ResumeIsBitwise) {
     EXPECT_EQ(resumed.weights, uninterrupted.weights) << entry.name;
     EXPECT_EQ(io::ReadLatest(whole.path())->checkpoint.slots.size(),
               io::ReadLatest(halves.path())->checkpoint.slots.size());
+  }
+}
+
+// Blocked layouts have padding inside, which a resume fills with zeros, slots included.
+TEST(TrainerTest, ResumeIsBitwiseInBlockedLayouts) {
+  if (!OneDnnAvailable()) GTEST_SKIP() << "built without oneDNN";
+  for (const optim::OptimizerEntry& entry : optim::kOptimizers) {
+    const TemporaryFolder whole, halves;
+    Job job{.options = OptionsFor(whole, 6), .optimizer = std::string(entry.name), .onednn = true};
+    const JobResult uninterrupted = RunJob(job);
+    job.options = OptionsFor(halves, 3);
+    RunJob(job);
+    job.options.max_number_of_steps = 6;
+    const JobResult resumed = RunJob(job);
+    ExpectNoErrors(resumed);
+    EXPECT_EQ(resumed.weights, uninterrupted.weights) << entry.name;
   }
 }
 
