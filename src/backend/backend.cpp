@@ -1,5 +1,7 @@
 #include "src/backend/backend.h"
 
+#include <iterator>
+
 #include "src/tensor/buffer.h"
 
 namespace carole {
@@ -15,7 +17,13 @@ std::string_view Name(OpKind kind) {
                                                 "batch_norm_backward",
                                                 "relu",
                                                 "relu_backward",
+                                                "activation",
+                                                "activation_backward",
                                                 "add",
+                                                "scaled_add",
+                                                "scale",
+                                                "scale_channels",
+                                                "scale_channels_backward",
                                                 "pool2d",
                                                 "pool2d_backward",
                                                 "lrn",
@@ -24,8 +32,12 @@ std::string_view Name(OpKind kind) {
                                                 "dropout_backward",
                                                 "softmax",
                                                 "softmax_cross_entropy",
+                                                "concat",
+                                                "slice",
+                                                "pad2d",
                                                 "reshape",
                                                 "reorder"};
+  static_assert(std::size(kNames) == static_cast<size_t>(OpKind::kReorder) + 1);
   return kNames[static_cast<int>(kind)];
 }
 

@@ -6,6 +6,7 @@
 // (K,C/groups,R,S); matrices x (N,C), w (K,C). Gradients are called dx, dw, db, dy and have the
 // shapes of x, w, b, y.
 //
+// clang-format off
 // kind                     inputs                                          outputs
 // kConv2d                  x, w, [bias (K)]                                y
 // kConv2dBackwardData      dy, w                                           dx
@@ -13,22 +14,32 @@
 // kLinear                  x, w, [bias (K)]                                y
 // kLinearBackwardData      dy, w                                           dx
 // kLinearBackwardFilter    x, dy                                           dw, [db]
-// kBatchNorm               x, [gamma], [beta], [residual], moving_mean,    y, [mean], [rstd]
-//                          moving_variance (C)
-// kBatchNormBackward       dy, x, [y], [gamma], [beta], mean, rstd         dx, [dgamma], [dbeta],
-// [dresidual] kRelu                    x                                               y
+// kBatchNorm               x, [gamma], [beta], [residual],                 y, [mean], [rstd]
+//                          moving_mean, moving_variance (C)
+// kBatchNormBackward       dy, x, [y], [gamma], [beta], mean, rstd         dx, [dgamma], [dbeta], [dresidual]
+// kRelu                    x                                               y
 // kReluBackward            dy, y                                           dx
+// kActivation              x                                               y
+// kActivationBackward      dy, x                                           dx
 // kAdd                     a, b, …                                         sum
+// kScaledAdd               a, b                                            a + factor * b
+// kScale                   x                                               factor * x
+// kScaleChannels           x, scale (N,C,1,1)                              y
+// kScaleChannelsBackward   dy, x, scale                                    [dx], [dscale]
 // kPool2d                  x                                               y, [argmax]
 // kPool2dBackward          dy, [argmax]                                    dx
 // kLrn                     x                                               y
 // kLrnBackward             dy, x                                           dx
-// kDropout, kDropoutBackward   x                                           y
+// kDropout                 x                                               y
+// kDropoutBackward         dy                                              dx
 // kSoftmax                 x (N,K)                                         y
 // kSoftmaxCrossEntropy     logits (N,K), labels (N) int32, weights (N)     loss (), dlogits
-// kReshape                 x                                               y: same elements, NHWC
-// order kReorder                 x                                               y: same shape,
-// other layout
+// kConcat                  x_0 (N,C_0,H,W), x_1 (N,C_1,H,W), …             y (N,sum C_i,H,W)
+// kSlice                   x                                               y: some of the channels
+// kPad2d                   x                                               y
+// kReshape                 x                                               y: same elements, NHWC order
+// kReorder                 x                                               y: same shape, other layout
+// clang-format on
 #pragma once
 
 #include <cstdint>
@@ -53,7 +64,13 @@ enum class OpKind : uint8_t {
   kBatchNormBackward,
   kRelu,
   kReluBackward,
+  kActivation,
+  kActivationBackward,
   kAdd,
+  kScaledAdd,
+  kScale,
+  kScaleChannels,
+  kScaleChannelsBackward,
   kPool2d,
   kPool2dBackward,
   kLrn,
@@ -62,6 +79,9 @@ enum class OpKind : uint8_t {
   kDropoutBackward,
   kSoftmax,
   kSoftmaxCrossEntropy,
+  kConcat,
+  kSlice,
+  kPad2d,
   kReshape,
   kReorder
 };
@@ -112,6 +132,22 @@ struct ReluAttributes {
   double ceiling = 0;  // 6 for ReLU6; 0 means none
 };
 
+// Activations whose gradient needs x. Where they break off, relu6 has slope 0.
+//   kHardSwish    y = x * relu6(x + 3) * kSixth (Howard et al. 2019)
+//   kHardSigmoid  y = relu6(x + 3) * 0.16667, the gate of squeeze-excite
+struct ActivationAttributes {
+  enum class Function : uint8_t { kHardSwish, kHardSigmoid } function = Function::kHardSwish;
+  static constexpr double kSixth =
+      static_cast<double>(1.0f / 6.0f);  // TensorFlow rounds it to fp32
+
+  // What relu6(x + 3) is multiplied with, besides x.
+  double factor() const { return function == Function::kHardSwish ? kSixth : 0.16667; }
+};
+
+struct ScaleAttributes {
+  double factor = 1;
+};
+
 // Maximum or average over windows. Average divides by the pixels that a window really covers. The
 // gradient of a maximum goes to the first largest pixel of the window, row by row. `argmax` is the
 // backend's own affair.
@@ -129,12 +165,30 @@ struct LrnAttributes {
   double bias = 1, alpha = 0.001 / 9, beta = 0.75;
 };
 
-// Keeps an element with probability `keep` and divides it by `keep`. The mask is a function of
-// (RunContext's seed and step, layer, place of the element in the global batch), computed again in
-// backward.
+// Keeps an element, or with per_row a whole row of the batch (drop path: Larsson et al. 2016), with
+// probability KeepAt(step) and divides it by that. The mask is a function of (RunContext's seed and
+// step, layer, place of the element or row in the global batch), computed again in backward.
 struct DropoutAttributes {
   double keep = 0.5;
   int64_t layer = 0;
+  bool per_row = false;
+  int64_t schedule_steps = 0;  // from 1 down to `keep` in so many steps; 0: `keep` at once
+
+  double KeepAt(int64_t step) const {
+    if (step >= schedule_steps) return keep;
+    return 1 - static_cast<double>(step) / static_cast<double>(schedule_steps) * (1 - keep);
+  }
+};
+
+// The channels [begin, begin + C of y) of x.
+struct SliceAttributes {
+  int64_t begin = 0;
+};
+
+// y[n,c,p,q] = x[n,c,p - top,q - left], 0 where x has no such pixel. A negative amount cuts pixels
+// off, so that the gradient is the same operation with the amounts negated.
+struct Pad2dAttributes {
+  Padding padding;
 };
 
 // loss = scale * sum_n weights[n] * xent(softmax(logits[n]), t); t = onehot * (1 - smoothing) +
@@ -145,9 +199,11 @@ struct SoftmaxCrossEntropyAttributes {
   double scale = 1;
 };
 
-using OpAttributes = std::variant<std::monostate, Conv2dAttributes, LinearAttributes,
-                                  BatchNormAttributes, ReluAttributes, Pool2dAttributes,
-                                  LrnAttributes, DropoutAttributes, SoftmaxCrossEntropyAttributes>;
+using OpAttributes =
+    std::variant<std::monostate, Conv2dAttributes, LinearAttributes, BatchNormAttributes,
+                 ReluAttributes, ActivationAttributes, ScaleAttributes, Pool2dAttributes,
+                 LrnAttributes, DropoutAttributes, SoftmaxCrossEntropyAttributes, SliceAttributes,
+                 Pad2dAttributes>;
 
 // Places of inputs and outputs, where counting them would be unkind.
 struct BatchNormPlaces {

@@ -10,6 +10,30 @@ std::vector<ValueId> ReluRule(const GradientArgs& args) {
                        std::get<ReluAttributes>(args.node.attributes).ceiling)};
 }
 
+std::vector<ValueId> ActivationRule(const GradientArgs& args) {
+  Graph& g = args.graph;
+  const ValueId x = args.node.inputs[0];
+  return {g.AddNode({.kind = OpKind::kActivationBackward,
+                     .attributes = args.node.attributes,
+                     .inputs = {args.dy[0], x},
+                     .outputs = {},
+                     .name = {}},
+                    {{g.shape(x), g.compute()}})
+              .outputs[0]};
+}
+
+ValueId Activation(Graph& g, ValueId x, ActivationAttributes::Function function) {
+  return g
+      .AddNode({.kind = OpKind::kActivation,
+                .attributes = ActivationAttributes{function},
+                .inputs = {x},
+                .outputs = {},
+                .name = {},
+                .gradient = ActivationRule},
+               {{g.shape(x), g.compute()}})
+      .outputs[0];
+}
+
 std::vector<ValueId> AddRule(const GradientArgs& args) {
   std::vector<ValueId> dx;
   for (bool wanted : args.wanted) dx.push_back(wanted ? args.dy[0] : kNone);
@@ -54,6 +78,14 @@ ValueId Relu(Graph& g, ValueId x, double ceiling) {
                 .gradient = ReluRule},
                {{g.shape(x), g.compute()}})
       .outputs[0];
+}
+
+ValueId HardSwish(Graph& g, ValueId x) {
+  return Activation(g, x, ActivationAttributes::Function::kHardSwish);
+}
+
+ValueId HardSigmoid(Graph& g, ValueId x) {
+  return Activation(g, x, ActivationAttributes::Function::kHardSigmoid);
 }
 
 ValueId Add(Graph& g, ValueId a, ValueId b) {

@@ -27,12 +27,28 @@ ValueId BatchNorm(Graph& graph, const BatchNormInputs& inputs,
                   const BatchNormAttributes& attributes);
 
 ValueId Relu(Graph& graph, ValueId x, double ceiling = 0);
+// x * relu6(x + 3) / 6, and the gate relu6(x + 3) * 0.16667
+ValueId HardSwish(Graph& graph, ValueId x);
+ValueId HardSigmoid(Graph& graph, ValueId x);
+
 ValueId Add(Graph& graph, ValueId a, ValueId b);
+// a + factor * b, factor * x
+ValueId ScaledAdd(Graph& graph, ValueId a, ValueId b, double factor);
+ValueId Scale(Graph& graph, ValueId x, double factor);
+// x (N,C,H,W) * scale (N,C,1,1) -> (N,C,H,W)
+ValueId ScaleChannels(Graph& graph, ValueId x, ValueId scale);
 
 // x (N,C,H,W) -> (N,C,P,Q)
 ValueId Pool2d(Graph& graph, ValueId x, const Pool2dAttributes& attributes, bool training);
 ValueId Lrn(Graph& graph, ValueId x, const LrnAttributes& attributes);
+
+// Dropout of elements, or of whole rows (drop path) with attributes.per_row.
 ValueId Dropout(Graph& graph, ValueId x, const DropoutAttributes& attributes);
+
+// x_i (N,C_i,H,W) -> (N,sum C_i,H,W)
+ValueId Concat(Graph& graph, const std::vector<ValueId>& inputs);
+// (N,C,H,W) -> (N,C,top + H + bottom,left + W + right); new pixels are 0, negative amounts cut off.
+ValueId Pad2d(Graph& graph, ValueId x, const Padding& padding);
 
 // Same elements, in NHWC order: (N,C,H,W) <-> (N,C*H*W) and the like.
 ValueId Reshape(Graph& graph, ValueId x, const Shape& shape);

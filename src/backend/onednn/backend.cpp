@@ -34,8 +34,20 @@ Maker FindMaker(OpKind kind) {
       return MakeBatchNormBackward;
     case OpKind::kRelu:
     case OpKind::kReluBackward:
+    case OpKind::kActivation:
+    case OpKind::kActivationBackward:
     case OpKind::kAdd:
+    case OpKind::kScaledAdd:
+    case OpKind::kScale:
       return MakeElementwise;
+    case OpKind::kScaleChannels:
+    case OpKind::kScaleChannelsBackward:
+      return MakeScaleChannels;
+    case OpKind::kConcat:
+    case OpKind::kSlice:
+      return MakeChannelCopy;
+    case OpKind::kPad2d:
+      return MakePad2d;
     case OpKind::kDropout:
     case OpKind::kDropoutBackward:
       return MakeDropout;

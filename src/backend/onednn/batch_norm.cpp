@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "src/backend/onednn/onednn.h"
+#include "src/backend/onednn/planes.h"
 #include "src/backend/onednn/vector.h"
 #include "src/core/check.h"
 #include "src/tensor/buffer.h"
@@ -20,27 +20,17 @@ namespace {
 using In = BatchNormPlaces;
 using Back = BatchNormBackwardPlaces;
 
-// How an activation (N,C,H,W) or (N,C) lies: images x blocks of channels x pixels x lanes.
-struct Grid {
-  Grid(const Shape& shape, const Layout& layout) {
-    images = shape[0];
-    channels = shape[1];
-    pixels = shape.rank() == 4 ? shape[2] * shape[3] : 1;
-    lanes = channels;
-    if (const auto* blocked = dynamic_cast<const MdLayout*>(layout.opaque())) {
-      lanes = blocked->md().get_inner_blks()[0];
-      blocks = (channels + lanes - 1) / lanes;
-    }
+// Planes cut into pieces: small enough for the cache, the grain of the work.
+struct Grid : Planes {
+  Grid(const Shape& shape, const Layout& layout) : Planes(shape, layout) {
     piece = std::clamp<int64_t>(16384 / lanes, 32, 1024);
     pieces = (pixels + piece - 1) / piece;
   }
 
-  int64_t padded_channels() const { return blocks * lanes; }
   int64_t units() const { return images * blocks * pieces; }
   int64_t rows() const { return images * pieces; }  // partial sums for each channel
 
-  int64_t images, channels, pixels, lanes, blocks = 1;
-  int64_t piece, pieces;  // a piece of a plane: small enough for the cache, the grain of the work
+  int64_t piece, pieces;
 };
 
 struct Unit {
@@ -55,17 +45,6 @@ struct Unit {
   int64_t image, row, channel, offset;
   Plane plane;
 };
-
-// The layouts whose grid we know: NHWC, row-major (N,C), and channels blocked by 16 or 8.
-Layout KnownLayout(const TensorSpec& x) {
-  if (const auto* blocked = dynamic_cast<const MdLayout*>(x.layout.opaque());
-      blocked && x.shape.rank() == 4) {
-    for (Tag tag : {Tag::nChw16c, Tag::nChw8c}) {
-      if (blocked->md() == Md(Dims(x.shape), dnnl::memory::data_type::f32, tag)) return x.layout;
-    }
-  }
-  return Layout::PlainActivation(x.shape);
-}
 
 class BatchNormKernel : public Kernel {
  public:

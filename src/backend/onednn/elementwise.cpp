@@ -1,11 +1,10 @@
-// Element by element, in whatever layout the first tensor has: ReLU and its gradient, sums,
-// dropout.
+// Element by element, in whatever layout the first tensor has: activations and their gradients,
+// sums, dropout.
 #include <algorithm>
-#include <cmath>
 
-#include "src/backend/onednn/onednn.h"
+#include "src/backend/dropout_mask.h"
+#include "src/backend/onednn/planes.h"
 #include "src/backend/onednn/vector.h"
-#include "src/core/rng.h"
 
 namespace carole::onednn {
 namespace {
@@ -23,15 +22,14 @@ class Elementwise : public Kernel {
  public:
   Elementwise(const OpSpec& spec, int threads) : kind_(spec.kind), threads_(threads) {
     if (const auto* relu = std::get_if<ReluAttributes>(&spec.attributes))
-      ceiling_ = static_cast<float>(relu->ceiling);
-    // A blocked layout, where any tensor has one, spares the others a reorder back to plain.
-    Layout layout = Layout::PlainActivation(spec.outputs[0].shape);
-    for (const TensorSpec& t : spec.inputs) {
-      if (t.layout.opaque() != nullptr) {
-        layout = t.layout;
-        break;
-      }
+      constant_ = static_cast<float>(relu->ceiling);
+    if (const auto* scale = std::get_if<ScaleAttributes>(&spec.attributes))
+      constant_ = static_cast<float>(scale->factor);
+    if (const auto* hard = std::get_if<ActivationAttributes>(&spec.attributes)) {
+      constant_ = static_cast<float>(hard->factor());
+      swish_ = hard->function == ActivationAttributes::Function::kHardSwish;
     }
+    const Layout layout = ChooseLayout(spec);
     input_layouts_.assign(spec.inputs.size(), layout);
     output_layouts_ = {layout};
     count_ =
@@ -45,22 +43,44 @@ class Elementwise : public Kernel {
     float* y = memory_.outputs[0].as<float>();
     auto x = [&](size_t i) { return memory_.inputs[i].as<float>(); };
     ForPieces(count_, threads_, [&](int64_t at, int64_t n) {
-      if (kind_ == OpKind::kRelu) {
-        Vectors().relu(x(0) + at, y + at, n, ceiling_);
-      } else if (kind_ == OpKind::kReluBackward) {
-        Vectors().relu_backward(x(0) + at, x(1) + at, y + at, n, ceiling_);
-      } else {
-        Vectors().add(x(0) + at, x(1) + at, y + at, n);
-        for (size_t i = 2; i < memory_.inputs.size(); ++i)
-          Vectors().add(y + at, x(i) + at, y + at, n);
+      switch (kind_) {
+        case OpKind::kRelu:
+          return Vectors().relu(x(0) + at, y + at, n, constant_);
+        case OpKind::kReluBackward:
+          return Vectors().relu_backward(x(0) + at, x(1) + at, y + at, n, constant_);
+        case OpKind::kActivation:
+          return Vectors().hard(x(0) + at, y + at, n, swish_, constant_);
+        case OpKind::kActivationBackward:
+          return Vectors().hard_backward(x(0) + at, x(1) + at, y + at, n, swish_, constant_);
+        case OpKind::kScale:
+          return Vectors().scale(x(0) + at, y + at, n, constant_);
+        case OpKind::kScaledAdd:
+          return Vectors().scaled_add(x(0) + at, x(1) + at, y + at, n, constant_);
+        default:
+          Vectors().add(x(0) + at, x(1) + at, y + at, n);
+          for (size_t i = 2; i < memory_.inputs.size(); ++i)
+            Vectors().add(y + at, x(i) + at, y + at, n);
       }
     });
   }
 
  private:
+  // A blocked layout, where any tensor has one, spares the others a reorder back to plain.
+  static Layout ChooseLayout(const OpSpec& spec) {
+    const Layout plain = Layout::PlainActivation(spec.outputs[0].shape);
+    // Padding must stay 0, which this gate would make 1/2; its maps are one pixel, so plain anyway.
+    const auto* hard = std::get_if<ActivationAttributes>(&spec.attributes);
+    if (hard && hard->function == ActivationAttributes::Function::kHardSigmoid) return plain;
+    for (const TensorSpec& t : spec.inputs) {
+      if (t.layout.opaque() != nullptr) return t.layout;
+    }
+    return plain;
+  }
+
   OpKind kind_;
   int threads_;
-  float ceiling_ = 0;
+  float constant_ = 0;  // ceiling or factor
+  bool swish_ = false;
   int64_t count_;
   KernelMemory memory_;
 };
@@ -78,25 +98,60 @@ class Dropout : public Kernel {
 
   void Run(const RunContext& context) override {
     const Shape& shape = memory_.inputs[0].shape;
-    const Rng rng(context.seed, RngPurpose::kDropout, static_cast<uint64_t>(context.step),
-                  static_cast<uint64_t>(attributes_.layer));
-    const auto first = static_cast<uint64_t>(context.first_sample * (shape.size() / shape[0]));
-    const auto threshold = static_cast<uint32_t>(std::ceil(attributes_.keep * 0x1p24));
+    const DropoutMask mask(context, attributes_, shape);
     const float* x = memory_.inputs[0].as<float>();
     float* y = memory_.outputs[0].as<float>();
     ForPieces(shape.size(), threads_, [&](int64_t at, int64_t n) {
       Vectors().dropout(x + at, y + at, n,
-                        {.key = rng.key(),
-                         .stream = rng.stream(),
-                         .first = first + static_cast<uint64_t>(at),
-                         .threshold = threshold,
-                         .scale = static_cast<float>(1.0 / attributes_.keep)});
+                        {.key = mask.rng().key(),
+                         .stream = mask.rng().stream(),
+                         .first = mask.first_word() + static_cast<uint64_t>(at),
+                         .threshold = mask.threshold(),
+                         .scale = static_cast<float>(1.0 / mask.keep())});
     });
   }
 
  private:
   DropoutAttributes attributes_;
   int threads_;
+  KernelMemory memory_;
+};
+
+// A row is one stretch of memory in every known layout.
+class DropPath : public Kernel {
+ public:
+  DropPath(const OpSpec& spec, int threads)
+      : attributes_(spec.attributes_as<DropoutAttributes>()), threads_(threads) {
+    input_layouts_ = output_layouts_ = {KnownLayout(spec.inputs[0])};
+    const Planes planes(spec.inputs[0].shape, input_layouts_[0]);
+    row_ = planes.Offset(1, 0);
+  }
+
+  int InPlaceInput(int) const override { return 0; }
+  void Bind(const KernelMemory& memory) override { memory_ = memory; }
+
+  void Run(const RunContext& context) override {
+    const Shape& shape = memory_.inputs[0].shape;
+    const DropoutMask mask(context, attributes_, shape);
+    const float scale = static_cast<float>(1.0 / mask.keep());
+    for (int64_t n = 0; n < shape[0]; ++n) {
+      const float* x = memory_.inputs[0].as<float>() + n * row_;
+      float* y = memory_.outputs[0].as<float>() + n * row_;
+      const bool keep = mask.KeepRow(n);
+      ForPieces(row_, threads_, [&](int64_t at, int64_t count) {
+        if (keep) {
+          Vectors().scale(x + at, y + at, count, scale);
+        } else {
+          std::fill_n(y + at, count, 0.f);
+        }
+      });
+    }
+  }
+
+ private:
+  DropoutAttributes attributes_;
+  int threads_;
+  int64_t row_;  // elements, padding included
   KernelMemory memory_;
 };
 
@@ -107,6 +162,8 @@ std::unique_ptr<Kernel> MakeElementwise(const OpSpec& spec, int threads) {
 }
 
 std::unique_ptr<Kernel> MakeDropout(const OpSpec& spec, int threads) {
+  if (spec.attributes_as<DropoutAttributes>().per_row)
+    return std::make_unique<DropPath>(spec, threads);
   return std::make_unique<Dropout>(spec, threads);
 }
 

@@ -1,7 +1,7 @@
 // The vector kernels of vector.h; compiled once for each x86-64 level by carole_simd_source().
 //
-// Lanes are cut into pieces of 16, 8 and 1 channels; each piece is a vector type of the compiler,
-// which keeps its accumulators in registers over all pixels.
+// Lanes are cut into pieces of 16, 8, 4 and 1 channels; each piece is a vector type of the
+// compiler, which keeps its accumulators in registers over all pixels.
 #include "src/backend/onednn/vector.h"
 
 #include <cmath>
@@ -44,12 +44,13 @@ inline V Where(V of, V v) {
   return of > 0 ? v : V{};
 }
 
-// Calls f.operator()<16>(lane), then <8>, then <1>, until all lanes are covered.
+// Calls f.operator()<16>(lane), then <8>, <4> and <1>, until all lanes are covered.
 template <typename F>
 inline void ForLanes(int64_t lanes, F f) {
   int64_t lane = 0;
   for (; lane + 16 <= lanes; lane += 16) f.template operator()<16>(lane);
   for (; lane + 8 <= lanes; lane += 8) f.template operator()<8>(lane);
+  for (; lane + 4 <= lanes; lane += 4) f.template operator()<4>(lane);
   for (; lane < lanes; ++lane) f.template operator()<1>(lane);
 }
 
@@ -186,6 +187,58 @@ void ReluBackward(const float* dy, const float* y, float* dx, int64_t count, flo
   for (int64_t i = 0; i < count; ++i) dx[i] = y[i] > 0 && y[i] < top ? dy[i] : 0;
 }
 
+template <bool kSwish>
+void HardAs(const float* x, float* y, int64_t count, float factor) {
+  for (int64_t i = 0; i < count; ++i) {
+    float gate = x[i] + 3;
+    gate = gate > 0 ? gate : 0;
+    gate = gate < 6 ? gate : 6;
+    y[i] = (kSwish ? x[i] * gate : gate) * factor;
+  }
+}
+
+void Hard(const float* x, float* y, int64_t count, bool swish, float factor) {
+  swish ? HardAs<true>(x, y, count, factor) : HardAs<false>(x, y, count, factor);
+}
+
+template <bool kSwish>
+void HardBackwardAs(const float* dy, const float* x, float* dx, int64_t count, float factor) {
+  for (int64_t i = 0; i < count; ++i) {
+    const float shifted = x[i] + 3;
+    const bool inside = shifted > 0 && shifted < 6;
+    const float gate = shifted <= 0 ? 0.f : shifted < 6 ? shifted : 6.f;
+    const float slope = kSwish ? gate + (inside ? x[i] : 0.f) : (inside ? 1.f : 0.f);
+    dx[i] = dy[i] * factor * slope;
+  }
+}
+
+void HardBackward(const float* dy, const float* x, float* dx, int64_t count, bool swish,
+                  float factor) {
+  swish ? HardBackwardAs<true>(dy, x, dx, count, factor)
+        : HardBackwardAs<false>(dy, x, dx, count, factor);
+}
+
+void Scale(const float* x, float* y, int64_t count, float factor) {
+  for (int64_t i = 0; i < count; ++i) y[i] = factor * x[i];
+}
+
+void ScaledAdd(const float* a, const float* b, float* y, int64_t count, float factor) {
+  for (int64_t i = 0; i < count; ++i) y[i] = a[i] + factor * b[i];
+}
+
+// Many lanes: pixel by pixel, as they lie. Few: the same lanes of all pixels, in registers.
+void CopyLanes(const float* from, int64_t from_stride, float* to, Plane plane) {
+  if (plane.lanes > 32) {
+    for (int64_t i = 0; i < plane.pixels; ++i, from += from_stride, to += plane.stride)
+      std::memcpy(to, from, sizeof(float) * static_cast<size_t>(plane.lanes));
+    return;
+  }
+  ForLanes(plane.lanes, [&]<int kLanes>(int64_t lane) {
+    for (int64_t i = 0; i < plane.pixels; ++i)
+      Store(to + i * plane.stride + lane, Load<kLanes>(from + i * from_stride + lane));
+  });
+}
+
 void Add(const float* a, const float* b, float* sum, int64_t count) {
   for (int64_t i = 0; i < count; ++i) sum[i] = a[i] + b[i];
 }
@@ -275,6 +328,7 @@ void LrnBackward(const float* dy, const float* x, float* dx, Plane plane, int64_
 
 extern const VectorKernels kTable;
 const VectorKernels kTable = {Moments,      Normalize, BackwardSums, BackwardData, Relu,
-                              ReluBackward, Add,       Dropout,      Lrn,          LrnBackward};
+                              ReluBackward, Hard,      HardBackward, Add,          Scale,
+                              ScaledAdd,    CopyLanes, Dropout,      Lrn,          LrnBackward};
 
 }  // namespace carole::onednn::CAROLE_SIMD_NAMESPACE

@@ -49,7 +49,16 @@ struct VectorKernels {
                         const float* a, const float* k1, const float* k2, Plane plane, float* dx);
   void (*relu)(const float* x, float* y, int64_t count, float ceiling);  // ceiling 0: none
   void (*relu_backward)(const float* dy, const float* y, float* dx, int64_t count, float ceiling);
+  // relu6(x + 3) * factor, with `swish` times x (op.h).
+  void (*hard)(const float* x, float* y, int64_t count, bool swish, float factor);
+  void (*hard_backward)(const float* dy, const float* x, float* dx, int64_t count, bool swish,
+                        float factor);
   void (*add)(const float* a, const float* b, float* sum, int64_t count);
+  void (*scale)(const float* x, float* y, int64_t count, float factor);
+  // y = a + factor * b
+  void (*scaled_add)(const float* a, const float* b, float* y, int64_t count, float factor);
+  // The plane's lanes from pixels that lie from_stride apart.
+  void (*copy_lanes)(const float* from, int64_t from_stride, float* to, Plane plane);
   // y = x * scale where the uniform of word (first + i) is below keep, else 0.
   void (*dropout)(const float* x, float* y, int64_t count, const DropoutWords& words);
   // One pixel's channels: y_c = x_c * s_c^-beta, s_c = bias + alpha * sum of squares around c.

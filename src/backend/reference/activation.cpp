@@ -43,6 +43,49 @@ class ReluBackward : public ElementwiseKernel {
   }
 };
 
+template <typename T>
+class Activation : public ElementwiseKernel {
+ public:
+  using ElementwiseKernel::ElementwiseKernel;
+
+  void Run(const RunContext&) override {
+    const auto& a = spec_.attributes_as<ActivationAttributes>();
+    const bool swish = a.function == ActivationAttributes::Function::kHardSwish;
+    const T factor = static_cast<T>(a.factor());
+    const T* x = in<T>(0);
+    T* y = out<T>(0);
+    ParallelRanges(threads_, in_shape(0).size(), kElementGrain, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const T gate = std::clamp(x[i] + T{3}, T{0}, T{6});
+        y[i] = (swish ? x[i] * gate : gate) * factor;
+      }
+    });
+  }
+};
+
+template <typename T>
+class ActivationBackward : public ElementwiseKernel {
+ public:
+  using ElementwiseKernel::ElementwiseKernel;
+
+  void Run(const RunContext&) override {
+    const auto& a = spec_.attributes_as<ActivationAttributes>();
+    const bool swish = a.function == ActivationAttributes::Function::kHardSwish;
+    const T factor = static_cast<T>(a.factor());
+    const T* dy = in<T>(0);
+    const T* x = in<T>(1);
+    T* dx = out<T>(0);
+    ParallelRanges(threads_, in_shape(0).size(), kElementGrain, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const T shifted = x[i] + T{3};
+        const T slope = shifted > T{0} && shifted < T{6} ? T{1} : T{0};
+        const T gate = std::clamp(shifted, T{0}, T{6});
+        dx[i] = dy[i] * factor * (swish ? gate + x[i] * slope : slope);
+      }
+    });
+  }
+};
+
 }  // namespace
 
 std::unique_ptr<Kernel> MakeRelu(const OpSpec& spec, int threads) {
@@ -50,6 +93,12 @@ std::unique_ptr<Kernel> MakeRelu(const OpSpec& spec, int threads) {
 }
 std::unique_ptr<Kernel> MakeReluBackward(const OpSpec& spec, int threads) {
   return MakeTyped<ReluBackward>(spec, threads);
+}
+std::unique_ptr<Kernel> MakeActivation(const OpSpec& spec, int threads) {
+  return MakeTyped<Activation>(spec, threads);
+}
+std::unique_ptr<Kernel> MakeActivationBackward(const OpSpec& spec, int threads) {
+  return MakeTyped<ActivationBackward>(spec, threads);
 }
 
 }  // namespace carole::reference

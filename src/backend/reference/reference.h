@@ -77,11 +77,13 @@ KernelMaker MakeConv2d, MakeConv2dBackwardData, MakeConv2dBackwardFilter;
 KernelMaker MakeDepthwise, MakeDepthwiseBackwardData, MakeDepthwiseBackwardFilter;
 KernelMaker MakeLinear, MakeLinearBackwardData, MakeLinearBackwardFilter;
 KernelMaker MakeBatchNorm, MakeBatchNormBackward;
-KernelMaker MakeRelu, MakeReluBackward, MakeAdd;
+KernelMaker MakeRelu, MakeReluBackward, MakeActivation, MakeActivationBackward;
+KernelMaker MakeAdd, MakeScaledAdd, MakeScale, MakeScaleChannels, MakeScaleChannelsBackward;
 KernelMaker MakePool2d, MakePool2dBackward;
 KernelMaker MakeLrn, MakeLrnBackward;
 KernelMaker MakeDropout;  // its own gradient: the same mask and factor
 KernelMaker MakeSoftmax, MakeSoftmaxCrossEntropy;
+KernelMaker MakeConcat, MakeSlice, MakePad2d;
 KernelMaker MakeReshape, MakeReorder;
 
 }  // namespace carole::reference

@@ -1,0 +1,37 @@
+#include "src/core/check.h"
+#include "src/ops/ops.h"
+
+namespace carole::ops {
+namespace {
+
+// What was added is cut off, and the other way round.
+std::vector<ValueId> Pad2dRule(const GradientArgs& args) {
+  const Padding& p = std::get<Pad2dAttributes>(args.node.attributes).padding;
+  return {Pad2d(args.graph, args.dy[0], {-p.top, -p.left, -p.bottom, -p.right})};
+}
+
+}  // namespace
+
+ValueId Pad2d(Graph& g, ValueId x, const Padding& padding) {
+  const Shape& in = g.shape(x);
+  CAROLE_CHECK_EQ(in.rank(), 4, "{}: rank of a padded image", g.scope());
+  const int64_t p = in[2] + padding.top + padding.bottom, q = in[3] + padding.left + padding.right;
+  if (p < 1 || q < 1) {
+    throw UsageError(
+        fmt::format("[graph] {}: the image is too small here: got {}x{} pixels, want at least "
+                    "{}x{}; use a larger --train_image_size",
+                    g.scope(), in[2], in[3], 1 - padding.top - padding.bottom,
+                    1 - padding.left - padding.right));
+  }
+  return g
+      .AddNode({.kind = OpKind::kPad2d,
+                .attributes = Pad2dAttributes{padding},
+                .inputs = {x},
+                .outputs = {},
+                .name = {},
+                .gradient = Pad2dRule},
+               {{{in[0], in[1], p, q}, g.compute()}})
+      .outputs[0];
+}
+
+}  // namespace carole::ops

@@ -1,0 +1,72 @@
+#include "src/core/check.h"
+#include "src/ops/ops.h"
+
+namespace carole::ops {
+namespace {
+
+std::vector<ValueId> ScaleRule(const GradientArgs& args) {
+  return {Scale(args.graph, args.dy[0], std::get<ScaleAttributes>(args.node.attributes).factor)};
+}
+
+std::vector<ValueId> ScaledAddRule(const GradientArgs& args) {
+  const double factor = std::get<ScaleAttributes>(args.node.attributes).factor;
+  return {args.wanted[0] ? args.dy[0] : kNone,
+          args.wanted[1] ? Scale(args.graph, args.dy[0], factor) : kNone};
+}
+
+std::vector<ValueId> ScaleChannelsRule(const GradientArgs& args) {
+  Graph& g = args.graph;
+  const ValueId x = args.node.inputs[0], scale = args.node.inputs[1];
+  const Node& backward = g.AddNode(
+      {.kind = OpKind::kScaleChannelsBackward,
+       .attributes = {},
+       .inputs = {args.dy[0], x, scale},
+       .outputs = {},
+       .name = {}},
+      {{g.shape(x), g.compute(), args.wanted[0]}, {g.shape(scale), g.compute(), args.wanted[1]}});
+  return backward.outputs;
+}
+
+}  // namespace
+
+ValueId Scale(Graph& g, ValueId x, double factor) {
+  return g
+      .AddNode({.kind = OpKind::kScale,
+                .attributes = ScaleAttributes{factor},
+                .inputs = {x},
+                .outputs = {},
+                .name = {},
+                .gradient = ScaleRule},
+               {{g.shape(x), g.compute()}})
+      .outputs[0];
+}
+
+ValueId ScaledAdd(Graph& g, ValueId a, ValueId b, double factor) {
+  CAROLE_CHECK_EQ(g.shape(a), g.shape(b), "{}: scaled add", g.scope());
+  return g
+      .AddNode({.kind = OpKind::kScaledAdd,
+                .attributes = ScaleAttributes{factor},
+                .inputs = {a, b},
+                .outputs = {},
+                .name = {},
+                .gradient = ScaledAddRule},
+               {{g.shape(a), g.compute()}})
+      .outputs[0];
+}
+
+ValueId ScaleChannels(Graph& g, ValueId x, ValueId scale) {
+  const Shape& shape = g.shape(x);
+  CAROLE_CHECK_EQ(g.shape(scale), (Shape{shape[0], shape[1], 1, 1}), "{}: factors of {}", g.scope(),
+                  shape.ToString());
+  return g
+      .AddNode({.kind = OpKind::kScaleChannels,
+                .attributes = {},
+                .inputs = {x, scale},
+                .outputs = {},
+                .name = {},
+                .gradient = ScaleChannelsRule},
+               {{shape, g.compute()}})
+      .outputs[0];
+}
+
+}  // namespace carole::ops
