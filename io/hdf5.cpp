@@ -42,11 +42,11 @@ herr_t Collect(unsigned n, const H5E_error2_t* entry, void* out) {
 Lock::Lock() : guard_(Mutex()) {
   static const bool ready = [] {
     H5open();
-    H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
     H5PLset_loading_state(0);
     return true;
   }();
   (void)ready;
+  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);  // each thread has an error stack of its own
 }
 
 void Fail(const Site& site, std::string_view what) {

@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 #include <string>
 #include <vector>
 
 #include "nets/builder.h"
 #include "nets/layers.h"
 #include "src/core/error.h"
+#include "src/core/nearest_name.h"
 #include "src/ops/ops.h"
 
 namespace carole::nets {
@@ -18,22 +18,6 @@ namespace {
 constexpr double kAuxWeight = 0.4;
 constexpr int64_t kMaxBatchSize = 1 << 16;
 constexpr int64_t kMaxClasses = 1 << 20;
-
-// Letters to add, drop or change to make one word of the other (Levenshtein 1966).
-size_t EditDistance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), 0);
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t change = diagonal + (a[i - 1] != b[j - 1]);
-      diagonal = row[j];
-      row[j] = std::min({change, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row.back();
-}
 
 // Fills in the net's defaults and refuses what it cannot do.
 ModelOptions Complete(const NetEntry& net, ModelOptions o) {
@@ -91,14 +75,12 @@ const NetEntry* TryFindNet(std::string_view name) {
 
 const NetEntry& FindNet(std::string_view name) {
   if (const NetEntry* net = TryFindNet(name)) return *net;
-  const NetEntry& nearest = *std::min_element(
-      std::begin(kNets), std::end(kNets), [&](const NetEntry& a, const NetEntry& b) {
-        return EditDistance(a.name, name) < EditDistance(b.name, name);
-      });
-  throw UsageError(
-      fmt::format("[nets] --model_name: no such net: got {}, want a name that `carole model list` "
-                  "shows; did you mean {}?",
-                  name, nearest.name));
+  std::vector<std::string> names;
+  for (const NetEntry& net : kNets) names.emplace_back(net.name);
+  const std::string nearest = NearestName(name, names);
+  throw UsageError(fmt::format(
+      "[nets] --model_name: no such net: got {}, want a name that `carole model list` shows{}",
+      name, nearest.empty() ? "" : "; did you mean " + nearest + "?"));
 }
 
 Model BuildModel(const NetEntry& net, const ModelOptions& given) {

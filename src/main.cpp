@@ -13,6 +13,7 @@
 #include "src/commands/job.h"
 #include "src/commands/version.h"
 #include "src/core/error.h"
+#include "src/core/nearest_name.h"
 
 namespace {
 
@@ -46,7 +47,7 @@ bool IsGroup(const std::string& word) {
 [[noreturn]] void FailUnknown(const std::string& words) {
   std::vector<std::string> names;
   for (const Command& command : kCommands) names.emplace_back(command.name);
-  const std::string nearest = carole::commands::NearestName(words, names);
+  const std::string nearest = carole::NearestName(words, names);
   throw carole::UsageError(
       fmt::format("[usage] {}: no such command; {}", words,
                   nearest.empty() ? "see carole --help" : "did you mean " + nearest + "?"));

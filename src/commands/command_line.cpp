@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <iostream>
-#include <numeric>
 
 #include "src/core/error.h"
 #include "src/core/log.h"
+#include "src/core/nearest_name.h"
 
 namespace carole::commands {
 namespace {
@@ -22,19 +22,6 @@ std::string Normalized(const std::string& argument) {
   if (!argument.starts_with("--")) return argument;
   const size_t end = std::min(argument.find('='), argument.size());
   return "--" + Underscored(argument.substr(2, end - 2)) + argument.substr(end);
-}
-
-int EditDistance(const std::string& a, const std::string& b) {
-  std::vector<int> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), 0);
-  for (size_t i = 1; i <= a.size(); ++i) {
-    int diagonal = std::exchange(row[0], static_cast<int>(i));
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const int replaced = diagonal + (a[i - 1] != b[j - 1]);
-      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, replaced}));
-    }
-  }
-  return row.back();
 }
 
 // TOML whose names are flags.
@@ -59,19 +46,6 @@ class FlagFile : public CLI::ConfigTOML {
 };
 
 }  // namespace
-
-std::string NearestName(const std::string& word, const std::vector<std::string>& candidates) {
-  std::string nearest;
-  int least = std::max<int>(2, static_cast<int>(word.size()) / 3) + 1;
-  for (const std::string& candidate : candidates) {
-    const int distance = EditDistance(word, candidate);
-    if (distance < least) {
-      least = distance;
-      nearest = candidate;
-    }
-  }
-  return nearest;
-}
 
 CommandLine::CommandLine(const std::string& name, const std::string& description)
     : app_(description, name) {

@@ -74,8 +74,4 @@ class CommandLine {
   std::vector<CLI::Option*> unsupported_;
 };
 
-// The candidate with the least edit distance to `word`; "" when none is near (more than a third of
-// it differs).
-std::string NearestName(const std::string& word, const std::vector<std::string>& candidates);
-
 }  // namespace carole::commands

@@ -41,7 +41,8 @@ class Rng {
   double NextDouble();
   // Uniform in [0, bound), without bias (Lemire 2019). bound must be positive.
   uint64_t NextBelow(uint64_t bound);
-  // What the stream's blocks are computed from, for vector code: block b is Philox({b, b >> 32, stream}, key).
+  // What the stream's blocks are computed from, for vector code: block b is Philox({b, b >> 32,
+  // stream}, key).
   std::array<uint32_t, 2> key() const { return key_; }
   std::array<uint32_t, 2> stream() const { return {stream_, stream2_}; }
 
