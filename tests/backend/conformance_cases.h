@@ -242,6 +242,98 @@ inline void AddElementwise(std::vector<ConformanceCase>& cases) {
   }
 }
 
+inline void AddHardActivations(std::vector<ConformanceCase>& cases) {
+  using Function = ActivationAttributes::Function;
+  const struct {
+    std::string name;
+    Shape shape;
+  } shapes[] = {{"blocked", {2, 32, 5, 6}}, {"odd", {3, 19, 4, 5}}, {"pixel", {3, 24, 1, 1}}};
+  for (const auto& [name, shape] : shapes) {
+    for (const auto function : {Function::kHardSwish, Function::kHardSigmoid}) {
+      const ActivationAttributes a{function};
+      const std::string full =
+          (function == Function::kHardSwish ? "hard_swish_" : "hard_sigmoid_") + name;
+      cases.push_back({full, SameShapeSpec(OpKind::kActivation, a, shape, 1)});
+      cases.push_back(
+          {full + "_backward", SameShapeSpec(OpKind::kActivationBackward, a, shape, 2)});
+    }
+    const ScaleAttributes scale{.factor = 0.17};
+    cases.push_back({"scale_" + name, SameShapeSpec(OpKind::kScale, scale, shape, 1)});
+    cases.push_back({"scaled_add_" + name, SameShapeSpec(OpKind::kScaledAdd, scale, shape, 2)});
+  }
+}
+
+// One mask bit for each row; at step 60 of 80 with 0.2 at the end: keep 0.4.
+inline void AddDropPaths(std::vector<ConformanceCase>& cases) {
+  const RunContext context{.seed = 42, .step = 60, .first_sample = 5};
+  for (const auto& [name, shape] : {std::pair<std::string, Shape>{"blocked", {8, 32, 3, 3}},
+                                    {"odd", {7, 19, 4, 5}},
+                                    {"matrix", {9, 13}}}) {
+    const DropoutAttributes a{.keep = 0.2, .layer = 3, .per_row = true, .schedule_steps = 80};
+    cases.push_back(
+        {"drop_path_" + name, SameShapeSpec(OpKind::kDropout, a, shape, 1), 1, context});
+    cases.push_back({"drop_path_backward_" + name,
+                     SameShapeSpec(OpKind::kDropoutBackward, a, shape, 1), 1, context});
+  }
+}
+
+inline void AddChannelCopies(std::vector<ConformanceCase>& cases) {
+  const struct {
+    std::string name;
+    Shape x;
+    std::vector<int64_t> channels;
+  } rows[] = {
+      {"aligned", {2, 0, 5, 7}, {64, 16, 32}}, {"odd", {3, 0, 4, 5}, {44, 44, 19, 3}},
+      {"mixed", {1, 0, 33, 34}, {16, 20, 48}}, {"gray", {2, 0, 6, 6}, {1, 1}},
+      {"pixel", {4, 0, 1, 1}, {24, 40}},
+  };
+  for (const auto& [name, x, channels] : rows) {
+    const OpSpec concat = ConcatSpec(x, channels);
+    cases.push_back({"concat_" + name, concat});
+    int64_t begin = 0;
+    for (int64_t count : channels) {
+      cases.push_back({"slice_" + name + "_" + std::to_string(begin),
+                       SliceSpec(concat.outputs[0].shape, begin, count)});
+      begin += count;
+    }
+  }
+}
+
+inline void AddPads(std::vector<ConformanceCase>& cases) {
+  const struct {
+    std::string name;
+    Shape x;
+    Padding padding;
+  } rows[] = {
+      {"around", {2, 32, 5, 7}, {1, 2, 3, 4}},
+      {"shift", {3, 19, 6, 5}, {-1, -1, 1, 1}},
+      {"shift_back", {3, 44, 6, 5}, {1, 1, -1, -1}},
+      {"crop", {1, 16, 8, 9}, {-1, -2, -3, -4}},
+      {"nothing_left", {1, 16, 3, 3}, {-3, -4, 5, 5}},
+      {"to_pixel", {2, 32, 3, 3}, {-1, -1, -1, -1}},
+      {"from_pixel", {2, 20, 1, 1}, {1, 0, 1, 2}},
+  };
+  for (const auto& [name, x, padding] : rows)
+    cases.push_back({"pad2d_" + name, Pad2dSpec(x, padding)});
+}
+
+inline void AddChannelScales(std::vector<ConformanceCase>& cases) {
+  for (const auto& [name, x] : {std::pair<std::string, Shape>{"blocked", {2, 32, 5, 6}},
+                                {"odd", {3, 19, 4, 5}},
+                                {"large", {1, 24, 29, 31}},
+                                {"pixel", {2, 40, 1, 1}}}) {
+    cases.push_back({"scale_channels_" + name, ScaleChannelsSpec(x)});
+    cases.push_back({"scale_channels_backward_" + name, ScaleChannelsBackwardSpec(x),
+                     static_cast<double>(x[2] * x[3])});
+  }
+  OpSpec only = ScaleChannelsBackwardSpec({2, 20, 3, 3});
+  only.outputs[0] = AbsentSpec();
+  cases.push_back({"scale_channels_backward_dscale_only", only, 9});
+  only = ScaleChannelsBackwardSpec({2, 20, 3, 3});
+  only.outputs[1] = AbsentSpec();
+  cases.push_back({"scale_channels_backward_dx_only", only});
+}
+
 inline void AddLosses(std::vector<ConformanceCase>& cases) {
   cases.push_back({"softmax", SameShapeSpec(OpKind::kSoftmax, {}, {5, 10}, 1), 10});
   cases.push_back({"softmax_wide", SameShapeSpec(OpKind::kSoftmax, {}, {3, 1001}, 1), 1001});
@@ -276,6 +368,11 @@ inline std::vector<ConformanceCase> ConformanceCases() {
   AddBatchNorms(cases);
   AddPools(cases);
   AddElementwise(cases);
+  AddHardActivations(cases);
+  AddDropPaths(cases);
+  AddChannelCopies(cases);
+  AddPads(cases);
+  AddChannelScales(cases);
   AddLosses(cases);
   AddCopies(cases);
   return cases;

@@ -88,6 +88,12 @@ void PrepareInputs(const ConformanceCase& c, std::vector<Elements>& inputs) {
       for (double& v : inputs[1]) v = std::clamp(4 * v, 0.0, ceiling > 0 ? ceiling : 100.0);
       break;
     }
+    case OpKind::kActivation:
+      for (double& v : inputs[0]) v *= 4;  // beyond 3 on both sides
+      break;
+    case OpKind::kActivationBackward:
+      for (double& v : inputs[1]) v *= 4;
+      break;
     case OpKind::kPool2d:
       for (double& v : inputs[0]) v = std::round(2 * v);  // ties: the first largest must win
       break;
@@ -225,6 +231,22 @@ INSTANTIATE_TEST_SUITE_P(Backends, Conformance,
                          });
 
 class Chains : public ::testing::TestWithParam<BackendEntry> {};
+
+// Blocked activations stay blocked: a plan with these operations needs no reorder.
+TEST_P(Chains, ChannelOperationsKeepBlocks) {
+  const auto backend = MakeBackend(GetParam());
+  if (backend == nullptr) GTEST_SKIP() << GetParam().name << " is not built in";
+  const Shape x{2, 32, 6, 6};
+  const Layout blocks = HandedOn(*backend, x);
+  for (OpSpec spec : {ConcatSpec(x, {32, 32}), SliceSpec(x, 16, 16), Pad2dSpec(x, {0, 0, 1, 1}),
+                      ScaleChannelsSpec(x)}) {
+    spec = AskedFor(*backend, spec, true);
+    const auto kernel = backend->MakeKernel(spec);
+    EXPECT_EQ(kernel->input_layouts()[0], blocks) << Name(spec.kind);
+    EXPECT_EQ(kernel->output_layouts()[0], HandedOn(*backend, spec.outputs[0].shape))
+        << Name(spec.kind);
+  }
+}
 
 // conv 3 -> 20 channels, batch norm + ReLU, pool, conv 20 -> 7: channels that no vector width
 // divides, handed on without a reorder to plain. What a kernel leaves in the padding of a blocked

@@ -141,6 +141,40 @@ inline OpSpec SameShapeSpec(OpKind kind, OpAttributes attributes, const Shape& s
   return {kind, attributes, std::vector<TensorSpec>(inputs, PlainSpec(shape)), {PlainSpec(shape)}};
 }
 
+// x_i (N,C_i,H,W) with these C_i.
+inline OpSpec ConcatSpec(Shape x, const std::vector<int64_t>& channels) {
+  OpSpec spec{OpKind::kConcat, {}, {}, {}};
+  int64_t sum = 0;
+  for (int64_t c : channels) {
+    x[1] = c;
+    spec.inputs.push_back(PlainSpec(x));
+    sum += c;
+  }
+  x[1] = sum;
+  spec.outputs = {PlainSpec(x)};
+  return spec;
+}
+inline OpSpec SliceSpec(const Shape& x, int64_t begin, int64_t channels) {
+  Shape y = x;
+  y[1] = channels;
+  return {OpKind::kSlice, SliceAttributes{begin}, {PlainSpec(x)}, {PlainSpec(y)}};
+}
+inline OpSpec Pad2dSpec(const Shape& x, const Padding& p) {
+  const Shape y{x[0], x[1], p.top + x[2] + p.bottom, p.left + x[3] + p.right};
+  return {OpKind::kPad2d, Pad2dAttributes{p}, {PlainSpec(x)}, {PlainSpec(y)}};
+}
+inline OpSpec ScaleChannelsSpec(const Shape& x) {
+  return {
+      OpKind::kScaleChannels, {}, {PlainSpec(x), PlainSpec({x[0], x[1], 1, 1})}, {PlainSpec(x)}};
+}
+inline OpSpec ScaleChannelsBackwardSpec(const Shape& x) {
+  const TensorSpec scale = PlainSpec({x[0], x[1], 1, 1});
+  return {OpKind::kScaleChannelsBackward,
+          {},
+          {PlainSpec(x), PlainSpec(x), scale},
+          {PlainSpec(x), scale}};
+}
+
 inline OpSpec CrossEntropySpec(int64_t n, int64_t k, const SoftmaxCrossEntropyAttributes& a) {
   return {OpKind::kSoftmaxCrossEntropy,
           a,
