@@ -52,6 +52,7 @@ class Executable::Compiler {
       const Node& node = graph_.nodes()[i];
       node.kind == OpKind::kReshape ? AddReshape(node) : AddKernel(node);
     }
+    CheckGradients();
     PlaceBlocks();
   }
 
@@ -163,6 +164,18 @@ class Executable::Compiler {
     e_.steps_.push_back(std::move(step));
   }
 
+  // A gradient that is another variable's too, or a reshaped value, would never reach its arena.
+  void CheckGradients() const {
+    for (size_t v = 0; v < graph_.variables().size(); ++v) {
+      const Variable& variable = graph_.variables()[v];
+      const bool made = std::find(e_.ready_order_.begin(), e_.ready_order_.end(),
+                                  static_cast<int>(v)) != e_.ready_order_.end();
+      CAROLE_CHECK(variable.gradient == kNone || made,
+                   "no kernel makes the gradient of {} alone; read it by an operation of its own",
+                   variable.name);
+    }
+  }
+
   // Same memory, other shape: plain layouts make it free.
   void AddReshape(const Node& node) {
     const ValueId from = node.inputs[0], to = node.outputs[0];
@@ -261,7 +274,8 @@ class Executable::Compiler {
         if (theirs < 0) continue;
         theirs = moved_to[theirs];
         if (theirs == mine || e_.blocks_[theirs].last_step != static_cast<int>(s) ||
-            e_.blocks_[theirs].bytes != e_.blocks_[mine].bytes || IsPinned(theirs)) {
+            e_.blocks_[theirs].bytes != e_.blocks_[mine].bytes || IsPinned(theirs) ||
+            ReadsTwice(step, input)) {
           continue;
         }
         e_.blocks_[theirs].last_step = e_.blocks_[mine].last_step;
@@ -273,6 +287,14 @@ class Executable::Compiler {
     for (Representation& r : e_.representations_) {
       if (r.home == Home::kBlock) r.index = moved_to[r.index];
     }
+  }
+
+  // Whether the step reads this input's memory at another place too, where a result in place would
+  // be taken for the input (d + e + d).
+  bool ReadsTwice(const Step& step, int input) const {
+    const int block = BlockOf(step.inputs[input]);
+    return std::count_if(step.inputs.begin(), step.inputs.end(),
+                         [&](int r) { return BlockOf(r) == block; }) > 1;
   }
 
   bool IsPinned(int block) const {
@@ -359,6 +381,8 @@ std::vector<double> Executable::Output(ValueId value) const {
   std::vector<double> values(static_cast<size_t>(from.size()));
   if (from.dtype == DType::kF64) {
     std::copy_n(to.as<double>(), values.size(), values.begin());
+  } else if (from.dtype == DType::kI32) {
+    std::copy_n(to.as<int32_t>(), values.size(), values.begin());
   } else {
     std::copy_n(to.as<float>(), values.size(), values.begin());
   }

@@ -19,6 +19,20 @@ d::pooling_forward::primitive_desc ForwardDesc(const Md& x, const Md& y, const P
       {a.padding.top, a.padding.left}, {a.padding.bottom, a.padding.right}, UserScratchpad());
 }
 
+// The gradient of a pool over the whole map is one pixel, plain and in blocks of channels at once
+// (ToLayout). Seen as blocks, it gives dx in blocks, as the convolution below has it; seen as
+// plain, dx would have to be reordered.
+Md GradientMd(const TensorSpec& dy) {
+  const auto isa = static_cast<int>(d::get_effective_cpu_isa());
+  auto has = [&](d::cpu_isa level) {
+    return (isa & static_cast<int>(level)) == static_cast<int>(level);
+  };
+  const int64_t block = has(d::cpu_isa::avx512_core) ? 16 : has(d::cpu_isa::avx2) ? 8 : 0;
+  const bool pixel = dy.shape[2] == 1 && dy.shape[3] == 1 && dy.layout.is_plain();
+  if (!pixel || block == 0 || dy.shape[1] % block != 0) return ToMd(dy);
+  return Md(Dims(dy.shape), d::memory::data_type::f32, block == 16 ? Tag::nChw16c : Tag::nChw8c);
+}
+
 class Pool2d : public PrimitiveKernel {
  public:
   Pool2d(const OpSpec& spec, int threads) : PrimitiveKernel(spec, threads) {
@@ -38,7 +52,7 @@ class Pool2dBackward : public PrimitiveKernel {
     const auto& a = spec.attributes_as<Pool2dAttributes>();
     const bool argmax = spec.inputs[1].present;
     // The workspace of the forward primitive fixes the layout that backward must use.
-    Md dy = ToMd(spec.inputs[0]);
+    Md dy = GradientMd(spec.inputs[0]);
     if (argmax) {
       const Md workspace = ToMd(spec.inputs[1]);
       dy = workspace.get_inner_nblks() == 0

@@ -1,0 +1,144 @@
+// A step allocates nothing: memory is taken when a plan is made and bound. This file replaces the C
+// library's allocation functions for the whole test program, to count what runs through them; new
+// and oneDNN's own allocator end there too.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+
+#include "nets/nets.h"
+#include "src/graph/autodiff.h"
+#include "src/graph/executable.h"
+#include "src/graph/rewrites.h"
+#include "tests/support/sketch.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__GLIBC__)
+#define CAROLE_COUNTS_ALLOCATIONS 0  // these bring an allocator of their own
+#else
+#define CAROLE_COUNTS_ALLOCATIONS 1
+#endif
+
+namespace {
+
+std::atomic<bool> counting{false};
+std::atomic<int64_t> calls{0};
+std::atomic<size_t> largest{0};
+
+void Count(size_t bytes) {
+  if (!counting.load(std::memory_order_relaxed)) return;
+  calls.fetch_add(1, std::memory_order_relaxed);
+  size_t seen = largest.load(std::memory_order_relaxed);
+  while (bytes > seen && !largest.compare_exchange_weak(seen, bytes)) {
+  }
+}
+
+}  // namespace
+
+#if CAROLE_COUNTS_ALLOCATIONS
+extern "C" {
+void* __libc_malloc(size_t bytes);
+void* __libc_calloc(size_t count, size_t bytes);
+void* __libc_realloc(void* p, size_t bytes);
+void* __libc_memalign(size_t alignment, size_t bytes);
+
+void* malloc(size_t bytes) {
+  Count(bytes);
+  return __libc_malloc(bytes);
+}
+void* calloc(size_t count, size_t bytes) {
+  Count(count * bytes);
+  return __libc_calloc(count, bytes);
+}
+void* realloc(void* p, size_t bytes) {
+  Count(bytes);
+  return __libc_realloc(p, bytes);
+}
+void* memalign(size_t alignment, size_t bytes) {
+  Count(bytes);
+  return __libc_memalign(alignment, bytes);
+}
+void* aligned_alloc(size_t alignment, size_t bytes) { return memalign(alignment, bytes); }
+int posix_memalign(void** p, size_t alignment, size_t bytes) {
+  *p = memalign(alignment, bytes);
+  return *p == nullptr ? ENOMEM : 0;
+}
+}
+#endif
+
+namespace carole {
+namespace {
+
+// Counts what the second and third step allocate.
+void CountSteps(Graph& graph, const Backend& backend) {
+  Fuse(graph, backend);
+  Differentiate(graph);
+  Executable executable(graph, backend);
+  const auto store = executable.MakeStore();
+  store->Initialize(1);
+  executable.Bind(*store);
+  int ready = 0;
+  const Executable::GradientReady on_ready = [&](int) { ++ready; };
+  executable.Run({}, on_ready);
+  calls = 0;
+  largest = 0;
+  counting = true;
+  executable.Run({.step = 1}, on_ready);
+  executable.Run({.step = 2}, on_ready);
+  counting = false;
+  EXPECT_EQ(ready, 3 * static_cast<int>(store->ready_order().size()));
+}
+
+nets::Model MakeResnet() {
+  return nets::BuildModel(nets::FindNet("resnet_v1_50"),
+                          {.batch_size = 2, .image_size = 64, .num_classes = 10, .training = true});
+}
+
+TEST(Allocation, CounterSeesEveryWay) {
+  if (!CAROLE_COUNTS_ALLOCATIONS) GTEST_SKIP() << "a sanitizer or another C library allocates";
+  calls = 0;
+  largest = 0;
+  counting = true;
+  delete new volatile int(1);
+  std::free(std::aligned_alloc(64, 6400));
+  counting = false;
+  EXPECT_EQ(calls, 2);
+  EXPECT_EQ(largest, 6400u);
+}
+
+// The library makes small lists of arguments whenever it runs a primitive, which we cannot prevent:
+// about ten for each of ResNet-50's. Its scratch memory, and all of ours, is in the arena.
+TEST(Allocation, StepsOfOneDnnMakeSmallListsOnly) {
+  if (!CAROLE_COUNTS_ALLOCATIONS) GTEST_SKIP() << "a sanitizer or another C library allocates";
+  if (!OneDnnAvailable()) GTEST_SKIP() << "built without oneDNN";
+  const nets::Model model = MakeResnet();
+  CountSteps(*model.graph, *MakeOneDnnBackend(1));
+  std::printf("two steps: %lld allocations, the largest of %zu bytes\n",
+              static_cast<long long>(calls), largest.load());
+  EXPECT_LT(largest, 4096u);
+  EXPECT_LT(calls, 2 * 2000);
+}
+
+// Without the library's primitives only the OpenMP runtime is left: it makes its note of a team
+// (1.5 KB) anew for regions of one thread, a few times in a step.
+TEST(Allocation, OurOwnKernelsLeaveItToOpenMp) {
+  if (!CAROLE_COUNTS_ALLOCATIONS) GTEST_SKIP() << "a sanitizer or another C library allocates";
+  for (const BackendEntry& entry : kBackends) {
+    if (entry.name == "onednn" && !OneDnnAvailable()) continue;
+    for (const int threads : {1, 2}) {
+      Graph g;
+      testing::Sketch s(g);
+      const ValueId x = g.AddInput("x", {64, 3}, DType::kF32);
+      const ValueId y = s.Relu(s.Add(s.BatchNorm(x, "norm"), x));
+      s.Loss(s.Relu(ops::Dropout(g, s.BatchNorm(y, "next"), {}), 6));
+      CountSteps(g, *entry.make(threads));
+      EXPECT_LE(calls, 2 * 12) << entry.name << ", threads " << threads;
+      EXPECT_LT(largest, 4096u);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace carole

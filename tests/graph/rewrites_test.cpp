@@ -1,0 +1,165 @@
+#include "src/graph/rewrites.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "tests/support/graph_runner.h"
+#include "tests/support/sample_graphs.h"
+
+namespace carole::testing {
+namespace {
+
+const Backend& Reference() {
+  static const std::unique_ptr<Backend> backend = MakeReferenceBackend(1);
+  return *backend;
+}
+
+int Live(const Graph& graph) {
+  return static_cast<int>(std::count_if(graph.nodes().begin(), graph.nodes().end(),
+                                        [](const Node& n) { return !n.dead; }));
+}
+
+struct Fixture {
+  Graph g;
+  Sketch s{g};
+  ValueId x = g.AddInput("x", {2, 4, 5, 5}, DType::kF32);
+};
+
+TEST(Rewrites, BatchNormAndRelu) {
+  Fixture f;
+  f.g.MarkOutput(f.s.Relu(f.s.BatchNorm(f.x, "norm")));
+  const RewriteCounts counts = Fuse(f.g, Reference());
+  EXPECT_EQ(counts.batch_norm_relu, 1);
+  ASSERT_EQ(Live(f.g), 1);
+  EXPECT_TRUE(std::get<BatchNormAttributes>(f.g.nodes().back().attributes).relu);
+  EXPECT_EQ(f.g.nodes().back().outputs[0], f.g.outputs()[0]);
+}
+
+// The norm may be either operand; the other one becomes the residual.
+TEST(Rewrites, BatchNormAddAndRelu) {
+  for (bool norm_first : {true, false}) {
+    for (bool relu : {true, false}) {
+      Fixture f;
+      const ValueId norm = f.s.BatchNorm(f.x, "norm");
+      const ValueId sum = norm_first ? f.s.Add(norm, f.x) : f.s.Add(f.x, norm);
+      f.g.MarkOutput(relu ? f.s.Relu(sum) : sum);
+      const RewriteCounts counts = Fuse(f.g, Reference());
+      EXPECT_EQ(counts.batch_norm_add, 1);
+      EXPECT_EQ(counts.batch_norm_relu, relu ? 1 : 0);
+      ASSERT_EQ(Live(f.g), 1);
+      EXPECT_EQ(f.g.nodes().back().inputs[BatchNormPlaces::kResidual], f.x);
+      EXPECT_EQ(std::get<BatchNormAttributes>(f.g.nodes().back().attributes).relu, relu);
+    }
+  }
+}
+
+// The later one takes the earlier one's result, whichever stands first in the sum.
+TEST(Rewrites, SumOfTwoBatchNorms) {
+  for (bool later_first : {true, false}) {
+    Fixture f;
+    const ValueId early = f.s.BatchNorm(f.x, "early"), late = f.s.BatchNorm(f.x, "late");
+    f.g.MarkOutput(later_first ? f.s.Add(late, early) : f.s.Add(early, late));
+    EXPECT_EQ(Fuse(f.g, Reference()).batch_norm_add, 1);
+    ASSERT_EQ(Live(f.g), 2);
+    EXPECT_EQ(f.g.nodes().back().name, "late");
+    EXPECT_EQ(f.g.nodes().back().inputs[BatchNormPlaces::kResidual], early);
+  }
+}
+
+TEST(Rewrites, ConvolutionOrLinearAndRelu) {
+  Fixture f;
+  const ValueId y = f.s.Relu(f.s.Conv(f.x, "conv", 6, 3, {}, true));
+  f.g.MarkOutput(f.s.Relu(f.s.Linear(f.s.Flatten(y), "fc", 7)));
+  EXPECT_EQ(Fuse(f.g, Reference()).conv_relu, 2);
+  EXPECT_EQ(Live(f.g), 3) << "convolution, reshape, linear";
+}
+
+TEST(Rewrites, WhatCannotBeOneKernelStaysApart) {
+  auto unchanged = [](const char* what, auto build) {
+    Fixture f;
+    build(f);
+    const int before = Live(f.g);
+    const RewriteCounts counts = Fuse(f.g, Reference());
+    EXPECT_EQ(Live(f.g), before) << what;
+    EXPECT_EQ(counts.batch_norm_relu + counts.batch_norm_add + counts.conv_relu, 0) << what;
+  };
+  unchanged("a marked output", [](Fixture& f) {
+    const ValueId norm = f.s.BatchNorm(f.x, "norm");
+    f.g.MarkOutput(norm);
+    f.g.MarkOutput(f.s.Relu(norm));
+  });
+  unchanged("a second reader", [](Fixture& f) {
+    const ValueId conv = f.s.Conv(f.x, "conv", 4, 1);
+    f.g.MarkOutput(f.s.Add(f.s.Relu(conv), conv));
+  });
+  unchanged("ReLU6", [](Fixture& f) { f.g.MarkOutput(f.s.Relu(f.s.Conv(f.x, "conv", 4, 1), 6)); });
+  unchanged("ReLU of an input", [](Fixture& f) { f.g.MarkOutput(f.s.Relu(f.x)); });
+  unchanged("a ReLU between norm and sum, and one sum of the same value", [](Fixture& f) {
+    const ValueId p = f.s.Pool(f.x);
+    f.g.MarkOutput(f.s.Relu(f.s.Add(p, p)));
+  });
+}
+
+// ReLU(norm) is one kernel; a sum behind it is none of the norm's affair.
+TEST(Rewrites, SumBehindReluIsNotTakenIn) {
+  Fixture f;
+  f.g.MarkOutput(f.s.Add(f.s.Relu(f.s.BatchNorm(f.x, "norm")), f.x));
+  const RewriteCounts counts = Fuse(f.g, Reference());
+  EXPECT_EQ(counts.batch_norm_relu, 1);
+  EXPECT_EQ(counts.batch_norm_add, 0);
+  EXPECT_EQ(Live(f.g), 2);
+}
+
+void ExpectNear(const std::map<std::string, Elements>& got,
+                const std::map<std::string, Elements>& want, double tolerance) {
+  ASSERT_EQ(got.size(), want.size());
+  for (const auto& [name, values] : want) {
+    double largest = 1e-3;
+    for (double v : values) largest = std::max(largest, std::abs(v));
+    for (size_t i = 0; i < values.size(); ++i) {
+      ASSERT_NEAR(got.at(name)[i], values[i], tolerance * largest) << name << " " << i;
+    }
+  }
+}
+
+void ExpectFusionChangesNothing(const Backend& backend, DType compute, double tolerance) {
+  for (const SampleGraph& sample : kSampleGraphs) {
+    SCOPED_TRACE(sample.name);
+    const auto plain = MakeTraining(sample, compute),
+               fused = MakeTraining(sample, compute, &backend);
+    const RunContext context{.seed = 3, .step = 4};
+    const GraphResult want = GraphRunner(*plain, backend).Run(context);
+    const GraphResult got = GraphRunner(*fused, backend).Run(context);
+    ASSERT_EQ(got.outputs.size(), want.outputs.size());
+    EXPECT_NEAR(got.outputs.back()[0], want.outputs.back()[0],
+                tolerance * std::abs(want.outputs.back()[0]));
+    ExpectNear(got.gradients, want.gradients, tolerance);
+    ExpectNear(got.statistics, want.statistics, tolerance);
+  }
+}
+
+TEST(Rewrites, FusionChangesNoNumberOfTheReference) {
+  ExpectFusionChangesNothing(Reference(), DType::kF64, 1e-12);
+}
+
+TEST(Rewrites, FusionChangesNoNumberOfOneDnn) {
+  if (!OneDnnAvailable()) GTEST_SKIP() << "built without oneDNN";
+  // Sums of some hundred terms in fp32, taken in another order.
+  ExpectFusionChangesNothing(*MakeOneDnnBackend(1), DType::kF32, 1e-4);
+}
+
+TEST(Rewrites, SamplesAreFused) {
+  Graph residual, plain;
+  Sketch s(residual), t(plain);
+  BuildResidual(s);
+  BuildPlain(t);
+  const RewriteCounts counts = Fuse(residual, Reference());
+  EXPECT_EQ(counts.batch_norm_relu, 4);  // root, a1, and behind both sums
+  EXPECT_EQ(counts.batch_norm_add, 2);
+  EXPECT_EQ(Fuse(plain, Reference()).conv_relu, 2);
+}
+
+}  // namespace
+}  // namespace carole::testing

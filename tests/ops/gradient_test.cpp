@@ -1,0 +1,219 @@
+// Every operation's gradient rule, through graph, autodiff and plan, against central differences in
+// double. What an operation reads are variables here, so that each of its gradients is checked.
+#include <gtest/gtest.h>
+
+#include "src/graph/autodiff.h"
+#include "src/graph/rewrites.h"
+#include "tests/support/grad_check.h"
+#include "tests/support/graph_runner.h"
+#include "tests/support/sketch.h"
+
+namespace carole::testing {
+namespace {
+
+using Build = void (*)(Sketch& s);
+using Mode = Pool2dAttributes::Mode;
+
+const Backend& Reference() {
+  static const std::unique_ptr<Backend> backend = MakeReferenceBackend(1);
+  return *backend;
+}
+
+// Every trainable variable of the graph that `build` makes, fused and not.
+void ExpectGradients(Build build, size_t variables, const RunContext& context = {}) {
+  for (bool fuse : {false, true}) {
+    SCOPED_TRACE(fuse ? "fused" : "as built");
+    Graph g(DType::kF64);
+    Sketch s(g);
+    build(s);
+    if (fuse) Fuse(g, Reference());
+    Differentiate(g);
+    GraphRunner runner(g, Reference());
+    const GraphResult result = runner.Run(context);
+    EXPECT_EQ(result.gradients.size(), variables);
+    for (const Variable& v : g.variables()) {
+      if (!v.trainable) continue;
+      const auto f = [&](const Elements& x) {
+        runner.SetVariable(v.name, x);
+        return runner.Loss(context);
+      };
+      ExpectGradient(v.name, f, VariableElements(v), result.gradients.at(v.name),
+                     {.max_elements = 60});
+      runner.SetVariable(v.name, VariableElements(v));
+    }
+  }
+}
+
+TEST(OpGradient, Conv2dWithBiasAndRelu) {
+  ExpectGradients(
+      [](Sketch& s) {
+        const ValueId x = s.Weight("x", {2, 3, 6, 5});
+        s.Head(s.Relu(s.Conv(x, "conv", 4, 3, {.padding = {1, 1, 1, 1}}, true)));
+      },
+      5);
+}
+
+TEST(OpGradient, Conv2dStridedAndPaddedUnevenly) {
+  ExpectGradients(
+      [](Sketch& s) {
+        const ValueId x = s.Weight("x", {2, 3, 7, 8});
+        s.Head(s.Conv(x, "conv", 4, 3, {.stride_h = 2, .stride_w = 3, .padding = {0, 1, 1, 0}}));
+      },
+      4);
+}
+
+TEST(OpGradient, Conv2dDilatedAndGrouped) {
+  ExpectGradients(
+      [](Sketch& s) {
+        ValueId y = s.Weight("x", {2, 4, 7, 7});
+        y = s.Conv(y, "grouped", 6, 3, {.padding = {2, 2, 2, 2}, .dilation = 2, .groups = 2}, true);
+        s.Head(s.Conv(y, "depthwise", 6, 3, {.stride_h = 2, .stride_w = 2, .groups = 6}));
+      },
+      6);
+}
+
+TEST(OpGradient, LinearWithAndWithoutBias) {
+  ExpectGradients(
+      [](Sketch& s) {
+        const ValueId x = s.Weight("x", {4, 5});
+        s.Head(s.Linear(s.Relu(s.Linear(x, "with", 6)), "without", 4, false));
+      },
+      6);
+}
+
+template <bool kRelu, bool kGamma, bool kBeta>
+void BuildBatchNorm(Sketch& s) {
+  const ValueId y = s.BatchNorm(s.Weight("x", {3, 4, 3, 2}), "norm", {}, kGamma, kBeta);
+  s.Head(kRelu ? s.Relu(y) : y);
+}
+
+TEST(OpGradient, BatchNorm) {
+  ExpectGradients(BuildBatchNorm<false, true, true>, 5);
+  ExpectGradients(BuildBatchNorm<true, true, true>, 5);
+  ExpectGradients(BuildBatchNorm<true, false, true>, 4);
+  ExpectGradients(BuildBatchNorm<true, true, false>, 4);
+  ExpectGradients(BuildBatchNorm<true, false, false>, 3);
+}
+
+TEST(OpGradient, BatchNormOfAMatrix) {
+  ExpectGradients([](Sketch& s) { s.Head(s.Relu(s.BatchNorm(s.Weight("x", {6, 4}), "norm"))); }, 5);
+}
+
+template <bool kRelu, bool kFrozenResidual>
+void BuildResidualNorm(Sketch& s) {
+  const ValueId residual = s.Weight("residual", {3, 4, 3, 2}, !kFrozenResidual);
+  const ValueId y = s.Add(residual, s.BatchNorm(s.Weight("x", {3, 4, 3, 2}), "norm"));
+  s.Head(kRelu ? s.Relu(y) : y);
+}
+
+TEST(OpGradient, BatchNormWithResidual) {
+  ExpectGradients(BuildResidualNorm<true, false>, 6);
+  ExpectGradients(BuildResidualNorm<true, true>, 5);
+  ExpectGradients(BuildResidualNorm<false, true>, 5);
+}
+
+// Without a ReLU the residual's gradient is dy itself, which other ways then add to.
+TEST(OpGradient, BatchNormWithResidualOfSeveralReaders) {
+  ExpectGradients(
+      [](Sketch& s) {
+        const ValueId x = s.Conv(s.Weight("x", {3, 4, 3, 2}), "conv", 4, 1);
+        const ValueId y = s.Add(s.BatchNorm(x, "norm"), x);
+        s.Head(s.Add(s.BatchNorm(y, "next"), y));
+      },
+      8);
+}
+
+TEST(OpGradient, Relu6) {
+  ExpectGradients(
+      [](Sketch& s) {
+        // Values up to some 10: both ends of the ramp are reached.
+        const BatchNormAttributes narrow{.epsilon = 0};
+        ValueId y = s.BatchNorm(s.Weight("x", {8, 3, 4, 4}), "norm", narrow);
+        for (int i = 0; i < 2; ++i) y = s.Add(y, y);
+        s.Head(s.Relu(y, 6));
+      },
+      5);
+}
+
+TEST(OpGradient, AddOfOneValueTwice) {
+  ExpectGradients(
+      [](Sketch& s) {
+        const ValueId x = s.Conv(s.Weight("x", {2, 3, 3, 3}), "conv", 3, 1);
+        s.Head(s.Add(s.Add(x, x), s.Relu(x)));
+      },
+      4);
+}
+
+template <Mode kMode>
+void BuildPool(Sketch& s) {
+  const Pool2dAttributes overlapping{.mode = kMode,
+                                     .window_h = 3,
+                                     .window_w = 2,
+                                     .stride_h = 2,
+                                     .stride_w = 1,
+                                     .padding = {1, 0, 1, 1}};
+  s.Head(s.Pool(s.Weight("x", {2, 3, 7, 6}), overlapping));
+}
+
+TEST(OpGradient, MaxPool) { ExpectGradients(BuildPool<Mode::kMax>, 3); }
+TEST(OpGradient, AveragePool) { ExpectGradients(BuildPool<Mode::kAverage>, 3); }
+
+TEST(OpGradient, Lrn) {
+  ExpectGradients(
+      [](Sketch& s) {
+        s.Head(ops::Lrn(s.graph, s.Weight("x", {2, 7, 3, 3}),
+                        {.radius = 2, .bias = 1.5, .alpha = 0.3, .beta = 0.75}));
+      },
+      3);
+}
+
+TEST(OpGradient, DropoutWithAFixedMask) {
+  ExpectGradients(
+      [](Sketch& s) {
+        s.Head(ops::Dropout(s.graph, s.Weight("x", {4, 3, 3, 3}), {.keep = 0.6, .layer = 2}));
+      },
+      3, {.seed = 5, .step = 7, .first_sample = 3});
+}
+
+TEST(OpGradient, ReshapeBothWays) {
+  ExpectGradients(
+      [](Sketch& s) {
+        ValueId y = s.Linear(s.Weight("x", {2, 5}), "fc", 12);
+        y = ops::Reshape(s.graph, y, {2, 3, 2, 2});
+        s.Head(s.Conv(y, "conv", 4, 2));
+      },
+      6);
+}
+
+TEST(OpGradient, SoftmaxCrossEntropySmoothedScaledAndWeighted) {
+  ExpectGradients(
+      [](Sketch& s) {
+        s.Head(s.Weight("x", {4, 5}), "head", {.smoothing = 0.1, .scale = 0.4});
+      },
+      3);
+}
+
+TEST(OpGradient, TwoLosses) {
+  ExpectGradients(
+      [](Sketch& s) {
+        const ValueId x = s.Relu(s.Weight("x", {4, 5}));
+        s.Head(x, "main");
+        s.Head(x, "aux", {.scale = 0.4});
+      },
+      5);
+}
+
+// Rows whose weight is 0 have no part in loss and gradients.
+TEST(OpGradient, RowsWithoutWeight) {
+  Graph g(DType::kF64);
+  Sketch s(g);
+  s.Loss(s.Weight("x", {3, 4}));
+  Differentiate(g);
+  GraphRunner runner(g, Reference());
+  runner.SetInput("weights", {0.5, 0, 0.5});
+  const Elements dx = runner.Run().gradients.at("x");  // (C,K) in memory: row n is every third
+  for (size_t i = 0; i < dx.size(); ++i) EXPECT_EQ(dx[i] == 0, i % 3 == 1) << i;
+}
+
+}  // namespace
+}  // namespace carole::testing

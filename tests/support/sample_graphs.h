@@ -1,0 +1,102 @@
+// Graphs whose ways cross in every manner that the plan, the rewrites and autodiff must get right.
+#pragma once
+
+#include <memory>
+
+#include "src/graph/autodiff.h"
+#include "src/graph/rewrites.h"
+#include "tests/support/sketch.h"
+
+namespace carole::testing {
+
+struct SampleGraph {
+  const char* name;
+  void (*build)(Sketch& s);
+};
+
+// Blocks with and without projection, norms on either side of the sum, the root as in a ResNet.
+inline void BuildResidual(Sketch& s) {
+  const ValueId x = s.graph.AddInput("images", {4, 3, 12, 12}, s.graph.compute());
+  ValueId y = s.Conv(x, "root", 16, 3, {.stride_h = 2, .stride_w = 2, .padding = {1, 1, 1, 1}});
+  y = s.Relu(s.BatchNorm(y, "root_norm"));
+  y = s.Pool(y,
+             {.window_h = 3, .window_w = 3, .stride_h = 1, .stride_w = 1, .padding = {1, 1, 1, 1}});
+  const ValueId way = s.BatchNorm(s.Conv(y, "shortcut", 20, 1), "shortcut_norm");
+  ValueId z = s.Relu(s.BatchNorm(s.Conv(y, "a1", 16, 3, {.padding = {1, 1, 1, 1}}), "a1_norm"));
+  z = s.BatchNorm(s.Conv(z, "a2", 20, 1), "a2_norm");
+  y = s.Relu(s.Add(way, z));
+  z = s.BatchNorm(s.Conv(y, "b1", 20, 3, {.padding = {1, 1, 1, 1}}), "b1_norm");
+  y = s.Relu(s.Add(z, y));
+  s.Head(s.Pool(y, {.mode = Pool2dAttributes::Mode::kAverage, .window_h = 6, .window_w = 6}));
+}
+
+inline void BuildPlain(Sketch& s) {
+  const ValueId x = s.graph.AddInput("images", {4, 1, 10, 10}, s.graph.compute());
+  ValueId y = s.Relu(s.Conv(x, "conv1", 8, 3, {}, true));
+  y = ops::Lrn(s.graph, s.Pool(y), {});
+  y = ops::Dropout(s.graph, s.Flatten(y), {.keep = 0.7, .layer = 1});
+  y = s.Relu(s.Linear(y, "fc1", 12));
+  s.Head(ops::Dropout(s.graph, y, {.keep = 0.5, .layer = 2}));
+}
+
+// A value that is read twice by one sum and by two convolutions more, a branch that leads nowhere,
+// a frozen layer, two losses, and outputs in the middle.
+inline void BuildTangle(Sketch& s) {
+  const ValueId x = s.graph.AddInput("images", {4, 3, 6, 6}, s.graph.compute());
+  const ValueId frozen = s.Weight("frozen/weights", {5, 3, 1, 1}, false);
+  const ValueId a =
+      s.Conv(ops::Conv2d(s.graph, x, frozen, kNone, {}), "a", 6, 3, {.padding = {1, 1, 1, 1}});
+  const ValueId twice = s.Add(a, a);
+  const ValueId b = s.Relu(a), c = s.Relu(a, 6);
+  (void)s.Relu(s.Conv(a, "nowhere", 4, 1));
+  s.graph.MarkOutput(a);
+  s.graph.MarkOutput(b);
+  const ValueId sum = s.Add(s.Add(twice, b), c);
+  s.Head(s.Pool(sum), "first");
+  s.graph.MarkOutput(sum);
+  s.Head(s.Relu(sum), "second", {.smoothing = 0.1, .scale = 0.4});
+}
+
+// The gradient that reaches `a` comes as (d, other, d), where d is read here for the last time: a
+// sum in place must not count itself.
+inline void BuildEcho(Sketch& s) {
+  const ValueId x = s.graph.AddInput("images", {4, 4}, s.graph.compute());
+  const ValueId a = s.Linear(x, "a", 6);
+  const ValueId frozen = ops::Linear(s.graph, x, s.Weight("frozen/weights", {6, 4}, false), kNone);
+  const ValueId v = s.Add(frozen, a);
+  const ValueId side = s.Relu(a);
+  const ValueId u = s.Add(v, a);
+  s.Head(s.Add(u, side));
+}
+
+// One filter for two convolutions, groups, and channels that are no multiple of a block.
+inline void BuildShared(Sketch& s) {
+  const ValueId x = s.graph.AddInput("images", {2, 6, 8, 8}, s.graph.compute());
+  const ValueId w = s.Weight("shared/weights", {6, 6, 3, 3});
+  const Conv2dAttributes same{.padding = {1, 1, 1, 1}};
+  ValueId y = s.Relu(ops::Conv2d(s.graph, x, w, kNone, same), 6);
+  y = ops::Conv2d(s.graph, y, w, kNone, same);
+  y = s.Conv(y, "depthwise", 6, 3,
+             {.stride_h = 2, .stride_w = 2, .padding = {1, 1, 1, 1}, .groups = 6});
+  y = s.Relu(s.BatchNorm(y, "norm", {}, false));
+  s.Head(s.Conv(y, "grouped", 4, 1, {.groups = 2}, true));
+}
+
+inline constexpr SampleGraph kSampleGraphs[] = {{"residual", BuildResidual},
+                                                {"plain", BuildPlain},
+                                                {"tangle", BuildTangle},
+                                                {"echo", BuildEcho},
+                                                {"shared", BuildShared}};
+
+// The graph for a backend, differentiated, and fused before if asked for.
+inline std::unique_ptr<Graph> MakeTraining(const SampleGraph& sample, DType compute,
+                                           const Backend* fuse_for = nullptr) {
+  auto graph = std::make_unique<Graph>(compute);
+  Sketch sketch(*graph);
+  sample.build(sketch);
+  if (fuse_for != nullptr) Fuse(*graph, *fuse_for);
+  Differentiate(*graph);
+  return graph;
+}
+
+}  // namespace carole::testing
