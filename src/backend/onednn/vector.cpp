@@ -35,7 +35,7 @@ inline void Store(float* p, V v) {
 
 template <typename V>
 inline V Positive(V v) {
-  return v > 0 ? v : V{};
+  return v < 0 ? V{} : v;  // NaN stays NaN
 }
 
 // v where `of` is positive, else 0.
@@ -177,8 +177,8 @@ void BackwardData(const float* dy, const float* x, ReluMask mask, const float* m
 void Relu(const float* x, float* y, int64_t count, float ceiling) {
   const float top = ceiling > 0 ? ceiling : INFINITY;
   for (int64_t i = 0; i < count; ++i) {
-    const float v = x[i] > 0 ? x[i] : 0;
-    y[i] = v < top ? v : top;
+    const float v = x[i] < 0 ? 0 : x[i];  // NaN stays NaN
+    y[i] = v > top ? top : v;
   }
 }
 

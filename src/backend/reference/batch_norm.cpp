@@ -113,7 +113,7 @@ class BatchNorm : public ReferenceKernel {
         const int64_t at = i * pixels.channels + c;
         T value = Normalize(x[at], mean[c - begin], scale[c - begin], beta[c - begin]);
         if (residual != nullptr) value += residual[at];
-        y[at] = a_.relu && !(value > T{0}) ? T{0} : value;
+        y[at] = a_.relu && value < T{0} ? T{0} : value;  // NaN stays NaN
       }
     }
   }

@@ -13,7 +13,7 @@ void AddBiasRelu(int threads, T* y, const T* bias, int64_t rows, int64_t columns
       for (int64_t k = 0; k < columns; ++k) row[k] += bias[k];
     }
     if (relu) {
-      for (int64_t k = 0; k < columns; ++k) row[k] = row[k] > T{0} ? row[k] : T{0};
+      for (int64_t k = 0; k < columns; ++k) row[k] = row[k] < T{0} ? T{0} : row[k];
     }
   });
 }

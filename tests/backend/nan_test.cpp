@@ -1,0 +1,72 @@
+// A NaN must reach the loss or the weights, where the trainer finds it. Our activations pass it on;
+// oneDNN's fused ReLU makes 0 of it, but then the filter's gradient has it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "tests/support/op_runner.h"
+#include "tests/support/op_specs.h"
+
+namespace carole::testing {
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+bool HasNan(const Elements& elements) {
+  return std::any_of(elements.begin(), elements.end(), [](double v) { return std::isnan(v); });
+}
+
+class NanPasses : public ::testing::TestWithParam<std::string_view> {
+ protected:
+  void SetUp() override {
+    if (GetParam() == "onednn" && !OneDnnAvailable())
+      GTEST_SKIP() << "skipped: built without oneDNN";
+    for (const BackendEntry& entry : kBackends) {
+      if (entry.name == GetParam()) backend_ = entry.make(1);
+    }
+  }
+
+  std::unique_ptr<Backend> backend_;
+};
+
+TEST_P(NanPasses, Relu) {
+  for (double ceiling : {0.0, 6.0}) {
+    const OpSpec spec = SameShapeSpec(OpKind::kRelu, ReluAttributes{ceiling}, {1, 20, 1, 1}, 1);
+    Elements x(20, -1.0);
+    x[3] = kNan;
+    EXPECT_TRUE(std::isnan(RunPlain(*backend_, spec, {x})[0][3])) << "ceiling " << ceiling;
+  }
+}
+
+TEST_P(NanPasses, ReluFusedIntoBatchNorm) {
+  const BatchNormSizes sizes{.x = {2, 16, 2, 2}, .attributes = {.training = false, .relu = true}};
+  Elements x(128, -1.0);
+  x[5] = kNan;
+  const Elements ones(16, 1.0), zeros(16, 0.0);
+  EXPECT_TRUE(
+      HasNan(RunPlain(*backend_, BatchNormSpec(sizes), {x, ones, zeros, {}, zeros, ones})[0]));
+}
+
+TEST_P(NanPasses, FilterGradientOfConvolution) {
+  const ConvSizes sizes{.x = {1, 16, 4, 4}, .k = 16, .r = 3, .s = 3};
+  Elements x(256, -1.0);
+  x[20] = kNan;
+  EXPECT_TRUE(
+      HasNan(RunPlain(*backend_, Conv2dBackwardFilterSpec(sizes), {x, Elements(64, 0.0)})[0]));
+}
+
+TEST_P(NanPasses, FilterGradientOfLinear) {
+  const LinearSizes sizes{.n = 4, .c = 32, .k = 16};
+  Elements x(128, -1.0);
+  x[7] = kNan;
+  EXPECT_TRUE(
+      HasNan(RunPlain(*backend_, LinearBackwardFilterSpec(sizes), {x, Elements(64, 0.0)})[0]));
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, NanPasses, ::testing::Values("onednn", "reference"),
+                         [](const auto& param) { return std::string(param.param); });
+
+}  // namespace
+}  // namespace carole::testing
