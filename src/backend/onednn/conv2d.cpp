@@ -123,6 +123,7 @@ std::unique_ptr<Kernel> MakeConv2dBackwardData(const OpSpec& spec, int threads) 
 }
 
 std::unique_ptr<Kernel> MakeConv2dBackwardFilter(const OpSpec& spec, int threads) {
+  if (WantsOwnDepthwise(spec)) return MakeDepthwiseBackwardFilter(spec, threads);
   return std::make_unique<Conv2dBackwardFilter>(spec, threads);
 }
 

@@ -81,6 +81,9 @@ class PrimitiveKernel : public Kernel {
 std::unique_ptr<Kernel> MakeConv2d(const OpSpec& spec, int threads);
 std::unique_ptr<Kernel> MakeConv2dBackwardData(const OpSpec& spec, int threads);
 std::unique_ptr<Kernel> MakeConv2dBackwardFilter(const OpSpec& spec, int threads);
+// For filter gradients that the library has no fast primitive for.
+bool WantsOwnDepthwise(const OpSpec& spec);
+std::unique_ptr<Kernel> MakeDepthwiseBackwardFilter(const OpSpec& spec, int threads);
 std::unique_ptr<Kernel> MakeLinear(const OpSpec& spec, int threads);
 std::unique_ptr<Kernel> MakeLinearBackwardData(const OpSpec& spec, int threads);
 std::unique_ptr<Kernel> MakeLinearBackwardFilter(const OpSpec& spec, int threads);

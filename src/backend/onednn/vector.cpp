@@ -226,6 +226,39 @@ void ScaledAdd(const float* a, const float* b, float* y, int64_t count, float fa
   for (int64_t i = 0; i < count; ++i) y[i] = a[i] + factor * b[i];
 }
 
+// The results [begin, end) along one side that see a pixel of the image through tap `tap`.
+struct Range {
+  Range(int64_t image, int64_t results, int64_t stride, int64_t before, int64_t tap) {
+    begin = tap < before ? (before - tap + stride - 1) / stride : 0;
+    const int64_t last = image - 1 + before - tap;
+    end = last < 0 ? 0 : last / stride + 1;
+    if (end > results) end = results;
+  }
+  int64_t begin, end;
+};
+
+void DepthwiseFilter(const float* x, const float* dy, const DepthwiseWindow& w, float* dw) {
+  ForLanes(w.lanes, [&]<int kLanes>(int64_t lane) {
+    for (int64_t r = 0; r < w.r; ++r) {
+      const Range rows(w.height, w.p, w.stride_h, w.top, r);
+      for (int64_t s = 0; s < w.s; ++s) {
+        const Range columns(w.width, w.q, w.stride_w, w.left, s);
+        Vec<kLanes> sum[4] = {};  // four chains hide the latency of the additions
+        for (int64_t p = rows.begin; p < rows.end; ++p) {
+          const int64_t h = p * w.stride_h + r - w.top, first = s - w.left;
+          const float* from = x + (h * w.width + first) * w.lanes + lane;
+          const float* to = dy + p * w.q * w.lanes + lane;
+          for (int64_t q = columns.begin; q < columns.end; ++q) {
+            sum[q & 3] +=
+                Load<kLanes>(from + q * w.stride_w * w.lanes) * Load<kLanes>(to + q * w.lanes);
+          }
+        }
+        Store(dw + (r * w.s + s) * w.lanes + lane, (sum[0] + sum[1]) + (sum[2] + sum[3]));
+      }
+    }
+  });
+}
+
 // Many lanes: pixel by pixel, as they lie. Few: the same lanes of all pixels, in registers.
 void CopyLanes(const float* from, int64_t from_stride, float* to, Plane plane) {
   if (plane.lanes > 32) {
@@ -327,8 +360,8 @@ void LrnBackward(const float* dy, const float* x, float* dx, Plane plane, int64_
 }  // namespace
 
 extern const VectorKernels kTable;
-const VectorKernels kTable = {Moments,      Normalize, BackwardSums, BackwardData, Relu,
-                              ReluBackward, Hard,      HardBackward, Add,          Scale,
-                              ScaledAdd,    CopyLanes, Dropout,      Lrn,          LrnBackward};
+const VectorKernels kTable = {
+    Moments, Normalize, BackwardSums, BackwardData,    Relu,      ReluBackward, Hard, HardBackward,
+    Add,     Scale,     ScaledAdd,    DepthwiseFilter, CopyLanes, Dropout,      Lrn,  LrnBackward};
 
 }  // namespace carole::onednn::CAROLE_SIMD_NAMESPACE

@@ -33,6 +33,13 @@ struct DropoutWords {
   float scale;         // 1 / keep
 };
 
+// Sizes of a depthwise convolution: an image height x width, results p x q, a window r x s.
+struct DepthwiseWindow {
+  int64_t height, width, p, q, r, s;
+  int64_t stride_h, stride_w, top, left;
+  int64_t lanes;  // channels of a pixel, also its stride
+};
+
 struct VectorKernels {
   // mean and sum of squared deviations of each channel, computed around the first pixel (one pass,
   // no cancellation).
@@ -57,6 +64,9 @@ struct VectorKernels {
   void (*scale)(const float* x, float* y, int64_t count, float factor);
   // y = a + factor * b
   void (*scaled_add)(const float* a, const float* b, float* y, int64_t count, float factor);
+  // dw (r, s, lanes) = sums of x * dy over one image; overwritten.
+  void (*depthwise_filter)(const float* x, const float* dy, const DepthwiseWindow& window,
+                           float* dw);
   // The plane's lanes from pixels that lie from_stride apart.
   void (*copy_lanes)(const float* from, int64_t from_stride, float* to, Plane plane);
   // y = x * scale where the uniform of word (first + i) is below keep, else 0.
