@@ -18,6 +18,7 @@ struct BatchNormOptions {
   double decay = 0.999;
   double epsilon = 0.001;
   bool gamma = false;  // without: a factor of 1
+  bool l2 = false;     // of gamma and beta
 };
 
 enum class Activation : uint8_t { kNone, kRelu, kRelu6 };
@@ -28,6 +29,9 @@ struct LayerOptions {
   Initializer biases = Initializer::Constant(0);
   bool l2_weights = false;
   bool l2_biases = false;
+  bool has_biases = true;
+  const char* weights_name = "weights";        // Keras says "kernel"
+  const char* biases_name = "biases";          // and "bias"
   std::optional<BatchNormOptions> batch_norm;  // takes the place of the bias
   Activation activation = Activation::kRelu;
 

@@ -30,7 +30,7 @@ ValueId Conv2d(NetBuilder& b, ValueId x, std::string_view name, const ConvGeomet
   const auto scope = b.Enter(name);
   const int64_t inputs = b.shape(x)[1];
   const auto [r, s] = geometry.window;
-  const ValueId w = b.AddVariable({.name = "weights",
+  const ValueId w = b.AddVariable({.name = options.weights_name,
                                    .tf_shape = {r, s, inputs, geometry.outputs},
                                    .shape = {geometry.outputs, inputs, r, s},
                                    .initializer = options.weights,

@@ -7,7 +7,7 @@ ValueId FullyConnected(NetBuilder& b, ValueId x, std::string_view name, int64_t 
                        const LayerOptions& options) {
   const auto scope = b.Enter(name);
   const int64_t inputs = b.shape(x)[1];
-  const ValueId w = b.AddVariable({.name = "weights",
+  const ValueId w = b.AddVariable({.name = options.weights_name,
                                    .tf_shape = {inputs, outputs},
                                    .shape = {outputs, inputs},
                                    .initializer = options.weights,

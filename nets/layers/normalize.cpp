@@ -9,13 +9,21 @@ namespace {
 
 constexpr double kLeastEpsilon = 1.001e-5;  // of TensorFlow's fused batch norm
 
-ValueId ChannelVariable(NetBuilder& b, const char* name, int64_t channels, double value,
-                        bool trainable) {
-  return b.AddVariable({.name = name,
-                        .tf_shape = {channels},
-                        .shape = {channels},
-                        .initializer = Initializer::Constant(value),
-                        .trainable = trainable});
+Variable ChannelVariable(const char* name, int64_t channels, double value) {
+  return {.name = name,
+          .tf_shape = {channels},
+          .shape = {channels},
+          .initializer = Initializer::Constant(value)};
+}
+
+ValueId AddWeight(NetBuilder& b, Variable variable, bool l2) {
+  variable.l2_regularized = l2;
+  return b.AddVariable(std::move(variable));
+}
+
+ValueId AddStatistic(NetBuilder& b, Variable variable) {
+  variable.trainable = false;
+  return b.AddVariable(std::move(variable));
 }
 
 }  // namespace
@@ -28,8 +36,8 @@ LayerOptions LayerOptions::Linear() const {
 }
 
 ValueId Biases(NetBuilder& b, int64_t outputs, const LayerOptions& options) {
-  if (options.batch_norm) return kNone;
-  return b.AddVariable({.name = "biases",
+  if (options.batch_norm || !options.has_biases) return kNone;
+  return b.AddVariable({.name = options.biases_name,
                         .tf_shape = {outputs},
                         .shape = {outputs},
                         .initializer = options.biases,
@@ -41,10 +49,10 @@ ValueId BatchNorm(NetBuilder& b, ValueId x, std::string_view name, const BatchNo
   const auto scope = b.Enter(name);
   const int64_t channels = b.shape(x)[1];
   ops::BatchNormInputs in{.x = x};
-  if (options.gamma) in.gamma = ChannelVariable(b, "gamma", channels, 1, true);
-  in.beta = ChannelVariable(b, "beta", channels, 0, true);
-  in.moving_mean = ChannelVariable(b, "moving_mean", channels, 0, false);
-  in.moving_variance = ChannelVariable(b, "moving_variance", channels, 1, false);
+  if (options.gamma) in.gamma = AddWeight(b, ChannelVariable("gamma", channels, 1), options.l2);
+  in.beta = AddWeight(b, ChannelVariable("beta", channels, 0), options.l2);
+  in.moving_mean = AddStatistic(b, ChannelVariable("moving_mean", channels, 0));
+  in.moving_variance = AddStatistic(b, ChannelVariable("moving_variance", channels, 1));
   const ValueId y = ops::BatchNorm(b.graph(), in,
                                    {.epsilon = std::max(options.epsilon, kLeastEpsilon),
                                     .decay = options.decay,
