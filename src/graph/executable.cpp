@@ -370,21 +370,23 @@ Tensor Executable::Input(const std::string& name) const {
 
 std::vector<double> Executable::Output(ValueId value) const {
   CAROLE_CHECK(store_ != nullptr && primary_[value] >= 0, "value {} was not computed", value);
-  const Tensor from = Locate(primary_[value]);
-  Tensor to{.data = nullptr,
-            .shape = from.shape,
-            .dtype = from.dtype,
-            .layout = Layout::PlainActivation(from.shape)};
-  Buffer plain(to.bytes());
-  to.data = plain.data();
-  backend_.Reorder(from, to);
+  Tensor from = Locate(primary_[value]);
+  const Layout plain = Layout::PlainActivation(from.shape);
+  Buffer reordered;
+  if (from.layout != plain) {  // a plain one, as every loss, is read where it lies
+    Tensor to{.data = nullptr, .shape = from.shape, .dtype = from.dtype, .layout = plain};
+    reordered = Buffer(to.bytes());
+    to.data = reordered.data();
+    backend_.Reorder(from, to);
+    from = to;
+  }
   std::vector<double> values(static_cast<size_t>(from.size()));
   if (from.dtype == DType::kF64) {
-    std::copy_n(to.as<double>(), values.size(), values.begin());
+    std::copy_n(from.as<double>(), values.size(), values.begin());
   } else if (from.dtype == DType::kI32) {
-    std::copy_n(to.as<int32_t>(), values.size(), values.begin());
+    std::copy_n(from.as<int32_t>(), values.size(), values.begin());
   } else {
-    std::copy_n(to.as<float>(), values.size(), values.begin());
+    std::copy_n(from.as<float>(), values.size(), values.begin());
   }
   return values;
 }
