@@ -17,6 +17,9 @@ BuildNet LeNet, CifarNet, AlexNetV2, OverFeat;
 BuildNet VggA, Vgg16, Vgg19, Vgg416;
 BuildNet ResnetV1_50, ResnetV1_101, ResnetV1_152, ResnetV1_200;
 BuildNet ResnetV2_50, ResnetV2_101, ResnetV2_152, ResnetV2_200;
+BuildNet ImagenetResnetV2_18, ImagenetResnetV2_34, ImagenetResnetV2_50;
+BuildNet ImagenetResnetV2_101, ImagenetResnetV2_152, ImagenetResnetV2_200;
+BuildNet MnistKeras, MnistKerasDist;
 
 struct NetEntry {
   std::string_view name;
@@ -64,6 +67,28 @@ inline constexpr NetEntry kNets[] = {
      .num_parameters = 60'236'904, .preprocessing = "vgg"},
     {.name = "resnet_v2_200", .build = ResnetV2_200, .image_size = 224,
      .num_parameters = 64'726'120, .preprocessing = "vgg"},
+    {.name = "imagenet_resnet_v2_18", .build = ImagenetResnetV2_18, .image_size = 224,
+     .min_image_size = 193, .max_image_size = 224, .num_classes = 1001,
+     .num_parameters = 11'692'329, .preprocessing = "imagenet_resnet"},
+    {.name = "imagenet_resnet_v2_34", .build = ImagenetResnetV2_34, .image_size = 224,
+     .min_image_size = 193, .max_image_size = 224, .num_classes = 1001,
+     .num_parameters = 21'800'489, .preprocessing = "imagenet_resnet"},
+    {.name = "imagenet_resnet_v2_50", .build = ImagenetResnetV2_50, .image_size = 224,
+     .min_image_size = 193, .max_image_size = 224, .num_classes = 1001,
+     .num_parameters = 25'551'401, .preprocessing = "imagenet_resnet"},
+    {.name = "imagenet_resnet_v2_101", .build = ImagenetResnetV2_101, .image_size = 224,
+     .min_image_size = 193, .max_image_size = 224, .num_classes = 1001,
+     .num_parameters = 44'543'529, .preprocessing = "imagenet_resnet"},
+    {.name = "imagenet_resnet_v2_152", .build = ImagenetResnetV2_152, .image_size = 224,
+     .min_image_size = 193, .max_image_size = 224, .num_classes = 1001,
+     .num_parameters = 60'187'177, .preprocessing = "imagenet_resnet"},
+    {.name = "imagenet_resnet_v2_200", .build = ImagenetResnetV2_200, .image_size = 224,
+     .min_image_size = 193, .max_image_size = 224, .num_classes = 1001,
+     .num_parameters = 64'668'201, .preprocessing = "imagenet_resnet"},
+    {.name = "mnist_keras", .build = MnistKeras, .image_size = 28, .channels = 1,
+     .num_classes = 10, .num_parameters = 407'050, .preprocessing = "mnist_keras"},
+    {.name = "mnist_keras_dist", .build = MnistKerasDist, .image_size = 28, .min_image_size = 18,
+     .channels = 1, .num_classes = 10, .num_parameters = 93'322, .preprocessing = "mnist_keras"},
 };
 // clang-format on
 

@@ -19,4 +19,7 @@ void CheckNumbers(const nets::NetEntry& net, const nlohmann::json& golden, const
 // False where the file has single-precision values only.
 bool HasDoubles(const nlohmann::json& golden);
 
+// Puts each fp32 value of such a file into the place of the double as well.
+void TakeSinglesForDoubles(nlohmann::json& golden);
+
 }  // namespace carole::golden

@@ -44,8 +44,6 @@ void CheckFormula(const Graph& graph, const json& golden) {
 
 }  // namespace
 
-bool HasDoubles(const json& golden) { return golden["eval"].contains("logits_f64"); }
-
 void CheckStructure(const nets::NetEntry& net, const json& golden) {
   const json& input = golden["input"]["shape"];
   nets::ModelOptions options{.batch_size = input[0],

@@ -39,7 +39,7 @@ inline std::vector<float> FormulaVariable(std::string_view name, const Shape& tf
   const std::string_view last = name.substr(name.rfind('/') + 1);
   double factor = 0.1, scale = 1, offset = 0;
   bool absolute = false;
-  if (last == "weights" || last == "pointwise_weights") {
+  if (last == "weights" || last == "pointwise_weights" || last == "kernel") {
     const int64_t outputs = tf_shape[tf_shape.rank() - 1];
     factor = std::sqrt(6.0 / static_cast<double>(tf_shape.size() / outputs));
     scale = kernel_scale;

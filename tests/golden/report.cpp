@@ -32,12 +32,12 @@ void Report::Check(Kind kind, const std::string& name, double got, const Recorde
 }
 
 std::string Report::Header() {
-  return fmt::format("{:<20} {:<10} {:>12}  {:>10} {:>10} {:>10} {:>10} {:>10}", "net", "backend",
+  return fmt::format("{:<32} {:<10} {:>12}  {:>10} {:>10} {:>10} {:>10} {:>10}", "net", "backend",
                      "parameters", "logits", "end points", "loss", "gradients", "statistics");
 }
 
 std::string Report::Row() const {
-  std::string row = fmt::format("{:<20} {:<10} {:>12} ", net_, backend_, parameters_);
+  std::string row = fmt::format("{:<32} {:<10} {:>12} ", net_, backend_, parameters_);
   for (double worst : worst_) row += fmt::format(" {:>10.1e}", worst);
   return failures_ == 0 ? row : row + fmt::format("  {} values out of bounds", failures_);
 }

@@ -19,7 +19,8 @@ struct Recorded {
 
 class Report {
  public:
-  // `single`: the computation is in fp32, bounds are those of slack below; else the bound is 1e-6.
+  // `single`: fp32 is compared with, or by; bounds are those of slack below. Else the bound is
+  // 1e-6.
   Report(std::string net, std::string backend, bool single)
       : net_(std::move(net)), backend_(std::move(backend)), single_(single) {}
 
