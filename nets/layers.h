@@ -64,6 +64,19 @@ struct ConvGeometry {
 ValueId Conv2d(NetBuilder& b, ValueId x, std::string_view name, const ConvGeometry& geometry,
                const LayerOptions& options);
 
+struct SeparableGeometry {
+  int64_t outputs;  // of the pointwise convolution; 0: there is none
+  Window window;    // of the depthwise one
+  int64_t stride = 1;
+  Pad pad = Pad::kSame;
+  int64_t multiplier = 1;  // depthwise results for each channel
+};
+
+// NAME/depthwise_weights (R,S,C,M), then NAME/pointwise_weights (1,1,C*M,K) with nothing between;
+// the rest as behind Conv2d. options.l2_weights holds for both.
+ValueId SeparableConv2d(NetBuilder& b, ValueId x, std::string_view name,
+                        const SeparableGeometry& geometry, const LayerOptions& options);
+
 // x (N,C), NAME/weights (C,K) -> (N,K)
 ValueId FullyConnected(NetBuilder& b, ValueId x, std::string_view name, int64_t outputs,
                        const LayerOptions& options);
