@@ -20,6 +20,7 @@ BuildNet ResnetV2_50, ResnetV2_101, ResnetV2_152, ResnetV2_200;
 BuildNet ImagenetResnetV2_18, ImagenetResnetV2_34, ImagenetResnetV2_50;
 BuildNet ImagenetResnetV2_101, ImagenetResnetV2_152, ImagenetResnetV2_200;
 BuildNet MnistKeras, MnistKerasDist;
+BuildNet NasNetCifar, NasNetMobile, NasNetLarge, PnasNetMobile, PnasNetLarge;
 
 struct NetEntry {
   std::string_view name;
@@ -89,6 +90,16 @@ inline constexpr NetEntry kNets[] = {
      .num_classes = 10, .num_parameters = 407'050, .preprocessing = "mnist_keras"},
     {.name = "mnist_keras_dist", .build = MnistKerasDist, .image_size = 28, .min_image_size = 18,
      .channels = 1, .num_classes = 10, .num_parameters = 93'322, .preprocessing = "mnist_keras"},
+    {.name = "nasnet_cifar", .build = NasNetCifar, .image_size = 32, .min_image_size = 9,
+     .num_classes = 10, .num_parameters = 4'978'036, .preprocessing = ""},
+    {.name = "nasnet_mobile", .build = NasNetMobile, .image_size = 224, .min_image_size = 67,
+     .num_parameters = 7'701'218, .preprocessing = "inception"},
+    {.name = "nasnet_large", .build = NasNetLarge, .image_size = 331, .min_image_size = 67,
+     .num_parameters = 93'320'934, .preprocessing = "inception"},
+    {.name = "pnasnet_mobile", .build = PnasNetMobile, .image_size = 224, .min_image_size = 67,
+     .num_parameters = 7'477'263, .preprocessing = "inception"},
+    {.name = "pnasnet_large", .build = PnasNetLarge, .image_size = 331, .min_image_size = 67,
+     .num_parameters = 90'643'884, .preprocessing = "inception"},
 };
 // clang-format on
 
