@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstdio>
 
 #include "src/core/log.h"
@@ -33,7 +34,7 @@ std::string FormatProgress(const ProgressValues& v) {
   }
   text += fmt::format("  loss {:.4f}  {:.0f} images/s", v.loss, v.images_per_second);
   if (v.max_steps > 0) {
-    const int64_t left = static_cast<int64_t>(v.seconds_left + 0.5);
+    const int64_t left = std::lround(v.seconds_left);
     text += fmt::format("  {}:{:02}:{:02} left", left / 3600, left / 60 % 60, left % 60);
   }
   return text;

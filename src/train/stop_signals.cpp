@@ -14,17 +14,17 @@ void OnSignal(int) { requested.store(true, std::memory_order_relaxed); }
 
 StopSignals::StopSignals() {
   requested = false;
-  for (int signal : kSignals) {
+  for (size_t i = 0; i < std::size(kSignals); ++i) {
     struct sigaction action {};
     action.sa_handler = OnSignal;
     action.sa_flags = SA_RESTART;
-    if (signal == SIGINT) action.sa_flags |= SA_RESETHAND;
-    sigaction(signal, &action, &before_.emplace_back());
+    if (kSignals[i] == SIGINT) action.sa_flags |= SA_RESETHAND;
+    sigaction(kSignals[i], &action, &before_[i]);
   }
 }
 
 StopSignals::~StopSignals() {
-  for (size_t i = 0; i < before_.size(); ++i) sigaction(kSignals[i], &before_[i], nullptr);
+  for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &before_[i], nullptr);
 }
 
 bool StopSignals::Requested() { return requested.load(std::memory_order_relaxed); }

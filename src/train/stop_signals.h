@@ -1,8 +1,8 @@
 // The requests of schedulers and people to stop: SIGTERM, SIGUSR1, SIGINT.
 #pragma once
 
+#include <array>
 #include <csignal>
-#include <vector>
 
 namespace carole::train {
 
@@ -18,7 +18,7 @@ class StopSignals {
   static bool Requested();
 
  private:
-  std::vector<struct sigaction> before_;
+  std::array<struct sigaction, 3> before_{};
 };
 
 }  // namespace carole::train
