@@ -78,6 +78,27 @@ TEST(Conv2d, EvenWindowLooksBehind) {  // 1 2 / 3 4, zeros to the right and belo
   EXPECT_THAT(y, ElementsAre(4321 + 5, 402 + 5, 43 + 5, 4 + 5));
 }
 
+// Pixels (1,2), (3,4); windows of one pixel: channel c times its two factors, then their sums.
+TEST(SeparableConv2d, MultipliesChannelsThenMixesThem) {
+  const std::map<std::string, std::vector<float>> variables{
+      {"s/depthwise_weights", {1, 10, 100, 1000}},
+      {"s/pointwise_weights", {1, 1, 1, -1}},
+      {"s/biases", {0.5}}};
+  const LayerOptions linear{.activation = Activation::kNone};
+  const auto mixed = RunLayer({1, 2, 1, 2}, {}, variables, [&](NetBuilder& b, ValueId x) {
+    return SeparableConv2d(b, x, "s", {.outputs = 1, .window = 1, .multiplier = 2}, linear);
+  });
+  EXPECT_THAT(mixed, ElementsAre(1 + 10 + 200 - 2000 + 0.5, 3 + 30 + 400 - 4000 + 0.5));
+}
+
+TEST(SeparableConv2d, StopsAfterTheDepthwisePart) {
+  const auto y = RunLayer({1, 2, 1, 2}, {}, {{"s/depthwise_weights", {1, 10}}, {"s/biases", {0.5}}},
+                          [](NetBuilder& b, ValueId x) {
+                            return SeparableConv2d(b, x, "s", {.outputs = 0, .window = 1}, {});
+                          });
+  EXPECT_THAT(y, ElementsAre(1.5, 20.5, 3.5, 40.5));
+}
+
 TEST(Conv2d, Relu6CutsBothEnds) {
   const LayerOptions options{.activation = Activation::kRelu6};
   const auto y = RunLayer({1, 1, 1, 4}, {}, {{"c/weights", {3}}, {"c/biases", {-4}}},
