@@ -15,6 +15,7 @@ using BuildNet = NetOutput(NetBuilder& b, ValueId images);
 
 BuildNet LeNet, CifarNet, AlexNetV2, OverFeat;
 BuildNet VggA, Vgg16, Vgg19, Vgg416;
+BuildNet InceptionV1, InceptionV2, InceptionV3, InceptionV4, InceptionResnetV2;
 BuildNet ResnetV1_50, ResnetV1_101, ResnetV1_152, ResnetV1_200;
 BuildNet ResnetV2_50, ResnetV2_101, ResnetV2_152, ResnetV2_200;
 BuildNet ImagenetResnetV2_18, ImagenetResnetV2_34, ImagenetResnetV2_50;
@@ -52,6 +53,16 @@ inline constexpr NetEntry kNets[] = {
      .max_image_size = 255, .num_parameters = 143'667'240, .preprocessing = "vgg"},
     {.name = "vgg_416", .build = Vgg416, .image_size = 224, .min_image_size = 224,
      .max_image_size = 255, .num_parameters = 577'894'184, .preprocessing = "vgg"},
+    {.name = "inception_v1", .build = InceptionV1, .image_size = 224, .min_image_size = 193,
+     .max_image_size = 224, .num_parameters = 6'617'624, .preprocessing = "inception"},
+    {.name = "inception_v2", .build = InceptionV2, .image_size = 224, .max_image_size = 256,
+     .num_parameters = 11'178'336, .preprocessing = "inception"},
+    {.name = "inception_v3", .build = InceptionV3, .image_size = 299, .min_image_size = 107,
+     .max_image_size = 346, .num_parameters = 27'143'152, .preprocessing = "inception"},
+    {.name = "inception_v4", .build = InceptionV4, .image_size = 299, .min_image_size = 107,
+     .num_parameters = 46'006'800, .preprocessing = "inception"},
+    {.name = "inception_resnet_v2", .build = InceptionResnetV2, .image_size = 299,
+     .min_image_size = 107, .num_parameters = 59'179'952, .preprocessing = "inception"},
     {.name = "resnet_v1_50", .build = ResnetV1_50, .image_size = 224, .num_parameters = 25'557'032,
      .preprocessing = "vgg"},
     {.name = "resnet_v1_101", .build = ResnetV1_101, .image_size = 224,
