@@ -1,307 +1,60 @@
 // NASNet-A (Zoph et al. 2018, "Learning Transferable Architectures") and PNASNet-5 (Liu et al.
-// 2018, "Progressive Neural Architecture Search") as TF-Slim has them: one stack of cells, whose
-// kinds are tables. Convolutions have no bias; ReLU comes before, batch norm behind them.
-#include <fmt/format.h>
-
-#include <array>
-#include <map>
-#include <vector>
-
-#include "nets/layers.h"
+// 2018, "Progressive Neural Architecture Search") as TF-Slim has them: tables for the stack of
+// cells.
+#include "nets/cell_stack.h"
 #include "nets/nets.h"
-#include "src/ops/ops.h"
 
 namespace carole::nets {
 namespace {
 
-struct Op {
-  enum Kind : uint8_t { kIdentity, kSeparable, kAverage, kMax } kind;
-  int64_t window = 1;
-};
-constexpr Op kId{Op::kIdentity};
-constexpr Op kSep3{Op::kSeparable, 3}, kSep5{Op::kSeparable, 5}, kSep7{Op::kSeparable, 7};
-constexpr Op kAvg3{Op::kAverage, 3}, kMax3{Op::kMax, 3};
+constexpr CellOp kId{CellOp::kIdentity};
+constexpr CellOp kSep3{CellOp::kSeparable, 3}, kSep5{CellOp::kSeparable, 5},
+    kSep7{CellOp::kSeparable, 7};
+constexpr CellOp kAvg3{CellOp::kAverage, 3}, kMax3{CellOp::kMax, 3};
 
-// An operation on a state of the cell. State 0 comes from the cell before, 1 from the one before
-// that.
-struct Branch {
-  Op op;
-  size_t state;
-};
-struct CellKind {
-  std::array<std::array<Branch, 2>, 5> combinations;  // their sums are the states 2 to 6
-  size_t first_output;                                // it and all later states are the result
-};
+// clang-format off
+constexpr CellKind kNormal{.combinations = {{{kSep5, 0}, {kSep3, 1}},
+                                            {{kSep5, 1}, {kSep3, 1}},
+                                            {{kAvg3, 0}, {kId, 1}},
+                                            {{kAvg3, 1}, {kAvg3, 1}},
+                                            {{kSep3, 0}, {kId, 0}}},
+                           .first_output = 1};
+constexpr CellKind kReduction{.combinations = {{{kSep5, 0}, {kSep7, 1}},
+                                               {{kMax3, 0}, {kSep7, 1}},
+                                               {{kAvg3, 0}, {kSep5, 1}},
+                                               {{kId, 3}, {kAvg3, 2}},
+                                               {{kSep3, 2}, {kMax3, 0}}},
+                              .first_output = 3};
+constexpr CellKind kProgressive{.combinations = {{{kSep5, 1}, {kMax3, 1}},
+                                                 {{kSep7, 0}, {kMax3, 0}},
+                                                 {{kSep5, 0}, {kSep3, 0}},
+                                                 {{kSep3, 4}, {kMax3, 0}},
+                                                 {{kSep3, 1}, {kId, 0}}},
+                                .first_output = 2};
 
-constexpr CellKind kNormal{{{{{{kSep5, 0}, {kSep3, 1}}},
-                             {{{kSep5, 1}, {kSep3, 1}}},
-                             {{{kAvg3, 0}, {kId, 1}}},
-                             {{{kAvg3, 1}, {kAvg3, 1}}},
-                             {{{kSep3, 0}, {kId, 0}}}}},
-                           1};
-constexpr CellKind kReduction{{{{{{kSep5, 0}, {kSep7, 1}}},
-                                {{{kMax3, 0}, {kSep7, 1}}},
-                                {{{kAvg3, 0}, {kSep5, 1}}},
-                                {{{kId, 3}, {kAvg3, 2}}},
-                                {{{kSep3, 2}, {kMax3, 0}}}}},
-                              3};
-constexpr CellKind kProgressive{{{{{{kSep5, 1}, {kMax3, 1}}},
-                                  {{{kSep7, 0}, {kMax3, 0}}},
-                                  {{{kSep5, 0}, {kSep3, 0}}},
-                                  {{{kSep3, 4}, {kMax3, 0}}},
-                                  {{{kSep3, 1}, {kId, 0}}}}},
-                                2};
-
-struct Variant {
-  int64_t filters;  // of each state of a cell before the first reduction
-  int cells;        // reductions come after a third and two thirds of them
-  int64_t stem_filters;
-  bool small_images = false;  // the stem keeps the size of the image
-  double drop_path_keep = 1;  // in the last cell, after so many steps
-  int64_t drop_path_steps = 250'000;
-  double dense_keep = 0.5;
-  const CellKind& cell = kNormal;
-  const CellKind* reduction = &kReduction;  // null: the cell itself reduces
-  // Whether the cell behind a reduction sees, as state 1, the cell before last as the reduction
-  // did.
-  bool skip_reduction_input = true;
-  BatchNormOptions batch_norm{.decay = 0.9997, .epsilon = 0.001, .gamma = true};
-};
-
-class CellStack {
- public:
-  CellStack(NetBuilder& b, const Variant& variant) : b_(b), v_(variant) {}
-
-  NetOutput Build(ValueId images) {
-    NetOutput output;
-    Stem(images);
-    const int reductions[] = {v_.cells / 3, 2 * v_.cells / 3};
-    for (int i = 0; i < v_.cells; ++i) {
-      if (i == reductions[0] || i == reductions[1]) {
-        Reduce(i, i == reductions[0] ? 0 : 1);
-      } else {
-        Append(fmt::format("Cell_{}", i),
-               Cell(fmt::format("cell_{}", i), v_.cell, 1, BeforeLast()));
-      }
-      if (b_.training() && i == reductions[1] - 1) output.aux_logits = AuxLogits(i);
-    }
-    const auto scope = b_.Enter("final_layer");
-    const ValueId mean = GlobalAveragePool(b_, Relu(results_.back()), "pool");
-    const ValueId pooled = b_.EndPoint("global_pool", Squeeze(b_, mean, "squeezed"));
-    output.logits = b_.EndPoint("Logits", Dense(Dropout(b_, pooled, "dropout", v_.dense_keep)));
-    output.predictions = b_.EndPoint("Predictions", Softmax(b_, output.logits, "predictions"));
-    return output;
-  }
-
- private:
-  void Stem(ValueId images) {
-    const char* norm = v_.small_images ? "l1_stem_bn" : "conv0_bn";
-    const ConvGeometry same{.outputs = v_.stem_filters, .window = 3};
-    const ConvGeometry strided{
-        .outputs = v_.stem_filters, .window = 3, .stride = 2, .pad = Pad::kValid};
-    const ValueId x = v_.small_images ? Conv2d(b_, images, "l1_stem_3x3", same, linear_)
-                                      : Conv2d(b_, images, "conv0", strided, linear_);
-    results_ = {kNone, Norm(x, norm)};
-    if (!v_.small_images) {
-      const CellKind& kind = v_.reduction == nullptr ? v_.cell : *v_.reduction;
-      for (int i : {0, 1}) {
-        scale_ = i == 0 ? 0.25 : 0.5;
-        results_.push_back(Cell(fmt::format("cell_stem_{}", i), kind, 2, BeforeLast()));
-      }
-      scale_ = 1;
-    }
-    b_.EndPoint("Stem", results_.back());
-  }
-
-  // Cell i where the map shrinks, and the reduction cell in front of it if there is one.
-  void Reduce(int i, int reduction) {
-    scale_ *= 2;
-    ValueId previous = BeforeLast();
-    if (v_.reduction != nullptr) {
-      Append(fmt::format("Reduction_Cell_{}", reduction),
-             Cell(fmt::format("reduction_cell_{}", reduction), *v_.reduction, 2, previous));
-      if (!v_.skip_reduction_input) previous = BeforeLast();
-    }
-    Append(fmt::format("Cell_{}", i),
-           Cell(fmt::format("cell_{}", i), v_.cell, v_.reduction == nullptr ? 2 : 1, previous));
-  }
-
-  void Append(const std::string& end_point, ValueId result) {
-    results_.push_back(b_.EndPoint(end_point, result));
-  }
-  ValueId BeforeLast() const { return results_[results_.size() - 2]; }
-
-  // One cell on the last result and `previous` (kNone: there is none).
-  ValueId Cell(const std::string& name, const CellKind& kind, int64_t stride, ValueId previous) {
-    const auto scope = b_.Enter(name);
-    width_ = static_cast<int64_t>(static_cast<double>(v_.filters) * scale_);
-    drop_path_keep_ = FinalKeep();
-    ++cell_number_;
-    const ValueId net = results_.back();
-    const ValueId second = previous == kNone ? net : FitPrevious(previous, b_.shape(net));
-    std::vector<ValueId> states{Project(Relu(net), "1x1", "beginning_bn"), second};
-    for (size_t i = 0; i < kind.combinations.size(); ++i) {
-      const auto combination = b_.Enter(fmt::format("comb_iter_{}", i));
-      const auto& [left, right] = kind.combinations[i];
-      const ValueId a = Apply("left", left, states, stride);
-      states.push_back(ops::Add(b_.graph(), a, Apply("right", right, states, stride)));
-    }
-    return Join(states, kind.first_output);
-  }
-
-  // The result of an earlier cell, with the size of `net` and the width of this cell.
-  ValueId FitPrevious(ValueId previous, const Shape& net) {
-    const Shape& shape = b_.shape(previous);
-    if (shape[2] != net[2] || shape[3] != net[3]) return Halve(Relu(previous));
-    return shape[1] == width_ ? previous : Project(Relu(previous), "prev_1x1", "prev_bn");
-  }
-
-  ValueId Apply(const char* side, const Branch& branch, const std::vector<ValueId>& states,
-                int64_t stride) {
-    const auto scope = b_.Enter(side);
-    ValueId x = states[branch.state];
-    if (branch.state > 1) stride = 1;
-    const auto [kind, window] = branch.op;
-    const PoolGeometry pool{.window = window, .stride = stride, .pad = Pad::kSame};
-    switch (kind) {
-      case Op::kIdentity:
-        if (stride == 1 && HasWidth(x)) return x;
-        return Project(Relu(x), "1x1", "bn_1", stride);
-      case Op::kSeparable:
-        return DropPath(SeparablePair(x, window, stride));
-      case Op::kAverage:
-        x = AveragePool2d(b_, x, "pool", pool);
-        break;
-      case Op::kMax:
-        x = MaxPool2d(b_, x, "pool", pool);
-        break;
-    }
-    return DropPath(HasWidth(x) ? x : Project(x, "1x1", "bn_1"));
-  }
-
-  ValueId SeparablePair(ValueId x, int64_t window, int64_t stride) {
-    for (int i : {1, 2}) {
-      const std::string name = fmt::format("{0}x{0}_{1}", window, i);
-      x = SeparableConv2d(b_, Relu(x), "separable_" + name,
-                          {.outputs = width_, .window = window, .stride = i == 1 ? stride : 1},
-                          linear_);
-      x = Norm(x, "bn_sep_" + name);
-    }
-    return x;
-  }
-
-  // All states from `first` on, made to fit the last one.
-  ValueId Join(std::vector<ValueId> states, size_t first) {
-    const auto scope = b_.Enter("cell_output");
-    const Shape last = b_.shape(states.back());
-    for (size_t i = first; i < states.size(); ++i) {
-      const auto reduction = b_.Enter(fmt::format("reduction_{}", i));
-      const Shape shape = b_.shape(states[i]);
-      if (shape[2] != last[2] || shape[3] != last[3]) {
-        states[i] = Halve(states[i]);
-      } else if (shape[1] != last[1]) {
-        states[i] = Project(states[i], "path_conv", "path_bn");
-      }
-    }
-    states.erase(states.begin(), states.begin() + static_cast<int64_t>(first));
-    return ops::Concat(b_.graph(), states);
-  }
-
-  // Every second pixel, from pixel 0 on to one half of the channels, from pixel 1 on to the other.
-  ValueId Halve(ValueId x) {
-    const int64_t half = width_ / 2;
-    const ValueId even = Conv2d(b_, x, "path1_conv", {half, 1, 2}, linear_);
-    const ValueId shifted = ops::Pad2d(b_.graph(), x, {-1, -1, 1, 1});
-    const ValueId odd = Conv2d(b_, shifted, "path2_conv", {width_ - half, 1, 2}, linear_);
-    return Norm(ops::Concat(b_.graph(), {even, odd}), "final_path_bn");
-  }
-
-  ValueId AuxLogits(int cell) {
-    const auto scope = b_.Enter(fmt::format("aux_{}/aux_logits", cell));
-    ValueId x = AveragePool2d(b_, Relu(results_.back()), "pool", {.window = 5, .stride = 3});
-    x = Relu(Norm(Conv2d(b_, x, "proj", {128, 1}, linear_), "aux_bn0"));
-    const Window map(b_.shape(x)[2], b_.shape(x)[3]);
-    x = Conv2d(b_, x, "Conv", {.outputs = 768, .window = map, .pad = Pad::kValid}, linear_);
-    return b_.EndPoint("AuxLogits", Dense(Flatten(b_, Relu(Norm(x, "aux_bn1")), "Flatten")));
-  }
-
-  ValueId Dense(ValueId x) {
-    LayerOptions options = linear_;
-    options.has_biases = true;
-    return FullyConnected(b_, x, "FC", b_.num_classes(), options);
-  }
-  ValueId Project(ValueId x, const char* conv, const char* norm, int64_t stride = 1) {
-    return Norm(Conv2d(b_, x, conv, {width_, 1, stride}, linear_), norm);
-  }
-  ValueId Norm(ValueId x, const std::string& name) { return BatchNorm(b_, x, name, v_.batch_norm); }
-  bool HasWidth(ValueId x) const { return b_.shape(x)[1] == width_; }
-
-  // A state is read by several branches: one ReLU serves them all.
-  ValueId Relu(ValueId x) {
-    const auto [place, is_new] = relus_.try_emplace(x, kNone);
-    if (is_new) place->second = ops::Relu(b_.graph(), x);
-    return place->second;
-  }
-
-  // Deeper cells lose more paths; all start with none and lose more step by step.
-  double FinalKeep() const {
-    const int total = v_.cells + (v_.small_images ? 0 : 2) + (v_.reduction == nullptr ? 0 : 2);
-    return 1 - (cell_number_ + 1.0) / total * (1 - v_.drop_path_keep);
-  }
-
-  ValueId DropPath(ValueId x) {
-    const int64_t layer = b_.NextDropoutLayer();
-    if (!b_.dropout() || v_.drop_path_keep == 1) return x;
-    return ops::Dropout(b_.graph(), x,
-                        {.keep = drop_path_keep_,
-                         .layer = layer,
-                         .per_row = true,
-                         .schedule_steps = v_.drop_path_steps});
-  }
-
-  NetBuilder& b_;
-  const Variant& v_;
-  const LayerOptions linear_{.weights = Initializer::HeOut(),
-                             .l2_weights = true,
-                             .has_biases = false,
-                             .activation = Activation::kNone};
-  std::vector<ValueId> results_;      // of the stem and the cells
-  std::map<ValueId, ValueId> relus_;  // by what they read
-  int cell_number_ = 0;               // stem and reduction cells count
-  double scale_ = 1;                  // of the filters
-  // Of the present cell.
-  int64_t width_ = 0;
-  double drop_path_keep_ = 1;
-};
-
-constexpr Variant kNasNetCifar{.filters = 32,
-                               .cells = 18,
-                               .stem_filters = 96,
-                               .small_images = true,
-                               .drop_path_keep = 0.6,
-                               .drop_path_steps = 937'500,
-                               .dense_keep = 1,
-                               .skip_reduction_input = false,
-                               .batch_norm = {.decay = 0.9, .epsilon = 1e-5, .gamma = true}};
-constexpr Variant kNasNetMobile{
-    .filters = 44, .cells = 12, .stem_filters = 32, .skip_reduction_input = false};
-constexpr Variant kNasNetLarge{
-    .filters = 168, .cells = 18, .stem_filters = 96, .drop_path_keep = 0.7};
-constexpr Variant kPnasNetMobile{
-    .filters = 54, .cells = 9, .stem_filters = 32, .cell = kProgressive, .reduction = nullptr};
-constexpr Variant kPnasNetLarge{.filters = 216,
-                                .cells = 12,
-                                .stem_filters = 96,
-                                .drop_path_keep = 0.6,
-                                .cell = kProgressive,
-                                .reduction = nullptr};
+constexpr CellStackOptions kNasNetCifar{
+    .filters = 32, .cells = 18, .stem_filters = 96, .cell = &kNormal, .reduction = &kReduction,
+    .skip_reduction_input = false, .small_images = true, .drop_path_keep = 0.6,
+    .drop_path_steps = 937'500, .dense_keep = 1,
+    .batch_norm = {.decay = 0.9, .epsilon = 1e-5, .gamma = true}};
+constexpr CellStackOptions kNasNetMobile{
+    .filters = 44, .cells = 12, .stem_filters = 32, .cell = &kNormal, .reduction = &kReduction,
+    .skip_reduction_input = false};
+constexpr CellStackOptions kNasNetLarge{
+    .filters = 168, .cells = 18, .stem_filters = 96, .cell = &kNormal, .reduction = &kReduction,
+    .drop_path_keep = 0.7};
+constexpr CellStackOptions kPnasNetMobile{
+    .filters = 54, .cells = 9, .stem_filters = 32, .cell = &kProgressive};
+constexpr CellStackOptions kPnasNetLarge{
+    .filters = 216, .cells = 12, .stem_filters = 96, .cell = &kProgressive, .drop_path_keep = 0.6};
+// clang-format on
 
 }  // namespace
 
-NetOutput NasNetCifar(NetBuilder& b, ValueId x) { return CellStack(b, kNasNetCifar).Build(x); }
-NetOutput NasNetMobile(NetBuilder& b, ValueId x) { return CellStack(b, kNasNetMobile).Build(x); }
-NetOutput NasNetLarge(NetBuilder& b, ValueId x) { return CellStack(b, kNasNetLarge).Build(x); }
-NetOutput PnasNetMobile(NetBuilder& b, ValueId x) { return CellStack(b, kPnasNetMobile).Build(x); }
-NetOutput PnasNetLarge(NetBuilder& b, ValueId x) { return CellStack(b, kPnasNetLarge).Build(x); }
+NetOutput NasNetCifar(NetBuilder& b, ValueId x) { return BuildCellStack(b, x, kNasNetCifar); }
+NetOutput NasNetMobile(NetBuilder& b, ValueId x) { return BuildCellStack(b, x, kNasNetMobile); }
+NetOutput NasNetLarge(NetBuilder& b, ValueId x) { return BuildCellStack(b, x, kNasNetLarge); }
+NetOutput PnasNetMobile(NetBuilder& b, ValueId x) { return BuildCellStack(b, x, kPnasNetMobile); }
+NetOutput PnasNetLarge(NetBuilder& b, ValueId x) { return BuildCellStack(b, x, kPnasNetLarge); }
 
 }  // namespace carole::nets
