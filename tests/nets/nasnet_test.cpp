@@ -1,5 +1,5 @@
-// What no golden file reaches: drop path, whose recorded runs have it switched off, and the head
-// that exists in training only.
+// What the golden files do not say or are too large for: names and shapes of all variables, drop
+// path (recorded runs have it switched off), sizes.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,12 +8,35 @@
 
 #include "nets/nets.h"
 #include "src/core/error.h"
+#include "src/core/hash.h"
 
 namespace carole::nets {
 namespace {
 
 using testing::ElementsAreArray;
 using testing::HasSubstr;
+
+// Names, shapes, order and flags of all variables in one number, recorded from the golden files.
+TEST(NasNet, VariablesAreThoseOfTheGoldenFiles) {
+  const std::pair<const char*, uint64_t> recorded[] = {
+      {"nasnet_cifar", 0x1168492a8d6a4920ULL},
+      {"nasnet_mobile", 0x21ab8277fa903622ULL},
+      {"nasnet_large", 0x92c575f9d9b00195ULL},
+      {"pnasnet_large", 0xe833dc96012aae05ULL},
+  };
+  for (const auto& [net, want] : recorded) {
+    const Model model =
+        BuildModel(FindNet(net), {.batch_size = 2, .num_classes = 10, .training = true});
+    uint64_t got = kFnvOffset;
+    for (const Variable& v : model.graph->variables()) {
+      got = Fnv1a64(fmt::format("{} {} {:d}{:d}\n", v.name, v.tf_shape.ToString(), v.trainable,
+                                v.l2_regularized),
+                    got);
+    }
+    EXPECT_EQ(got, want) << net
+                         << ": run the golden test of this net to see which variable differs";
+  }
+}
 
 // The cells of a net in the order in which they are built, with their drop paths.
 struct DropPaths {
