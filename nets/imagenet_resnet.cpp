@@ -46,11 +46,6 @@ class ImagenetResnet {
   }
 
  private:
-  // conv2d, conv2d_1, conv2d_2, …
-  static std::string Numbered(const std::string& name, int number) {
-    return number == 0 ? name : name + "_" + std::to_string(number);
-  }
-
   // Deviation 1/sqrt(fan in) before truncation, as TensorFlow 1.4 has it.
   ValueId Conv(ValueId x, int64_t outputs, int64_t window, int64_t stride = 1) {
     const double fan_in = static_cast<double>(window * window * b_.shape(x)[1]);

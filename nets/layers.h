@@ -6,6 +6,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "nets/builder.h"
@@ -21,7 +22,7 @@ struct BatchNormOptions {
   bool l2 = false;     // of gamma and beta
 };
 
-enum class Activation : uint8_t { kNone, kRelu, kRelu6 };
+enum class Activation : uint8_t { kNone, kRelu, kRelu6, kHardSwish, kHardSigmoid };
 
 // Of a layer with weights.
 struct LayerOptions {
@@ -77,6 +78,32 @@ struct SeparableGeometry {
 ValueId SeparableConv2d(NetBuilder& b, ValueId x, std::string_view name,
                         const SeparableGeometry& geometry, const LayerOptions& options);
 
+// `value` rounded to a multiple of 8, at least 8 and 0.9 * value: the widths of MobileNets.
+int64_t MakeDivisible(double value);
+
+// x times a gate for each channel (Hu et al. 2018): NAME/Conv to MakeDivisible(C/4) channels with
+// ReLU and NAME/Conv_1 back, on the mean of the map. `layer` gives weights and biases.
+ValueId SqueezeExcite(NetBuilder& b, ValueId x, std::string_view name, const LayerOptions& layer);
+
+// NAME/expand: 1x1 to `expansion` channels, left out where x has as many; NAME/depthwise;
+// NAME/project: 1x1, linear (Sandler et al. 2018). Fused: one convolution of the window in place of
+// the first two (Gupta & Akin 2020).
+struct InvertedResidualGeometry {
+  int64_t expansion, outputs;
+  Window window = 3;
+  int64_t stride = 1;
+  bool squeeze_excite = false;  // behind the depthwise convolution
+  bool fused = false;
+  bool residual = true;  // adds x where the stride is 1 and the shapes agree
+};
+struct InvertedResidualParts {
+  ValueId expansion = kNone, depthwise = kNone;  // where the block has them
+  ValueId output = kNone;
+};
+InvertedResidualParts InvertedResidual(NetBuilder& b, ValueId x, std::string_view name,
+                                       const InvertedResidualGeometry& geometry,
+                                       const LayerOptions& layer);
+
 // x (N,C), NAME/weights (C,K) -> (N,K)
 ValueId FullyConnected(NetBuilder& b, ValueId x, std::string_view name, int64_t outputs,
                        const LayerOptions& options);
@@ -116,6 +143,13 @@ ValueId Squeeze(NetBuilder& b, ValueId x, std::string_view name);
 
 // (N,K) -> probabilities (N,K)
 ValueId Softmax(NetBuilder& b, ValueId x, std::string_view name);
+
+// "conv", "conv_1", "conv_2", …: TensorFlow's names of layers that a net does not name.
+std::string Numbered(std::string_view name, int64_t number);
+
+// x (N,C,1,1): dropout and the 1x1 convolution Logits/NAME. End points Logits and Predictions.
+NetOutput PooledHead(NetBuilder& b, ValueId x, std::string_view name, double keep,
+                     const LayerOptions& layer);
 
 // Dense layers in the form of convolutions, with dropout between: fc6 over the whole map, fc7, fc8
 // (the logits). Shared by AlexNet, OverFeat and VGG.

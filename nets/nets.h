@@ -22,6 +22,11 @@ BuildNet ImagenetResnetV2_18, ImagenetResnetV2_34, ImagenetResnetV2_50;
 BuildNet ImagenetResnetV2_101, ImagenetResnetV2_152, ImagenetResnetV2_200;
 BuildNet MnistKeras, MnistKerasDist;
 BuildNet NasNetCifar, NasNetMobile, NasNetLarge, PnasNetMobile, PnasNetLarge;
+BuildNet MobilenetV1_100, MobilenetV1_075, MobilenetV1_050, MobilenetV1_025;
+BuildNet MobilenetV2_100, MobilenetV2_140, MobilenetV2_035;
+BuildNet MobilenetV3Large, MobilenetV3Small;
+BuildNet MobilenetV3LargeMinimalistic, MobilenetV3SmallMinimalistic;
+BuildNet MobilenetEdgeTpu, MobilenetEdgeTpu_075;
 
 struct NetEntry {
   std::string_view name;
@@ -111,6 +116,32 @@ inline constexpr NetEntry kNets[] = {
      .num_parameters = 7'477'263, .preprocessing = "inception"},
     {.name = "pnasnet_large", .build = PnasNetLarge, .image_size = 331, .min_image_size = 67,
      .num_parameters = 90'643'884, .preprocessing = "inception"},
+    {.name = "mobilenet_v1", .build = MobilenetV1_100, .image_size = 224, .max_image_size = 256,
+     .num_parameters = 4'231'976, .preprocessing = "inception"},
+    {.name = "mobilenet_v1_075", .build = MobilenetV1_075, .image_size = 224,
+     .max_image_size = 256, .num_parameters = 2'585'560, .preprocessing = ""},
+    {.name = "mobilenet_v1_050", .build = MobilenetV1_050, .image_size = 224,
+     .max_image_size = 256, .num_parameters = 1'331'592, .preprocessing = ""},
+    {.name = "mobilenet_v1_025", .build = MobilenetV1_025, .image_size = 224,
+     .max_image_size = 256, .num_parameters = 470'072, .preprocessing = ""},
+    {.name = "mobilenet_v2", .build = MobilenetV2_100, .image_size = 224,
+     .num_parameters = 3'504'872, .preprocessing = "inception"},
+    {.name = "mobilenet_v2_140", .build = MobilenetV2_140, .image_size = 224,
+     .num_parameters = 6'108'776, .preprocessing = "inception"},
+    {.name = "mobilenet_v2_035", .build = MobilenetV2_035, .image_size = 224,
+     .num_parameters = 1'677'128, .preprocessing = "inception"},
+    {.name = "mobilenet_v3_large", .build = MobilenetV3Large, .image_size = 224,
+     .num_parameters = 5'483'032, .preprocessing = "inception"},
+    {.name = "mobilenet_v3_small", .build = MobilenetV3Small, .image_size = 224,
+     .num_parameters = 2'542'856, .preprocessing = "inception"},
+    {.name = "mobilenet_v3_large_minimalistic", .build = MobilenetV3LargeMinimalistic,
+     .image_size = 224, .num_parameters = 3'924'288, .preprocessing = "inception"},
+    {.name = "mobilenet_v3_small_minimalistic", .build = MobilenetV3SmallMinimalistic,
+     .image_size = 224, .num_parameters = 2'044'736, .preprocessing = "inception"},
+    {.name = "mobilenet_edgetpu", .build = MobilenetEdgeTpu, .image_size = 224,
+     .num_parameters = 4'091'432, .preprocessing = "inception"},
+    {.name = "mobilenet_edgetpu_075", .build = MobilenetEdgeTpu_075, .image_size = 224,
+     .num_parameters = 2'988'160, .preprocessing = "inception"},
 };
 // clang-format on
 

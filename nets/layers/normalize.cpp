@@ -68,6 +68,10 @@ ValueId Activate(NetBuilder& b, ValueId x, Activation activation) {
       return ops::Relu(b.graph(), x);
     case Activation::kRelu6:
       return ops::Relu(b.graph(), x, 6);
+    case Activation::kHardSwish:
+      return ops::HardSwish(b.graph(), x);
+    case Activation::kHardSigmoid:
+      return ops::HardSigmoid(b.graph(), x);
   }
   return x;
 }

@@ -1,4 +1,6 @@
 // Layers without variables that are one operation each.
+#include <string>
+
 #include "nets/layers.h"
 #include "src/core/check.h"
 #include "src/ops/ops.h"
@@ -28,6 +30,11 @@ ValueId Squeeze(NetBuilder& b, ValueId x, std::string_view name) {
   CAROLE_CHECK(in.rank() == 4 && in[2] == 1 && in[3] == 1, "{}: squeeze of {}", b.Path(name),
                in.ToString());
   return Flatten(b, x, name);
+}
+
+std::string Numbered(std::string_view name, int64_t number) {
+  const std::string first(name);
+  return number == 0 ? first : first + "_" + std::to_string(number);
 }
 
 ValueId Softmax(NetBuilder& b, ValueId x, std::string_view name) {
