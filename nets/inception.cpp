@@ -23,6 +23,13 @@ ValueId Concat(NetBuilder& b, const std::vector<ValueId>& parts) {
   return ops::Concat(b.graph(), parts);
 }
 
+// Logits. Whatever the convolutions' weights, dense ones start as Xavier has it.
+ValueId Dense(NetBuilder& b, ValueId x, std::string_view name, const LayerOptions& layer) {
+  LayerOptions linear = layer.Linear();
+  linear.weights = Initializer::XavierUniform();
+  return FullyConnected(b, x, name, b.num_classes(), linear);
+}
+
 // In the current scope: the end points that every head ends with.
 NetOutput Finish(NetBuilder& b, ValueId logits) {
   b.EndPoint("Logits", logits);
@@ -152,7 +159,7 @@ NetOutput AddDenseHead(NetBuilder& b, ValueId x, const LayerOptions& layer) {
   x = b.EndPoint("global_pool", GlobalAveragePool(b, x, "AvgPool_1a"));
   x = Dropout(b, Flatten(b, x, "Flatten"), "Dropout", kDropoutKeep);
   b.EndPoint("PreLogitsFlatten", x);
-  return Finish(b, FullyConnected(b, x, "Logits", b.num_classes(), layer.Linear()));
+  return Finish(b, Dense(b, x, "Logits", layer));
 }
 
 ValueId AuxConvolutions(NetBuilder& b, ValueId x, const AuxNames& names, const LayerOptions& layer,
@@ -167,9 +174,7 @@ ValueId AddDenseAuxHead(NetBuilder& b, ValueId x, const AuxNames& names, std::st
                         const LayerOptions& layer) {
   const auto scope = b.Enter("AuxLogits");
   x = Flatten(b, AuxConvolutions(b, x, names, layer, layer.weights), "Flatten");
-  LayerOptions linear = layer.Linear();
-  linear.weights = Initializer::XavierUniform();
-  return b.EndPoint("AuxLogits", FullyConnected(b, x, dense, b.num_classes(), linear));
+  return b.EndPoint("AuxLogits", Dense(b, x, dense, layer));
 }
 
 }  // namespace carole::nets::inception

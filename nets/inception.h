@@ -39,6 +39,9 @@ ValueId Apply(NetBuilder& b, ValueId x, const Step& step, const LayerOptions& la
 // Each step is an end point.
 ValueId Stem(NetBuilder& b, ValueId x, const std::vector<Step>& steps, const LayerOptions& layer);
 
+// Windows of factorized convolutions.
+inline const Window kRow(1, 7), kColumn(7, 1), kShortRow(1, 3), kShortColumn(3, 1);
+
 using Branch = std::vector<Step>;  // one after the other
 
 // Branch_0, Branch_1, … from the same input, their results concatenated.

@@ -49,13 +49,14 @@ Residual Block35() {
 }
 Residual Block17() {
   return {.branches = {{OnlyConv(192)},
-                       {Conv("0a", 1, 128), Conv("0b", {1, 7}, 160), Conv("0c", {7, 1}, 192)}},
+                       {Conv("0a", 1, 128), Conv("0b", kRow, 160), Conv("0c", kColumn, 192)}},
           .scale = 0.10};
 }
 Residual Block8() {
-  return {.branches = {{OnlyConv(192)},
-                       {Conv("0a", 1, 192), Conv("0b", {1, 3}, 224), Conv("0c", {3, 1}, 256)}},
-          .scale = 0.20};
+  return {
+      .branches = {{OnlyConv(192)},
+                   {Conv("0a", 1, 192), Conv("0b", kShortRow, 224), Conv("0c", kShortColumn, 256)}},
+      .scale = 0.20};
 }
 
 ValueId Apply(NetBuilder& b, ValueId x, const std::string& name, const Residual& block,

@@ -10,8 +10,6 @@ namespace {
 
 using namespace inception;
 
-const Window kRow(1, 7), kColumn(7, 1), kShortRow(1, 3), kShortColumn(3, 1);
-
 // The first two are the convolutions of Branch_1.
 std::vector<Branch> BlockA(const Step& reducer, const Step& conv, int64_t projection) {
   return {{Conv("0a", 1, 64)},

@@ -10,8 +10,6 @@ namespace {
 
 using namespace inception;
 
-const Window kRow(1, 7), kColumn(7, 1), kShortRow(1, 3), kShortColumn(3, 1);
-
 // The mixed layers of the stem, named after their place.
 std::vector<Branch> Stem3a() {
   return {{MaxPool("0a").Stride(2).Valid()}, {Conv("0a", 3, 96).Stride(2).Valid()}};
@@ -84,11 +82,9 @@ NetOutput InceptionV4(NetBuilder& b, ValueId x) {
   const ValueId before_aux = x;
   mixed(7, "a", ReductionB());
   mixed(7, "bcd", BlockC());
-  LayerOptions dense = layer;
-  dense.weights = Initializer::XavierUniform();
   const ValueId aux_logits =
       AddDenseAuxHead(b, before_aux, {.last = "Conv2d_2a"}, "Aux_logits", layer);
-  NetOutput output = AddDenseHead(b, x, dense);
+  NetOutput output = AddDenseHead(b, x, layer);
   output.aux_logits = aux_logits;
   return output;
 }

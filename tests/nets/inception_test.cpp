@@ -1,0 +1,166 @@
+// What the recorded numbers of the Inception family do not show: Inception v4's structure, the
+// auxiliary heads, the first weights.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "nets/nets.h"
+#include "nets/summary.h"
+
+namespace carole::nets {
+namespace {
+
+using testing::ElementsAreArray;
+
+Model Build(const char* net, const ModelOptions& options = {.batch_size = 1, .training = true}) {
+  return BuildModel(FindNet(net), options);
+}
+
+const Variable* Find(const Model& model, const std::string& name) {
+  for (const Variable& v : model.graph->variables()) {
+    if (v.name == name) return &v;
+  }
+  return nullptr;
+}
+
+// Of the trainable variables whose names contain `part`.
+int64_t Parameters(const Model& model, const std::string& part) {
+  int64_t sum = 0;
+  for (const Variable& v : model.graph->variables()) {
+    if (v.trainable && v.name.find(part) != std::string::npos) sum += v.shape.size();
+  }
+  return sum;
+}
+
+// The last parts of the names of regularised variables.
+std::set<std::string> Regularised(const Model& model) {
+  std::set<std::string> parts;
+  for (const Variable& v : model.graph->variables()) {
+    if (v.l2_regularized) parts.insert(v.name.substr(v.name.rfind('/') + 1));
+  }
+  return parts;
+}
+
+TEST(InceptionV4, HasTheEndPointsOfThePaper) {
+  const Model model = Build("inception_v4");
+  std::vector<std::string> want{"Conv2d_1a_3x3 149x32", "Conv2d_2a_3x3 147x32",
+                                "Conv2d_2b_3x3 147x64", "Mixed_3a 73x160",
+                                "Mixed_4a 71x192",      "Mixed_5a 35x384"};
+  for (char c : {'b', 'c', 'd', 'e'}) want.push_back(fmt::format("Mixed_5{} 35x384", c));
+  for (char c : {'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h'}) {
+    want.push_back(fmt::format("Mixed_6{} 17x1024", c));
+  }
+  for (char c : {'a', 'b', 'c', 'd'}) want.push_back(fmt::format("Mixed_7{} 8x1536", c));
+  for (const char* end : {"AuxLogits 1000", "global_pool 1x1536", "PreLogitsFlatten 1536",
+                          "Logits 1000", "Predictions 1000"}) {
+    want.emplace_back(end);
+  }
+  std::vector<std::string> got;
+  for (const auto& [name, value] : model.graph->end_points()) {
+    const Shape& s = model.graph->shape(value);
+    got.push_back(s.rank() == 4 ? fmt::format("{} {}x{}", name, s[2], s[1])
+                                : fmt::format("{} {}", name, s[1]));
+  }
+  EXPECT_THAT(got, ElementsAreArray(want));
+}
+
+TEST(InceptionV4, HasTheVariablesOfPublishedCheckpoints) {
+  const Model model = Build("inception_v4", {.batch_size = 1, .num_classes = 1001});
+  const std::pair<const char*, Shape> want[] = {
+      {"Mixed_3a/Branch_1/Conv2d_0a_3x3/weights", {3, 3, 64, 96}},
+      {"Mixed_4a/Branch_1/Conv2d_0c_7x1/weights", {7, 1, 64, 64}},
+      {"Mixed_5a/Branch_0/Conv2d_1a_3x3/weights", {3, 3, 192, 192}},
+      {"Mixed_6h/Branch_2/Conv2d_0d_7x1/weights", {7, 1, 224, 224}},
+      {"Mixed_7a/Branch_1/Conv2d_0c_7x1/BatchNorm/beta", {320}},
+      {"Mixed_7d/Branch_2/Conv2d_0b_3x1/weights", {3, 1, 384, 448}},
+      {"Mixed_7d/Branch_2/Conv2d_0e_3x1/weights", {3, 1, 512, 256}},
+      {"AuxLogits/Conv2d_1b_1x1/weights", {1, 1, 1024, 128}},
+      {"AuxLogits/Conv2d_2a/weights", {5, 5, 128, 768}},
+      {"AuxLogits/Aux_logits/weights", {768, 1001}},
+      {"Logits/Logits/weights", {1536, 1001}},
+  };
+  for (const auto& [name, shape] : want) {
+    const Variable* variable = Find(model, std::string("InceptionV4/") + name);
+    ASSERT_NE(variable, nullptr) << name;
+    EXPECT_EQ(variable->tf_shape, shape) << name;
+  }
+  EXPECT_EQ(CountParameters(*model.graph).statistics, 64'960);
+  EXPECT_EQ(CountParameters(*model.graph).trainable, 46'009'106);
+}
+
+TEST(Inception, AuxiliaryHeadsAreAlwaysBuiltAndLossesOnlyInTraining) {
+  const std::pair<const char*, int64_t> nets[] = {
+      {"inception_v3", 3'325'800}, {"inception_v4", 3'358'568}, {"inception_resnet_v2", 3'366'760}};
+  for (const auto& [net, parameters] : nets) {
+    for (bool training : {false, true}) {
+      const Model model = Build(net, {.batch_size = 2, .training = training});
+      EXPECT_EQ(Parameters(model, "/AuxLogits/"), parameters) << net;
+      EXPECT_EQ(model.graph->shape(model.aux_logits), (Shape{2, 1000})) << net;
+      ASSERT_EQ(model.graph->losses().size(), training ? 2u : 1u) << net;
+      EXPECT_EQ(model.graph->losses()[0].first == "aux_loss", training) << net;
+    }
+  }
+}
+
+// As in TF-Slim: v3 names the convolution over the whole map after its window, the others do not.
+TEST(Inception, AuxiliaryHeadsFollowTheSizeOfTheImages) {
+  const ModelOptions small{.batch_size = 1, .image_size = 151};
+  const Shape window{1, 1, 128, 768};
+  const char* names[][2] = {
+      {"inception_v3", "InceptionV3/AuxLogits/Conv2d_2a_1x1/weights"},
+      {"inception_v4", "InceptionV4/AuxLogits/Conv2d_2a/weights"},
+      {"inception_resnet_v2", "InceptionResnetV2/AuxLogits/Conv2d_2a_5x5/weights"}};
+  for (const auto& [net, name] : names) {
+    const Model model = Build(net, small);
+    const Variable* variable = Find(model, name);
+    ASSERT_NE(variable, nullptr) << name;
+    EXPECT_EQ(variable->tf_shape, window) << name;
+  }
+}
+
+TEST(Inception, RegularisesWeightsAndInResnetV2BiasesToo) {
+  EXPECT_THAT(Regularised(Build("inception_v2")), testing::ElementsAre("weights"));
+  EXPECT_THAT(Regularised(Build("inception_v4")), testing::ElementsAre("weights"));
+  EXPECT_THAT(Regularised(Build("inception_resnet_v2")), testing::ElementsAre("biases", "weights"));
+}
+
+TEST(Inception, WeightsStartAsTfSlimDrawsThem) {
+  struct Case {
+    const char *net, *variable;
+    Initializer want;
+  };
+  const Case cases[] = {
+      {"inception_v1", "InceptionV1/Mixed_5c/Branch_3/Conv2d_0b_1x1/weights",
+       Initializer::TruncatedNormal(0.01)},
+      {"inception_v1", "InceptionV1/Logits/Conv2d_0c_1x1/weights", Initializer::He()},
+      {"inception_v2", "InceptionV2/Conv2d_1a_7x7/depthwise_weights",
+       Initializer::TruncatedNormal(1)},
+      {"inception_v2", "InceptionV2/Conv2d_2b_1x1/weights", Initializer::TruncatedNormal(0.1)},
+      {"inception_v2", "InceptionV2/Mixed_3b/Branch_0/Conv2d_0a_1x1/weights", Initializer::He()},
+      {"inception_v2", "InceptionV2/Mixed_4a/Branch_0/Conv2d_0a_1x1/weights",
+       Initializer::TruncatedNormal(0.09)},
+      {"inception_v2", "InceptionV2/Mixed_5c/Branch_3/Conv2d_0b_1x1/weights",
+       Initializer::TruncatedNormal(0.1)},
+      {"inception_v3", "InceptionV3/AuxLogits/Conv2d_2a_5x5/weights",
+       Initializer::TruncatedNormal(0.01)},
+      {"inception_v3", "InceptionV3/AuxLogits/Conv2d_2b_1x1/weights",
+       Initializer::TruncatedNormal(0.001)},
+      {"inception_v4", "InceptionV4/AuxLogits/Conv2d_2a/weights", Initializer::He()},
+      {"inception_v4", "InceptionV4/AuxLogits/Aux_logits/weights", Initializer::XavierUniform()},
+      {"inception_v4", "InceptionV4/Logits/Logits/weights", Initializer::XavierUniform()},
+      {"inception_resnet_v2", "InceptionResnetV2/Conv2d_7b_1x1/weights",
+       Initializer::XavierUniform()},
+  };
+  for (const Case& c : cases) {
+    const Model model = Build(c.net);
+    const Variable* variable = Find(model, c.variable);
+    ASSERT_NE(variable, nullptr) << c.variable;
+    EXPECT_EQ(variable->initializer.kind, c.want.kind) << c.variable;
+    EXPECT_EQ(variable->initializer.value, c.want.value) << c.variable;
+  }
+}
+
+}  // namespace
+}  // namespace carole::nets
