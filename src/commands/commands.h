@@ -21,6 +21,7 @@ int CheckpointInspect(const Arguments& arguments);
 int CheckpointVerify(const Arguments& arguments);
 int ModelList(const Arguments& arguments);
 int ModelSummary(const Arguments& arguments);
+int Hostfile(const Arguments& arguments);
 int BenchTrain(const Arguments& arguments);
 int BenchAllreduce(const Arguments& arguments);
 int BenchInput(const Arguments& arguments);
@@ -41,6 +42,7 @@ inline constexpr Command kCommands[] = {
     {"checkpoint verify", "check every byte of checkpoints", CheckpointVerify},
     {"model list", "list the nets", ModelList},
     {"model summary", "layers, shapes and parameters of a net", ModelSummary},
+    {"hostfile", "print TF_CONFIG's machines for mpirun or ssh", Hostfile},
     {"bench train", "speed of training steps on synthetic images", BenchTrain},
     {"bench allreduce", "speed of the sum over ranks", BenchAllreduce},
     {"bench input", "speed of reading, decoding and augmenting a data set", BenchInput},

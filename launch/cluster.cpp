@@ -1,0 +1,75 @@
+#include "launch/cluster.h"
+
+#include <fmt/format.h>
+
+#include <map>
+
+#include "launch/address.h"
+#include "src/core/check.h"
+#include "src/core/error.h"
+
+namespace carole::launch {
+namespace {
+
+std::string MachineOf(const Task& task) {
+  return IsLoopback(task.host) ? "localhost" : task.host;  // all of its names mean one machine
+}
+
+}  // namespace
+
+bool Trains(const Task& task) { return task.role == Role::kChief || task.role == Role::kWorker; }
+
+const char* RoleName(Role role) {
+  switch (role) {
+    case Role::kChief:
+      return "chief";
+    case Role::kWorker:
+      return "worker";
+    case Role::kParameterServer:
+      return "ps";
+    case Role::kEvaluator:
+      return "evaluator";
+  }
+  return "unknown";
+}
+
+int Cluster::size() const {
+  return hosts.empty() ? 0 : hosts.back().first_rank + hosts.back().slots;
+}
+
+Cluster MakeCluster(std::vector<Task> tasks, int num_gpus) {
+  Cluster cluster;
+  std::map<std::string, size_t> seen;  // machine -> index in hosts
+  for (Task& task : tasks) {
+    if (!Trains(task)) continue;
+    const auto [entry, is_new] = seen.emplace(MachineOf(task), cluster.hosts.size());
+    if (is_new) cluster.hosts.push_back({.name = task.host, .port = task.port, .slots = num_gpus});
+    Host& host = cluster.hosts[entry->second];
+    // Counted from the host's first rank for now.
+    if (num_gpus == 0) task.rank = host.slots++;
+    if (num_gpus > 0) task.rank = is_new ? 0 : -1;
+  }
+  CAROLE_CHECK(!cluster.hosts.empty(), "a cluster needs a chief or a worker");
+  for (size_t h = 1; h < cluster.hosts.size(); ++h)
+    cluster.hosts[h].first_rank = cluster.hosts[h - 1].first_rank + cluster.hosts[h - 1].slots;
+  for (Task& task : tasks) {
+    if (task.rank >= 0) task.rank += cluster.hosts[seen.at(MachineOf(task))].first_rank;
+  }
+  cluster.tasks = std::move(tasks);
+  return cluster;
+}
+
+Cluster MakeLocalCluster(int num_gpus) {
+  return MakeCluster({{.role = Role::kChief, .host = "localhost"}}, num_gpus);
+}
+
+void RequireWholeJob(const Cluster& cluster, int num_processes) {
+  if (num_processes != 1 || cluster.size() == 1) return;
+  if (!cluster.me.has_value() || !Trains(*cluster.me)) return;
+  throw ConfigError(fmt::format(
+      "[cluster] job: each of its processes believes to be alone: got 1 rank, want {} "
+      "on {} machines ({} {} is this one); start it with carole launch -- train",
+      cluster.size(), cluster.hosts.size(), RoleName(cluster.me->role), cluster.me->index));
+}
+
+}  // namespace carole::launch

@@ -1,0 +1,40 @@
+// Which launcher started this process, and as which rank: read from the variables that launchers
+// set, so that it is known before MPI starts.
+//
+// The first launcher wins that speaks for itself. Open MPI's variables come first, because under
+// its mpirun inside a Slurm job Slurm's describe the daemon, not the rank. PMIx says the rank; the
+// rest is then Slurm's. Slurm's count only in a step (srun): the batch script has SLURM_PROCID=0
+// and SLURM_NTASKS too, and is no rank.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+namespace carole::launch {
+
+// getenv, or a test's stand-in.
+using GetVariable = std::function<const char*(const char*)>;
+
+struct Place {
+  std::string launcher;  // "Open MPI", "PMIx", "PMI" or "Slurm"
+  std::string variable;  // that says so
+  int rank = 0;
+  int size = 0;        // ranks of the job; 0: not said
+  int local_rank = 0;  // among those of this machine; -1: not said
+  int local_size = 0;  // 0: not said
+};
+
+// nullopt: no launcher started this process. Throws ConfigError for a variable that is no number or
+// does not fit the others.
+std::optional<Place> FindPlace(const GetVariable& get);
+
+// Throws ConfigError when the launcher started several processes that each see `ranks_seen` == 1.
+void RequireWholeJob(const Place& place, int ranks_seen);
+
+// The GPU of this rank among those that the process may see: its local rank's, or the only one,
+// which is what a launcher that binds one GPU to each rank leaves. Throws ConfigError when there
+// are too few.
+int ChooseGpu(const Place& place, int num_visible);
+
+}  // namespace carole::launch

@@ -1,0 +1,33 @@
+// A cluster as text for those who start its ranks.
+//
+//   hostfile    mpirun --hostfile: "h0 slots=2", a machine a line, in rank order
+//   host-list   mpirun --host: "h0:2,h1:2"
+//   ssh-config  ssh -F: name, address and port of each machine
+//   json        hosts, tasks, and which of them this process is
+//
+// Open MPI refuses IPv6 literals: a cluster that has one gets the names t0, t1, … in all formats,
+// and the ssh-config says what they mean.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launch/cluster.h"
+
+namespace carole::launch {
+
+enum class Format { kHostfile, kHostList, kSshConfig, kJson };
+
+// Throws UsageError that lists the formats.
+Format ParseFormat(const std::string& name);
+
+// "hostfile, host-list, …" for a help text.
+std::string FormatNames();
+
+// Ends with a newline.
+std::string PrintCluster(const Cluster& cluster, Format format);
+
+// What mpirun calls each of the hosts.
+std::vector<std::string> LaunchNames(const Cluster& cluster);
+
+}  // namespace carole::launch

@@ -1,0 +1,31 @@
+#include "launch/text.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+namespace carole::launch {
+namespace {
+
+constexpr size_t kMaxQuotedLength = 64;
+
+}  // namespace
+
+std::string Quote(std::string_view text) {
+  const nlohmann::json shown = std::string(text.substr(0, kMaxQuotedLength));
+  const auto replace = nlohmann::json::error_handler_t::replace;
+  const std::string quoted = shown.dump(-1, ' ', /*ensure_ascii=*/true, replace);
+  if (text.size() <= kMaxQuotedLength) return quoted;
+  return fmt::format("{} and {} more bytes", quoted, text.size() - kMaxQuotedLength);
+}
+
+std::string Join(const std::vector<std::string>& words, std::string_view separator) {
+  std::string text;
+  for (const std::string& word : words) {
+    if (&word != &words.front()) text += separator;
+    text += word;
+  }
+  return text;
+}
+
+}  // namespace carole::launch

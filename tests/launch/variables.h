@@ -1,0 +1,35 @@
+// A stand-in for the environment.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "src/core/error.h"
+
+namespace carole::testing {
+
+class Variables {
+ public:
+  Variables(std::map<std::string, std::string> values) : values_(std::move(values)) {}  // NOLINT
+
+  const char* operator()(const char* name) const {
+    const auto found = values_.find(name);
+    return found == values_.end() ? nullptr : found->second.c_str();
+  }
+
+ private:
+  std::map<std::string, std::string> values_;
+};
+
+// The text of the ConfigError that `body` throws; "" when it throws none.
+template <typename Body>
+std::string ErrorOf(const Body& body) {
+  try {
+    body();
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace carole::testing
