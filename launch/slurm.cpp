@@ -59,8 +59,9 @@ class Reader {
   size_t next_ = 0;
 };
 
+// -1 for what is no number.
 int ToNumber(std::string_view digits) {
-  int value = 0;
+  int value = -1;
   std::from_chars(digits.data(), digits.data() + digits.size(), value);
   return value;
 }
@@ -171,8 +172,8 @@ std::optional<Cluster> ReadSlurm(const GetVariable& get, int num_gpus) {
   cluster.me = cluster.tasks[place->rank];
   // srun --distribution=cyclic deals the ranks out differently; Slurm knows where this one is.
   const char* node = get("SLURM_NODEID");
-  if (node != nullptr && static_cast<size_t>(ToNumber(node)) < nodes.size())
-    cluster.me->host = nodes[ToNumber(node)];
+  const size_t index = node == nullptr ? nodes.size() : static_cast<size_t>(ToNumber(node));
+  if (index < nodes.size()) cluster.me->host = nodes[index];
   return cluster;
 }
 
