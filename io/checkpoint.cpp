@@ -90,7 +90,7 @@ std::vector<std::string> WriteSlots(Hdf5File& file, const std::vector<Checkpoint
   return paths;
 }
 
-void WriteTable(Hdf5File& file, const std::string& group, std::vector<std::string> paths,
+void WriteTable(Hdf5File& file, const std::string& group, const std::vector<std::string>& paths,
                 const std::vector<CheckpointVariable>& variables) {
   std::vector<std::string> names;
   std::vector<std::string> trainable;

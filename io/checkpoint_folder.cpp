@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
-#include <ranges>
+#include <span>
 #include <string_view>
 #include <system_error>
 
@@ -63,8 +63,9 @@ std::vector<CheckpointFile> ListCheckpoints(const std::string& folder) {
 }
 
 std::optional<LoadedCheckpoint> ReadLatest(const std::string& folder) {
-  const std::vector<CheckpointFile> files = ListCheckpoints(folder);
-  for (const CheckpointFile& file : files | std::views::reverse) {
+  std::vector<CheckpointFile> files = ListCheckpoints(folder);
+  std::reverse(files.begin(), files.end());  // the newest first
+  for (const CheckpointFile& file : files) {
     try {
       return LoadedCheckpoint{file.path, ReadCheckpoint(file.path)};
     } catch (const DataError& error) {
@@ -101,7 +102,7 @@ void PruneCheckpoints(const std::string& folder, int64_t step, int keep) {
   std::vector<CheckpointFile> files = ListCheckpoints(folder);
   std::erase_if(files, [&](const CheckpointFile& file) { return file.step > step; });
   const size_t surplus = files.size() - std::min(files.size(), static_cast<size_t>(keep));
-  for (const CheckpointFile& file : files | std::views::take(surplus)) {
+  for (const CheckpointFile& file : std::span(files).first(surplus)) {
     std::error_code error;
     if (!fs::remove(file.path, error) && error) {
       LogWarning("io.checkpoint", "{}: cannot delete: {}", file.path, error.message());

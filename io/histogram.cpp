@@ -10,7 +10,11 @@ namespace {
 // Upper edges of all buckets, ascending.
 std::vector<double> MakeEdges() {
   std::vector<double> positive;
-  for (double edge = 1e-12; edge < 1e20; edge *= 1.1) positive.push_back(edge);
+  double edge = 1e-12;
+  while (edge < 1e20) {
+    positive.push_back(edge);
+    edge *= 1.1;
+  }
   positive.push_back(std::numeric_limits<double>::max());
   std::vector<double> edges;
   for (auto it = positive.rbegin(); it != positive.rend(); ++it) edges.push_back(-*it);
