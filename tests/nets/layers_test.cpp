@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <map>
@@ -176,6 +177,48 @@ TEST(Squeeze, RefusesAMap) {
   EXPECT_THROW(
       RunLayer({1, 1, 2, 2}, {}, {}, [](NetBuilder& b, ValueId x) { return Squeeze(b, x, "s"); }),
       InternalError);
+}
+
+TEST(MakeDivisible, LosesNoMoreThanATenth) {
+  EXPECT_EQ(MakeDivisible(1), 8);
+  EXPECT_EQ(MakeDivisible(11.2), 16);  // 8 would be too few
+  EXPECT_EQ(MakeDivisible(12), 16);
+  EXPECT_EQ(MakeDivisible(32 * 1.4), 48);
+  EXPECT_EQ(MakeDivisible(64 * 0.35), 24);
+  EXPECT_EQ(MakeDivisible(35), 32);
+}
+
+// Channels c = 1 to 8 of the pixels c, c + 8: the means sum to 68, the gate is relu6(x + 3) of
+// 8 * 68 / 512.
+TEST(SqueezeExcite, WeighsChannelsByTheirMeans) {
+  const auto y = RunLayer(
+      {1, 8, 1, 2}, {}, {{"e/Conv/weights", {1}}, {"e/Conv_1/weights", {1.0F / 512}}},
+      [](NetBuilder& b, ValueId x) { return SqueezeExcite(b, x, "e", {.l2_weights = true}); });
+  const double gate = (8 * 68 / 512.0 + 3) * 0.16667;
+  ASSERT_EQ(y.size(), 16u);
+  for (size_t i = 0; i < y.size(); ++i) EXPECT_NEAR(y[i], static_cast<double>(i + 1) * gate, 1e-12);
+}
+
+// The number of sums in a block on `pixels` x `pixels` with 8 channels.
+int64_t Residuals(int64_t pixels, const InvertedResidualGeometry& geometry) {
+  Graph graph;
+  NetBuilder b(graph, {});
+  const ValueId x = graph.AddInput("images", {1, 8, pixels, pixels}, DType::kF32);
+  const InvertedResidualParts parts = InvertedResidual(b, x, "block", geometry, {});
+  EXPECT_EQ(parts.expansion != kNone, geometry.expansion > 8);
+  EXPECT_EQ(parts.depthwise != kNone, !geometry.fused);
+  return std::count_if(graph.nodes().begin(), graph.nodes().end(),
+                       [](const Node& node) { return node.kind == OpKind::kAdd; });
+}
+
+TEST(InvertedResidual, AddsItsInputWhereStrideAndWidthAllow) {
+  EXPECT_EQ(Residuals(4, {.expansion = 16, .outputs = 8}), 1);
+  EXPECT_EQ(Residuals(4, {.expansion = 16, .outputs = 8, .fused = true}), 1);
+  EXPECT_EQ(Residuals(4, {.expansion = 8, .outputs = 8}), 1);
+  EXPECT_EQ(Residuals(4, {.expansion = 16, .outputs = 16}), 0);
+  EXPECT_EQ(Residuals(4, {.expansion = 16, .outputs = 8, .residual = false}), 0);
+  // A map of one pixel keeps its size whatever the stride.
+  EXPECT_EQ(Residuals(1, {.expansion = 16, .outputs = 8, .stride = 2}), 0);
 }
 
 // Two dense layers on the image, one of them the auxiliary head.
