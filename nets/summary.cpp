@@ -1,6 +1,10 @@
 #include "nets/summary.h"
 
+#include <algorithm>
+#include <set>
 #include <string_view>
+
+#include "src/graph/memory_plan.h"
 
 namespace carole::nets {
 namespace {
@@ -47,6 +51,49 @@ bool Continues(std::string_view layer, std::string_view name) {
          (name.size() == layer.size() || name.substr(layer.size()) == "/BatchNorm");
 }
 
+bool IsInput(const Graph& graph, ValueId id) { return graph.value(id).producer == kNone; }
+
+// For each value the one whose memory it has, or kNone: weights and their gradients lie elsewhere.
+std::vector<ValueId> Owners(const Graph& graph) {
+  std::vector<ValueId> owners(graph.num_values());
+  for (ValueId id = 0; id < graph.num_values(); ++id) {
+    owners[id] = graph.value(id).variable == kNone ? id : kNone;
+  }
+  for (const Variable& v : graph.variables()) {
+    if (v.gradient != kNone) owners[v.gradient] = kNone;
+  }
+  for (const Node& node : graph.nodes()) {
+    if (!node.dead && node.kind == OpKind::kReshape)
+      owners[node.outputs[0]] = owners[node.inputs[0]];
+  }
+  return owners;
+}
+
+int64_t Bytes(const Graph& graph, ValueId id) {
+  return graph.shape(id).size() * static_cast<int64_t>(SizeOf(graph.value(id).dtype));
+}
+
+// Each value lives from its maker to its last reader; inputs and outputs for ever.
+int64_t Peak(const Graph& graph, const std::vector<ValueId>& owners) {
+  const int last = static_cast<int>(graph.nodes().size()) - 1;
+  std::vector<MemoryBlock> blocks(graph.num_values());
+  auto use = [&](ValueId id, int first, int step) {
+    if (id == kNone || owners[id] == kNone) return;
+    MemoryBlock& block = blocks[owners[id]];
+    if (block.bytes == 0) block.first_step = first;
+    block.bytes = static_cast<size_t>(Bytes(graph, owners[id]));
+    block.last_step = std::max(block.last_step, step);
+  };
+  for (int step = 0; step <= last; ++step) {
+    const Node& node = graph.nodes()[step];
+    if (node.dead) continue;
+    for (ValueId id : node.inputs) use(id, 0, id != kNone && IsInput(graph, id) ? last : step);
+    for (ValueId id : node.outputs) use(id, step, step);
+  }
+  for (ValueId id : graph.outputs()) use(id, 0, last);
+  return static_cast<int64_t>(PeakBytes(blocks));
+}
+
 }  // namespace
 
 NetSummary Summarize(const Graph& graph) {
@@ -67,6 +114,37 @@ NetSummary Summarize(const Graph& graph) {
   summary.trainable = count.trainable;
   summary.statistics = count.statistics;
   return summary;
+}
+
+ActivationMemory MeasureActivations(const Graph& graph) {
+  const std::vector<ValueId> owners = Owners(graph);
+  auto bytes = [&](const std::set<ValueId>& values) {
+    int64_t sum = 0;
+    for (ValueId id : values) sum += Bytes(graph, id);
+    return sum;
+  };
+  auto collect = [&](const std::vector<ValueId>& from, std::set<ValueId>& to, auto&& wanted) {
+    for (ValueId id : from) {
+      if (id != kNone && owners[id] != kNone && wanted(owners[id])) to.insert(owners[id]);
+    }
+  };
+  std::set<ValueId> kept;
+  for (const Node& node : graph.nodes()) {
+    if (node.dead || node.phase != Phase::kBackward) continue;
+    collect(node.inputs, kept, [&](ValueId id) {
+      return IsInput(graph, id) || graph.nodes()[graph.value(id).producer].phase == Phase::kForward;
+    });
+  }
+  ActivationMemory memory{.kept_bytes = bytes(kept), .peak_bytes = Peak(graph, owners)};
+  for (const Node& node : graph.nodes()) {
+    if (node.dead) continue;
+    std::set<ValueId> working;
+    const auto passing = [&](ValueId id) { return !kept.contains(id); };
+    collect(node.inputs, working, passing);
+    collect(node.outputs, working, passing);
+    memory.working_set_bytes = std::max(memory.working_set_bytes, bytes(working));
+  }
+  return memory;
 }
 
 ParameterCount CountParameters(const Graph& graph) {

@@ -28,6 +28,18 @@ struct NetSummary {
 // Of a graph that is neither fused nor differentiated.
 NetSummary Summarize(const Graph& graph);
 
+// Memory of the values between operations in one training step, without recomputation; weights,
+// their gradients and slots not counted. The first two need not fall together: what is kept is
+// complete when backward starts, the working set mostly largest near the images.
+struct ActivationMemory {
+  int64_t kept_bytes = 0;         // what the forward pass makes and backward reads; the inputs
+  int64_t working_set_bytes = 0;  // of the operation that needs most beside that
+  int64_t peak_bytes = 0;         // the most that lives at one operation, nothing done in place
+};
+
+// Of a graph that Differentiate() has seen; after Fuse() it has the values that really exist.
+ActivationMemory MeasureActivations(const Graph& graph);
+
 struct ParameterCount {
   int64_t trainable = 0;
   int64_t statistics = 0;

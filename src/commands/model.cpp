@@ -7,7 +7,6 @@
 #include "src/commands/command_line.h"
 #include "src/commands/commands.h"
 #include "src/graph/autodiff.h"
-#include "src/graph/executable.h"
 #include "src/graph/rewrites.h"
 
 namespace carole::commands {
@@ -17,6 +16,7 @@ constexpr double kMiB = 1 << 20;
 constexpr double kGiga = 1e9;
 
 // What one training step needs: activations, and weights, gradients and one slot of each weight.
+// Read off the graph, no kernel is made.
 void PrintMemory(const nets::NetEntry& net, nets::ModelOptions options) {
   options.training = true;
   const nets::Model model = nets::BuildModel(net, options);
@@ -24,12 +24,14 @@ void PrintMemory(const nets::NetEntry& net, nets::ModelOptions options) {
       OneDnnAvailable() ? MakeOneDnnBackend(1) : MakeReferenceBackend(1);
   Fuse(*model.graph, *backend);
   Differentiate(*model.graph);
-  const Executable step(*model.graph, *backend);
+  const nets::ActivationMemory memory = nets::MeasureActivations(*model.graph);
   const int64_t trainable = nets::CountParameters(*model.graph).trainable;
   fmt::print(
-      "memory of a training step, batch {}: activations {:.0f} MiB, weights, gradients and one "
-      "slot {:.0f} MiB\n",
-      options.batch_size, static_cast<double>(step.statistics().arena_bytes) / kMiB,
+      "memory of a training step, batch {}: activations {:.0f} MiB ({:.0f} kept for backward, "
+      "largest working set {:.0f}), weights, gradients and one slot {:.0f} MiB\n",
+      options.batch_size, static_cast<double>(memory.peak_bytes) / kMiB,
+      static_cast<double>(memory.kept_bytes) / kMiB,
+      static_cast<double>(memory.working_set_bytes) / kMiB,
       static_cast<double>(trainable) * 3 * sizeof(float) / kMiB);
 }
 
@@ -38,10 +40,15 @@ void PrintMemory(const nets::NetEntry& net, nets::ModelOptions options) {
 int ModelList(const Arguments& arguments) {
   CommandLine line("carole model list", "Lists the nets.");
   if (!line.Parse(arguments)) return 0;
-  fmt::print("{:<16}{:>8}{:>10}{:>9}{:>14}\n", "net", "image", "channels", "classes", "parameters");
-  for (const nets::NetEntry& net : nets::kNets)
-    fmt::print("{:<16}{:>8}{:>10}{:>9}{:>14}\n", net.name, net.image_size, net.channels,
-               net.num_classes, net.num_parameters);
+  fmt::print("{:<32}{:>6}{:>9}{:>8}{:>12}{:>9}  {}\n", "net", "image", "channels", "classes",
+             "parameters", "Gflop", "preprocessing");
+  for (const nets::NetEntry& net : nets::kNets) {
+    const nets::Model model = nets::BuildModel(net, {.batch_size = 1});
+    fmt::print("{:<32}{:>6}{:>9}{:>8}{:>12}{:>9.3f}  {}\n", net.name, net.image_size, net.channels,
+               net.num_classes, net.num_parameters,
+               static_cast<double>(nets::Summarize(*model.graph).flops) / kGiga,
+               net.preprocessing.empty() ? "-" : net.preprocessing);
+  }
   return 0;
 }
 

@@ -18,8 +18,12 @@ using nlohmann::json;
 // values of one variable show by luck. ReLUs near zero flip and take whole units along, so deep
 // nets' gradients differ more than others': by as much as the worst variable that the file records.
 constexpr double kForwardSlack = 1e-5;
-constexpr double kGradientSlack = 1e-3;   // of a variable's norm
-constexpr double kShareOfWorst = 0.5;     // of the worst recorded, if that is more
+constexpr double kGradientSlack = 1e-3;  // of a variable's norm
+constexpr double kShareOfWorst = 0.5;    // of the worst recorded, if that is more
+// The worst where the file cannot say, having fp32 values only. vgg_416, 416 layers deep, is such a
+// file: TensorFlow's fp32 gradients of its first group stray by up to 3 % from those of the
+// reference backend in double, oneDNN's by less.
+constexpr double kWorstUnknown = 0.03;
 constexpr double kElementsOverNorm = 12;  // elements, relative to their root mean square
 constexpr double kElementSlack = 5e-2;
 constexpr double kNoiseOfGlobalNorm = 1e-6;
@@ -159,14 +163,14 @@ class NetCheck {
     return model;
   }
 
-  // How far the recorded fp32 values are from the f64 ones, over the whole net; 0 if unknown.
-  double Strays(const char* what) const {
+  // How far the recorded fp32 values are from the f64 ones, over the whole net.
+  double Strays(const char* what, double if_unknown) const {
     const json& train = golden_["train"];
-    return train.contains("f32_vs_f64") ? train["f32_vs_f64"][what].get<double>() : 0;
+    return train.contains("f32_vs_f64") ? train["f32_vs_f64"][what].get<double>() : if_unknown;
   }
 
   double GradientSlack() const {
-    const double worst = Strays("worst_grad_norm_rel_of_vars_above_1e-4_of_global");
+    const double worst = Strays("worst_grad_norm_rel_of_vars_above_1e-4_of_global", kWorstUnknown);
     return std::max(kGradientSlack, kShareOfWorst * worst);
   }
 
@@ -190,7 +194,7 @@ class NetCheck {
       const Recorded recorded =
           want.is_null() ? Recorded{} : Recorded{.f64 = want["f64"], .f32 = want["f32"]};
       // A cross entropy moves by no more than twice the logits do.
-      const double logits = name == "regularisation" ? 0 : Strays("max_abs_logit_diff");
+      const double logits = name == "regularisation" ? 0 : Strays("max_abs_logit_diff", 0);
       report_.Check(
           Kind::kLoss, name + " loss", loss, recorded,
           {std::abs(recorded.f64), std::max(kForwardSlack * std::abs(recorded.f64), logits)});

@@ -2,9 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <set>
 
 #include "nets/nets.h"
+#include "src/backend/backend.h"
+#include "src/graph/autodiff.h"
+#include "src/graph/executable.h"
+#include "src/graph/rewrites.h"
 
 namespace carole::nets {
 namespace {
@@ -33,13 +38,14 @@ TEST(Summary, OfLeNetByHand) {
 
 TEST(Summary, RowsAddUp) {
   for (const NetEntry& net : kNets) {
-    const Model model = BuildModel(net, {.batch_size = 1});
+    const Model model = BuildModel(net, {.batch_size = 1, .training = true, .dropout = false});
     const NetSummary summary = Summarize(*model.graph);
     int64_t parameters = 0, flops = 0;
     std::set<std::string> names;
     for (const LayerRow& row : summary.layers) {
       parameters += row.parameters;
       flops += row.flops;
+      if (row.parameters == 0) continue;
       EXPECT_TRUE(names.insert(row.name).second) << row.name << " has two rows";
     }
     EXPECT_EQ(parameters, net.num_parameters) << net.name;
@@ -56,6 +62,48 @@ TEST(Summary, NormalizationBelongsToItsLayer) {
   EXPECT_EQ(summary.layers[2].kind, "batch_norm+relu");
   EXPECT_EQ(summary.layers[4].name, "resnet_v2_50/block1/unit_1/bottleneck_v2/conv1");
   EXPECT_EQ(summary.layers[4].kind, "conv2d+batch_norm+relu");
+}
+
+TEST(Activations, OfLeNetByHand) {
+  const Model model =
+      BuildModel(FindNet("lenet"), {.batch_size = 1, .training = true, .dropout = false});
+  const auto backend = MakeReferenceBackend(1);
+  Fuse(*model.graph, *backend);
+  Differentiate(*model.graph);
+  // Kept: images, ReLU results of conv1, conv2, fc3, results and arguments of the maximum of the
+  // pools (those of the last pool serve fc3), dlogits. Working set: the gradients around conv1's
+  // ReLU.
+  constexpr int64_t kConv1 = 28 * 28 * 32, kPool1 = 14 * 14 * 32, kConv2 = 14 * 14 * 64,
+                    kPool2 = 7 * 7 * 64;
+  const ActivationMemory memory = MeasureActivations(*model.graph);
+  int64_t argmax = 0;  // in the backend's own form
+  for (const Node& node : model.graph->nodes()) {
+    if (node.kind != OpKind::kPool2d) continue;
+    const ValueId id = node.outputs[1];
+    argmax +=
+        model.graph->shape(id).size() * static_cast<int64_t>(SizeOf(model.graph->value(id).dtype));
+  }
+  EXPECT_EQ(memory.kept_bytes,
+            4 * (28 * 28 + kConv1 + kPool1 + kConv2 + kPool2 + 1024 + 10) + argmax);
+  EXPECT_EQ(memory.working_set_bytes, 4 * 2 * kConv1);
+}
+
+// What the summary says without kernels is what the plan with kernels needs.
+TEST(Activations, AgreeWithThePlanOfResnet) {
+  const Model model = BuildModel(FindNet("resnet_v1_50"), {.batch_size = 32, .training = true});
+  const auto backend = OneDnnAvailable() ? MakeOneDnnBackend(1) : MakeReferenceBackend(1);
+  Fuse(*model.graph, *backend);
+  Differentiate(*model.graph);
+  const ActivationMemory memory = MeasureActivations(*model.graph);
+  const Executable step(*model.graph, *backend);
+  const auto planned = static_cast<double>(step.statistics().arena_bytes);
+  std::printf(
+      "resnet_v1_50, batch 32: the plan takes %.0f MB, kept for backward %.0f MB, largest "
+      "working set %.0f MB\n",
+      planned / 1e6, static_cast<double>(memory.kept_bytes) / 1e6,
+      static_cast<double>(memory.working_set_bytes) / 1e6);
+  EXPECT_NEAR(planned, static_cast<double>(memory.peak_bytes), 0.1 * planned);
+  EXPECT_LE(planned, 1.1 * static_cast<double>(memory.kept_bytes + memory.working_set_bytes));
 }
 
 }  // namespace
