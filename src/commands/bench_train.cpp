@@ -112,7 +112,8 @@ void Print(const BenchFlags& flags, const Job& job, int64_t image_size, const Me
   }
 }
 
-// The kinds that the oneDNN backend leaves to the library's primitives.
+// The kinds that the oneDNN backend leaves to the library's primitives (batch norm and elementwise
+// kernels are ours).
 bool IsPrimitive(OpKind kind) {
   switch (kind) {
     case OpKind::kConv2d:
@@ -121,8 +122,6 @@ bool IsPrimitive(OpKind kind) {
     case OpKind::kLinear:
     case OpKind::kLinearBackwardData:
     case OpKind::kLinearBackwardFilter:
-    case OpKind::kBatchNorm:
-    case OpKind::kBatchNormBackward:
     case OpKind::kPool2d:
     case OpKind::kPool2dBackward:
     case OpKind::kReorder:
