@@ -20,10 +20,10 @@ using nlohmann::json;
 constexpr double kForwardSlack = 1e-5;
 constexpr double kGradientSlack = 1e-3;  // of a variable's norm
 constexpr double kShareOfWorst = 0.5;    // of the worst recorded, if that is more
-// The worst where the file cannot say, having fp32 values only. vgg_416, 416 layers deep, is such a
-// file: TensorFlow's fp32 gradients of its first group stray by up to 3 % from those of the
-// reference backend in double, oneDNN's by less.
-constexpr double kWorstUnknown = 0.03;
+// The worst where the file cannot say, having fp32 values only: vgg_416, 416 layers deep. Measured
+// against the reference backend in double, over 816 of its 832 gradients: TensorFlow's norms stray
+// by up to 4.1 % (conv1_44/biases; median 0.21 %), oneDNN's by up to 3.3 % (median 0.17 %).
+constexpr double kWorstUnknown = 0.041;
 constexpr double kElementsOverNorm = 12;  // elements, relative to their root mean square
 constexpr double kElementSlack = 5e-2;
 constexpr double kNoiseOfGlobalNorm = 1e-6;

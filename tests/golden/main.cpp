@@ -53,6 +53,7 @@ class GoldenTest : public testing::Test {
     CheckStructure(*net, golden);
     if (HasFatalFailure()) return;
     const bool single = backend_.name != "reference" || !HasDoubles(golden);
+    // Such a net is large: fp32 on the reference backend too takes half the memory.
     if (!HasDoubles(golden)) TakeSinglesForDoubles(golden);
     const auto backend = backend_.make(static_cast<int>(std::thread::hardware_concurrency()));
     Report report(name, std::string(backend_.name), single);
