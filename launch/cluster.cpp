@@ -45,7 +45,7 @@ Cluster MakeCluster(std::vector<Task> tasks, int num_gpus) {
     const auto [entry, is_new] = seen.emplace(MachineOf(task), cluster.hosts.size());
     if (is_new) cluster.hosts.push_back({.name = task.host, .port = task.port, .slots = num_gpus});
     Host& host = cluster.hosts[entry->second];
-    // Counted from the host's first rank for now.
+    // Counted from the host's first rank, which is known once all slots are.
     if (num_gpus == 0) task.rank = host.slots++;
     if (num_gpus > 0) task.rank = is_new ? 0 : -1;
   }

@@ -1,5 +1,3 @@
-#include <tuple>
-
 #include "src/core/check.h"
 #include "src/ops/gradients.h"
 #include "src/ops/ops.h"
@@ -8,33 +6,9 @@ namespace carole::ops {
 namespace {
 
 std::vector<ValueId> Gradient(const GradientArgs& args) {
-  Graph& g = args.graph;
   const bool relu = std::get<LinearAttributes>(args.node.attributes).relu;
-  const auto [x, w, bias] =
-      std::tuple(args.node.inputs[0], args.node.inputs[1], args.node.inputs[2]);
-  const ValueId dy = relu ? ReluGradient(g, args.dy[0], args.node.outputs[0]) : args.dy[0];
-  std::vector<ValueId> dx(3, kNone);
-  if (args.wanted[1] || args.wanted[2]) {
-    const Node& node =
-        g.AddNode({.kind = OpKind::kLinearBackwardFilter,
-                   .attributes = LinearAttributes{},
-                   .inputs = {x, dy},
-                   .outputs = {},
-                   .name = {}},
-                  {{g.shape(w), g.compute()}, {{g.shape(w)[0]}, g.compute(), bias != kNone}});
-    dx[1] = node.outputs[0];
-    dx[2] = node.outputs[1];
-  }
-  if (args.wanted[0]) {
-    dx[0] = g.AddNode({.kind = OpKind::kLinearBackwardData,
-                       .attributes = LinearAttributes{},
-                       .inputs = {dy, w},
-                       .outputs = {},
-                       .name = {}},
-                      {{g.shape(x), g.compute()}})
-                .outputs[0];
-  }
-  return dx;
+  return FilterRule(args, relu, LinearAttributes{}, OpKind::kLinearBackwardFilter,
+                    OpKind::kLinearBackwardData);
 }
 
 }  // namespace

@@ -1,0 +1,33 @@
+#include "src/ops/gradients.h"
+
+#include <tuple>
+
+namespace carole::ops {
+
+std::vector<ValueId> FilterRule(const GradientArgs& args, bool relu, const OpAttributes& backward,
+                                OpKind filter_kind, OpKind data_kind) {
+  Graph& g = args.graph;
+  const auto [x, w, bias] =
+      std::tuple(args.node.inputs[0], args.node.inputs[1], args.node.inputs[2]);
+  const ValueId dy = relu ? ReluGradient(g, args.dy[0], args.node.outputs[0]) : args.dy[0];
+  std::vector<ValueId> dx(3, kNone);
+  if (args.wanted[1] || args.wanted[2]) {
+    const Node& node = g.AddNode(
+        {.kind = filter_kind, .attributes = backward, .inputs = {x, dy}, .outputs = {}, .name = {}},
+        {{g.shape(w), g.compute()}, {{g.shape(w)[0]}, g.compute(), bias != kNone}});
+    dx[1] = node.outputs[0];
+    dx[2] = node.outputs[1];
+  }
+  if (args.wanted[0]) {
+    dx[0] = g.AddNode({.kind = data_kind,
+                       .attributes = backward,
+                       .inputs = {dy, w},
+                       .outputs = {},
+                       .name = {}},
+                      {{g.shape(x), g.compute()}})
+                .outputs[0];
+  }
+  return dx;
+}
+
+}  // namespace carole::ops
