@@ -6,11 +6,22 @@
 namespace carole {
 namespace {
 
+// By features, not by level name: clang knows "x86-64-v3" here only from version 18 on.
+bool HasLevel3() {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+         __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
+}
+
+bool HasLevel4() {
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512vl");
+}
+
 int DetectLevel() {
   __builtin_cpu_init();
-  if (__builtin_cpu_supports("x86-64-v4")) return 4;
-  if (__builtin_cpu_supports("x86-64-v3")) return 3;
-  return 2;
+  if (!HasLevel3()) return 2;
+  return HasLevel4() ? 4 : 3;
 }
 
 }  // namespace
