@@ -125,17 +125,12 @@ void WriteEvents(const std::string& folder, const train::Metrics& metrics, int64
   events.Flush();
 }
 
-int Run(const EvalFlags& flags, const CommandLine& line, Job& job) {
-  line.LogIgnored();
-  const NetInput input = ResolveNetInput(flags.net, flags.dataset);
+int Run(const EvalFlags& flags, const NetInput& input, Job& job) {
   std::unique_ptr<io::BatchSource> source =
       io::MakePipeline(MakePipelineOptions(flags.dataset, input, job, flags.batch_size));
   if (flags.max_num_batches > 0)
     source = std::make_unique<FirstBatches>(std::move(source), flags.max_num_batches);
-  nets::Model model = nets::BuildModel(*input.net, {.batch_size = flags.batch_size,
-                                                    .image_size = input.image_size,
-                                                    .channels = input.channels,
-                                                    .num_classes = input.num_classes});
+  nets::Model model = nets::BuildModel(*input.net, MakeModelOptions(input, flags.batch_size));
   train::Evaluator evaluator(std::move(model.graph), model.logits, job.backend());
   const Evaluated evaluated = ShareCheckpoint(flags.checkpoint_path, job, evaluator.store());
   const train::Metrics metrics = evaluator.Run(*source, job.communicator());
@@ -156,10 +151,8 @@ int Eval(const Arguments& arguments) {
   EvalFlags flags;
   CommandLine line("carole eval", "Accuracy and confusion matrix of a checkpoint over a split.");
   AddFlags(line, flags);
-  if (!line.Parse(arguments)) return 0;
-  line.RefuseUnsupported();
-  ResolveNetInput(flags.net, flags.dataset);  // wrong names fail before ranks meet
-  return RunJob(flags.machine, [&](Job& job) { return Run(flags, line, job); });
+  return ParseAndRun(line, arguments, flags.dataset, flags.net, flags.machine,
+                     [&](Job& job, const NetInput& input) { return Run(flags, input, job); });
 }
 
 }  // namespace carole::commands

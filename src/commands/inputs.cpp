@@ -42,4 +42,23 @@ io::PipelineOptions MakePipelineOptions(const DatasetFlags& flags, const NetInpu
   return options;
 }
 
+nets::ModelOptions MakeModelOptions(const NetInput& input, int64_t local_batch) {
+  return {.batch_size = local_batch,
+          .image_size = input.image_size,
+          .channels = input.channels,
+          .num_classes = input.num_classes};
+}
+
+int ParseAndRun(CommandLine& line, const std::vector<std::string>& arguments,
+                const DatasetFlags& dataset, const NetFlags& net, const MachineFlags& machine,
+                const std::function<int(Job&, const NetInput&)>& body) {
+  if (!line.Parse(arguments)) return 0;
+  line.RefuseUnsupported();
+  const NetInput input = ResolveNetInput(net, dataset);
+  return RunJob(machine, [&](Job& job) {
+    line.LogIgnored();
+    return body(job, input);
+  });
+}
+
 }  // namespace carole::commands

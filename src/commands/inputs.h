@@ -1,7 +1,9 @@
 // What the flags of net and data set mean together: which pictures go into which net.
 #pragma once
 
+#include <functional>
 #include <string>
+#include <vector>
 
 #include "io/pipeline.h"
 #include "nets/nets.h"
@@ -25,5 +27,14 @@ NetInput ResolveNetInput(const NetFlags& net, const DatasetFlags& dataset);
 // This rank's part of one ordered pass; callers set training, shuffle, repeat, seed and place.
 io::PipelineOptions MakePipelineOptions(const DatasetFlags& flags, const NetInput& input,
                                         const Job& job, int64_t local_batch);
+
+// The net on this input, for evaluation unless the caller sets `training`.
+nets::ModelOptions MakeModelOptions(const NetInput& input, int64_t local_batch);
+
+// What train and eval begin with: parses the arguments, checks them before ranks meet, and runs
+// `body` as a rank. The flags have been added to the line.
+int ParseAndRun(CommandLine& line, const std::vector<std::string>& arguments,
+                const DatasetFlags& dataset, const NetFlags& net, const MachineFlags& machine,
+                const std::function<int(Job&, const NetInput&)>& body);
 
 }  // namespace carole::commands
