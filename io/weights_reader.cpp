@@ -1,0 +1,76 @@
+#include "io/weights_reader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <unordered_map>
+#include <utility>
+
+#include "io/checkpoint_folder.h"
+#include "src/core/check.h"
+#include "src/core/error.h"
+
+namespace carole::io {
+namespace {
+
+// A checkpoint of this program, read and verified as a whole.
+class CheckpointReader : public WeightsReader {
+ public:
+  explicit CheckpointReader(LoadedCheckpoint loaded) : loaded_(std::move(loaded)) {
+    for (const auto* list : {&loaded_.checkpoint.variables, &loaded_.checkpoint.slots}) {
+      for (const CheckpointVariable& v : *list) {
+        names_.push_back(v.name);
+        variables_[v.name] = &v;
+      }
+    }
+  }
+
+  const std::string& path() const override { return loaded_.path; }
+  const std::vector<std::string>& names() const override { return names_; }
+  bool Has(const std::string& name) const override { return variables_.contains(name); }
+  Shape shape(const std::string& name) const override { return variables_.at(name)->shape; }
+  void Read(const std::string& name, std::span<float> out) const override {
+    const std::vector<float>& data = variables_.at(name)->data;
+    CAROLE_CHECK_EQ(out.size(), data.size(), "elements of {}", name);
+    std::copy(data.begin(), data.end(), out.begin());
+  }
+
+ private:
+  const LoadedCheckpoint loaded_;
+  std::vector<std::string> names_;
+  std::unordered_map<std::string, const CheckpointVariable*> variables_;
+};
+
+bool HoldsCheckpoints(const std::string& path) {
+  return std::filesystem::is_directory(path) ? !ListCheckpoints(path).empty()
+                                             : path.ends_with(".h5");
+}
+
+std::unique_ptr<WeightsReader> OpenCheckpoint(const std::string& path) {
+  if (!std::filesystem::is_directory(path))
+    return std::make_unique<CheckpointReader>(LoadedCheckpoint{path, ReadCheckpoint(path)});
+  return std::make_unique<CheckpointReader>(std::move(*ReadLatest(path)));
+}
+
+struct WeightsFormat {
+  bool (*recognizes)(const std::string& path);
+  std::unique_ptr<WeightsReader> (*open)(const std::string& path);
+};
+
+// The first that recognizes a path opens it.
+constexpr WeightsFormat kFormats[] = {
+    {HoldsCheckpoints, OpenCheckpoint},
+};
+
+}  // namespace
+
+std::unique_ptr<WeightsReader> OpenWeights(const std::string& path) {
+  for (const WeightsFormat& format : kFormats) {
+    if (format.recognizes(path)) return format.open(path);
+  }
+  throw DataError(fmt::format(
+      "[io.weights] {}: no checkpoint there; name a file, or a folder that holds one", path));
+}
+
+}  // namespace carole::io
