@@ -108,8 +108,9 @@ void RequireWholeJob(const Place& place, int ranks_seen) {
       place.size, place.launcher, place.variable));
 }
 
-int ChooseGpu(const Place& place, int num_visible) {
-  if (num_visible == 1) return 0;
+int ChooseGpu(const Place& place, int num_visible, const char* visible_devices) {
+  const bool is_bound = visible_devices != nullptr || place.local_size == 0;
+  if (num_visible == 1 && is_bound) return 0;
   const int gpu = place.local_rank < 0 ? place.rank : place.local_rank;
   if (gpu >= num_visible)
     Refuse(place.variable.c_str(), "more ranks than GPUs on this machine",

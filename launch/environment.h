@@ -32,9 +32,10 @@ std::optional<Place> FindPlace(const GetVariable& get);
 // Throws ConfigError when the launcher started several processes that each see `ranks_seen` == 1.
 void RequireWholeJob(const Place& place, int ranks_seen);
 
-// The GPU of this rank among those that the process may see: its local rank's, or the only one,
-// which is what a launcher that binds one GPU to each rank leaves. Throws ConfigError when there
-// are too few.
-int ChooseGpu(const Place& place, int num_visible);
+// The GPU of this rank among the num_visible ones that the process sees (CUDA has left out those
+// that CUDA_VISIBLE_DEVICES, here `visible_devices`, does not list): its local rank's. One that the
+// variable alone leaves is taken as it is: so do launchers bind a GPU to each rank. Throws
+// ConfigError when there are too few.
+int ChooseGpu(const Place& place, int num_visible, const char* visible_devices);
 
 }  // namespace carole::launch

@@ -11,6 +11,9 @@
 
 #include "collectives/mpi/communicator.h"
 #include "io/host.h"
+#include "launch/cores.h"
+#include "launch/environment.h"
+#include "launch/tf_config.h"
 #include "src/core/error.h"
 #include "src/core/hash.h"
 #include "src/core/log.h"
@@ -26,18 +29,38 @@ std::unique_ptr<collectives::Communicator> MakeCommunicator(const MachineFlags& 
   return collectives::MakeMpiCommunicator(options);
 }
 
-// Ranks that may run on the same cores of the same host share them; ranks bound apart do not.
+// N processes that each believe to be alone are an error, not N trainings.
+void RequireWholeJob(int ranks) {
+  const auto get = [](const char* name) -> const char* { return std::getenv(name); };
+  if (const std::optional<launch::Place> place = launch::FindPlace(get)) {
+    launch::RequireWholeJob(*place, ranks);
+  } else if (const char* tf_config = get("TF_CONFIG")) {
+    launch::RequireWholeJob(launch::ParseTfConfig(tf_config, 0), ranks);
+  }
+}
+
+// Ranks that are bound to the same cores of a host share them, ranks bound apart do not; and those
+// of one control group share its quota.
 int ShareOfCores(collectives::Communicator& communicator) {
   cpu_set_t cores;
   CPU_ZERO(&cores);
   if (sched_getaffinity(0, sizeof cores, &cores) != 0) return 1;
   const std::string_view bytes(reinterpret_cast<const char*>(&cores), sizeof cores);
-  const uint64_t mine = Fnv1a64(bytes, Fnv1a64(io::HostName()));
-  std::vector<uint64_t> all(communicator.size());
+  const uint64_t host = Fnv1a64(io::HostName());
+  struct Shared {
+    uint64_t cores;
+    uint64_t quota;
+  };
+  const Shared mine{Fnv1a64(bytes, host), Fnv1a64(launch::ControlGroups(), host)};
+  std::vector<Shared> all(communicator.size());
   communicator.AllGather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)),
                          {.what = "cores"});
-  const auto sharers = static_cast<int>(std::count(all.begin(), all.end(), mine));
-  return std::max(1, CPU_COUNT(&cores) / sharers);
+  const auto sharers = [&](uint64_t Shared::*what) {
+    return static_cast<int>(std::count_if(
+        all.begin(), all.end(), [&](const Shared& rank) { return rank.*what == mine.*what; }));
+  };
+  return launch::ShareOfCores(launch::CountBoundCores(), sharers(&Shared::cores),
+                              launch::CpuQuota(), sharers(&Shared::quota));
 }
 
 std::unique_ptr<Backend> MakeBackend(const std::string& name, int threads) {
@@ -53,6 +76,7 @@ Job::Job(const MachineFlags& flags) {
   if (flags.precision != "fp32")
     throw ConfigError(fmt::format("[flags] --precision: got {}, want fp32", flags.precision));
   communicator_ = MakeCommunicator(flags);
+  RequireWholeJob(communicator_->size());
   SetLogRank(rank(), size());
   const int share = ShareOfCores(*communicator_);
   const int threads = flags.threads > 0 ? flags.threads : share;

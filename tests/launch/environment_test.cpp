@@ -115,14 +115,22 @@ TEST(Environment, ProcessesThatBelieveToBeAloneAreRefused) {
 
 TEST(Environment, GpuOfARank) {
   const Place place{"Open MPI", "OMPI_COMM_WORLD_RANK", 5, 8, 1, 4};
-  EXPECT_EQ(ChooseGpu(place, 4), 1);
-  EXPECT_EQ(ChooseGpu(place, 1), 0);  // bound by the launcher
-  EXPECT_EQ(ChooseGpu({"PMI", "PMI_RANK", 1, 2, -1, 0}, 2), 1);
-  EXPECT_EQ(ErrorOf([&] {
-              ChooseGpu({"PMI", "PMI_RANK", 3, 4, 2, 4}, 2);
-            }),
+  const Place alone{"Open MPI", "OMPI_COMM_WORLD_RANK", 5, 8, 0, 1};
+  const Place third{"PMI", "PMI_RANK", 3, 4, 2, 4};
+  EXPECT_EQ(ChooseGpu(place, 4, nullptr), 1);
+  EXPECT_EQ(ChooseGpu(place, 4, "4,5,6,7"), 1);
+  EXPECT_EQ(ChooseGpu(place, 1, "3"), 0);  // bound by the launcher
+  EXPECT_EQ(ChooseGpu(alone, 1, nullptr), 0);
+  EXPECT_EQ(ChooseGpu({"PMI", "PMI_RANK", 1, 2, -1, 0}, 2, nullptr), 1);
+  EXPECT_EQ(ErrorOf([&] { ChooseGpu(third, 2, "0,1"); }),
             "[launch] PMI_RANK: more ranks than GPUs on this machine: got local rank 2, want one "
             "below 2");
+  EXPECT_EQ(ErrorOf([&] { ChooseGpu(place, 1, nullptr); }),
+            "[launch] OMPI_COMM_WORLD_RANK: more ranks than GPUs on this machine: got local rank "
+            "1, want one below 1");
+  EXPECT_EQ(ErrorOf([&] { ChooseGpu(place, 0, ""); }),
+            "[launch] OMPI_COMM_WORLD_RANK: more ranks than GPUs on this machine: got local rank "
+            "1, want one below 0");
 }
 
 }  // namespace

@@ -1,0 +1,25 @@
+// How many threads this process can run at once.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+namespace carole::launch {
+
+// Cores that this process is bound to: hwloc's cores, not their hyperthreads; at least 1.
+int CountBoundCores();
+
+// CPUs' worth of time that the control groups of this process allow (cpu.max, or cpu.cfs_quota_us
+// of version 1): the smallest on the way from the process's group to the top. nullopt: no limit.
+// `root` stands in for / in tests.
+std::optional<double> CpuQuota(const std::filesystem::path& root = "/");
+
+// The text of /proc/self/cgroup: the same for processes that share a quota.
+std::string ControlGroups(const std::filesystem::path& root = "/");
+
+// Threads for each of `sharers` processes that are bound to the same `cores` and for each of
+// `quota_sharers` that live on the same quota; at least 1.
+int ShareOfCores(int cores, int sharers, std::optional<double> quota, int quota_sharers);
+
+}  // namespace carole::launch
