@@ -6,6 +6,7 @@
 // cases (tests/backend/conformance_test.cpp).
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -23,7 +24,12 @@ struct RunContext {
   int64_t step = 0;  // keys dropout
   int64_t first_sample =
       0;  // place in the global batch of row 0 (keys dropout, so that ranks change nothing)
-  int64_t valid_rows = 0;  // rows of the batch that count, the first ones; 0 means all
+  // Rows of the batch that count, the first ones; 0 means all. kNoRows only with sum_over_ranks.
+  int64_t valid_rows = 0;
+  static constexpr int64_t kNoRows = -1;
+  // Replaces the values by their sums over all ranks, the same bits everywhere. With it, training
+  // batch norm takes its statistics from the rows that count on any rank; without it, on this one.
+  std::function<void(std::span<double>)> sum_over_ranks;
 };
 
 // Memory for one kernel, fixed for its lifetime. Absent places have data == nullptr.

@@ -113,6 +113,8 @@ struct LinearAttributes {
 //   training:  mean and biased variance of the rows that count (the first RunContext::valid_rows);
 //              rstd = 1/sqrt(var + epsilon); moving += (1 - decay) * (batch - moving), where the
 //              variance is the unbiased one, times n/(n-1) (n = 1: times 1).
+//              With RunContext::sum_over_ranks the rows of all ranks count, here and in the sums of
+//              dx; dgamma and dbeta stay this rank's part.
 //   inference: the moving statistics; no outputs but y.
 //   y = [relu](gamma * (x - mean) * rstd + beta [+ residual]); absent gamma: 1, absent beta: 0.
 // Backward, with g = dy, 0 where the ReLU gave 0:

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "src/backend/batch_moments.h"
 #include "src/backend/onednn/planes.h"
 #include "src/backend/onednn/vector.h"
 #include "src/core/check.h"
@@ -61,7 +62,8 @@ class BatchNormKernel : public Kernel {
     for (const TensorSpec& t : spec.inputs) input_layouts_.push_back(choose(t));
     for (const TensorSpec& t : spec.outputs) output_layouts_.push_back(choose(t));
     workspace_bytes_ = sizeof(float) * static_cast<size_t>(grid_.padded_channels() *
-                                                           (2 * grid_.rows() + kChannelArrays));
+                                                           (2 * grid_.rows() + kChannelArrays)) +
+                       sizeof(double) * ChannelSums::Size(grid_.channels);
   }
 
   void Bind(const KernelMemory& memory) override { memory_ = memory; }
@@ -82,8 +84,14 @@ class BatchNormKernel : public Kernel {
            (quantity * grid_.rows() + row) * grid_.padded_channels();
   }
   float* Channels(int array) const { return Partial(2, 0) + array * grid_.padded_channels(); }
+  // Behind them, at a multiple of 8 bytes as the arrays are even in number.
+  ChannelSums Sums() const {
+    static_assert(kChannelArrays % 2 == 0);
+    return {reinterpret_cast<double*>(Channels(kChannelArrays)), grid_.channels};
+  }
 
   int64_t ValidImages(const RunContext& c) const {
+    if (c.valid_rows == RunContext::kNoRows) return 0;
     return c.valid_rows > 0 ? std::min(c.valid_rows, grid_.images) : grid_.images;
   }
 
@@ -126,8 +134,14 @@ class BatchNorm : public BatchNormKernel {
                           Partial(1, u.row) + u.channel);
       });
     }
+    const ChannelSums moments = Sums();
+    if (attributes_.training) {
+      ForChannels([&](int64_t c) { Join(c, valid, moments); });
+      moments.count() = static_cast<double>(valid * grid_.pixels);
+      if (context.sum_over_ranks) JoinMomentsOfRanks(context, moments);
+    }
     ForChannels([&](int64_t c) {
-      const auto [mean, rstd] = attributes_.training ? Join(c, valid) : Moving(c);
+      const auto [mean, rstd] = attributes_.training ? Settle(c, moments) : Moving(c);
       const double gamma = in(In::kGamma) ? in(In::kGamma)[c] : 1.0;
       scale[c] = static_cast<float>(gamma * rstd);
       shift[c] = static_cast<float>((in(In::kBeta) ? in(In::kBeta)[c] : 0.0) - mean * gamma * rstd);
@@ -141,8 +155,8 @@ class BatchNorm : public BatchNormKernel {
   }
 
  private:
-  // Joins the pieces' moments (Chan, Golub & LeVeque 1979) and moves the moving statistics.
-  std::pair<double, double> Join(int64_t c, int64_t valid) const {
+  // Joins the pieces' moments (Chan, Golub & LeVeque 1979).
+  void Join(int64_t c, int64_t valid, const ChannelSums& moments) const {
     double n = 0, mean = 0, m2 = 0;
     for (int64_t row = 0; row < valid * grid_.pieces; ++row) {
       const int64_t p = row % grid_.pieces;
@@ -153,6 +167,13 @@ class BatchNorm : public BatchNormKernel {
       mean += delta * count / (n + count);
       n += count;
     }
+    moments.first(c) = mean;
+    moments.second(c) = m2;
+  }
+
+  // Saves the statistics and moves the moving ones.
+  std::pair<double, double> Settle(int64_t c, const ChannelSums& moments) const {
+    const double n = moments.count(), mean = moments.first(c), m2 = moments.second(c);
     const double variance = m2 / n, rstd = 1.0 / std::sqrt(variance + attributes_.epsilon);
     // The rounded values are used from here on: backward computes the ReLU's mask from them again,
     // bit for bit.
@@ -209,7 +230,15 @@ class BatchNormBackward : public BatchNormKernel {
                               mean + u.channel, u.plane, Partial(0, u.row) + u.channel,
                               Partial(1, u.row) + u.channel, masked ? masked + u.offset : nullptr);
     });
-    ForChannels([&](int64_t c) { FinishChannel(c, valid, k1, k2); });
+    const ChannelSums sums = Sums();
+    ForChannels([&](int64_t c) { SumChannel(c, valid, sums); });
+    sums.count() = static_cast<double>(valid * grid_.pixels);
+    if (context.sum_over_ranks) context.sum_over_ranks(sums.all());
+    for (int64_t c = 0; c < grid_.channels; ++c) {
+      const double n = sums.count(), rstd = in(Back::kRstd)[c];
+      k1[c] = static_cast<float>(sums.first(c) / n);
+      k2[c] = static_cast<float>(sums.second(c) * rstd * rstd / n);
+    }
     ForUnits(grid_.images, [&](const Unit& u) {
       const bool counts =
           u.image < valid;  // rows that had no part in the statistics get no part of their gradient
@@ -223,17 +252,16 @@ class BatchNormBackward : public BatchNormKernel {
   }
 
  private:
-  void FinishChannel(int64_t c, int64_t valid, float* k1, float* k2) const {
+  void SumChannel(int64_t c, int64_t valid, const ChannelSums& sums) const {
     double sum_g = 0, sum_gx = 0;
     for (int64_t row = 0; row < valid * grid_.pieces; ++row) {
       sum_g += Partial(0, row)[c];
       sum_gx += Partial(1, row)[c];
     }
-    const double n = static_cast<double>(valid * grid_.pixels), rstd = in(Back::kRstd)[c];
+    sums.first(c) = sum_g;
+    sums.second(c) = sum_gx;
     if (out(Back::kDbeta)) out(Back::kDbeta)[c] = static_cast<float>(sum_g);
-    if (out(Back::kDgamma)) out(Back::kDgamma)[c] = static_cast<float>(sum_gx * rstd);
-    k1[c] = static_cast<float>(sum_g / n);
-    k2[c] = static_cast<float>(sum_gx * rstd * rstd / n);
+    if (out(Back::kDgamma)) out(Back::kDgamma)[c] = static_cast<float>(sum_gx * in(Back::kRstd)[c]);
   }
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "src/backend/batch_moments.h"
 #include "src/backend/reference/reference.h"
 
 namespace carole::reference {
@@ -17,10 +18,10 @@ struct Pixels {
 
   Pixels(const Shape& x, int64_t valid_rows) : channels(x[1]) {
     const int64_t each = x.rank() == 4 ? x[2] * x[3] : 1;
-    CAROLE_CHECK(valid_rows >= 0 && valid_rows <= x[0], "{} valid rows in a batch of {}",
-                 valid_rows, x[0]);
+    CAROLE_CHECK(valid_rows >= RunContext::kNoRows && valid_rows <= x[0],
+                 "{} valid rows in a batch of {}", valid_rows, x[0]);
     all = x[0] * each;
-    counted = (valid_rows == 0 ? x[0] : valid_rows) * each;
+    counted = (valid_rows == 0 ? x[0] : std::max<int64_t>(valid_rows, 0)) * each;
   }
 };
 
@@ -40,53 +41,63 @@ template <typename T>
 class BatchNorm : public ReferenceKernel {
  public:
   BatchNorm(const OpSpec& spec, int threads)
-      : ReferenceKernel(spec, threads), a_(spec.attributes_as<BatchNormAttributes>()) {}
+      : ReferenceKernel(spec, threads),
+        a_(spec.attributes_as<BatchNormAttributes>()),
+        memory_of_sums_(ChannelSums::Size(spec.inputs[Forward::kX].shape[1])) {}
 
   void Run(const RunContext& context) override {
     const Pixels pixels(in_shape(Forward::kX), context.valid_rows);
+    const ChannelSums moments(memory_of_sums_.data(), pixels.channels);
+    if (a_.training) {
+      ParallelRanges(threads_, pixels.channels, kChannelGrain,
+                     [&](int64_t begin, int64_t end) { Statistics(pixels, begin, end, moments); });
+      moments.count() = static_cast<double>(pixels.counted);
+      if (context.sum_over_ranks) JoinMomentsOfRanks(context, moments);
+    }
     ParallelRanges(threads_, pixels.channels, kChannelGrain, [&](int64_t begin, int64_t end) {
-      double mean[kChannelGrain] = {}, variance[kChannelGrain] = {};
-      if (a_.training) {
-        Statistics(pixels, begin, end, mean, variance);
-      } else {
-        std::copy(in<T>(Forward::kMovingMean) + begin, in<T>(Forward::kMovingMean) + end, mean);
-        std::copy(in<T>(Forward::kMovingVariance) + begin, in<T>(Forward::kMovingVariance) + end,
-                  variance);
+      double mean[kChannelGrain], variance[kChannelGrain];
+      for (int64_t c = begin; c < end; ++c) {
+        mean[c - begin] = a_.training ? moments.first(c) : double{in<T>(Forward::kMovingMean)[c]};
+        variance[c - begin] = a_.training ? moments.second(c) / moments.count()
+                                          : double{in<T>(Forward::kMovingVariance)[c]};
       }
       Apply(pixels, begin, end, mean, variance);
-      if (a_.training) UpdateMoving(pixels.counted, begin, end, mean, variance);
+      if (a_.training) UpdateMoving(begin, end, moments);
     });
   }
 
  private:
-  void Statistics(const Pixels& pixels, int64_t begin, int64_t end, double* mean,
-                  double* variance) const {
+  void Statistics(const Pixels& pixels, int64_t begin, int64_t end,
+                  const ChannelSums& moments) const {
     const T* x = in<T>(Forward::kX);
-    const auto n = static_cast<double>(pixels.counted);
+    double mean[kChannelGrain] = {}, m2[kChannelGrain] = {};
     for (int64_t i = 0; i < pixels.counted; ++i) {
       for (int64_t c = begin; c < end; ++c) mean[c - begin] += x[i * pixels.channels + c];
     }
+    const auto n = static_cast<double>(std::max<int64_t>(pixels.counted, 1));
     for (int64_t c = 0; c < end - begin; ++c) mean[c] /= n;
     for (int64_t i = 0; i < pixels.counted; ++i) {
       for (int64_t c = begin; c < end; ++c) {
         const double d = x[i * pixels.channels + c] - mean[c - begin];
-        variance[c - begin] += d * d;
+        m2[c - begin] += d * d;
       }
     }
-    for (int64_t c = 0; c < end - begin; ++c) variance[c] /= n;
+    for (int64_t c = begin; c < end; ++c) {
+      moments.first(c) = mean[c - begin];
+      moments.second(c) = m2[c - begin];
+    }
   }
 
-  void UpdateMoving(int64_t n, int64_t begin, int64_t end, const double* mean,
-                    const double* variance) const {
+  void UpdateMoving(int64_t begin, int64_t end, const ChannelSums& moments) const {
     T* moving_mean = in<T>(Forward::kMovingMean);
     T* moving_variance = in<T>(Forward::kMovingVariance);
-    const double unbiased = n > 1 ? static_cast<double>(n) / static_cast<double>(n - 1) : 1.0;
+    const double n = moments.count(), unbiased = n > 1 ? n / (n - 1) : 1.0;
     const auto move = [&](T& moving, double batch) {
       moving = static_cast<T>(moving + (1 - a_.decay) * (batch - moving));
     };
     for (int64_t c = begin; c < end; ++c) {
-      move(moving_mean[c], mean[c - begin]);
-      move(moving_variance[c], variance[c - begin] * unbiased);
+      move(moving_mean[c], moments.first(c));
+      move(moving_variance[c], moments.second(c) / n * unbiased);
     }
   }
 
@@ -119,18 +130,27 @@ class BatchNorm : public ReferenceKernel {
   }
 
   const BatchNormAttributes a_;
+  mutable std::vector<double> memory_of_sums_;
 };
 
 template <typename T>
 class BatchNormBackward : public ReferenceKernel {
  public:
   BatchNormBackward(const OpSpec& spec, int threads)
-      : ReferenceKernel(spec, threads), a_(spec.attributes_as<BatchNormAttributes>()) {}
+      : ReferenceKernel(spec, threads),
+        a_(spec.attributes_as<BatchNormAttributes>()),
+        memory_of_sums_(ChannelSums::Size(spec.inputs[Backward::kX].shape[1])) {}
 
   void Run(const RunContext& context) override {
     const Pixels pixels(in_shape(Backward::kX), context.valid_rows);
+    const ChannelSums sums(memory_of_sums_.data(), pixels.channels);
+    ParallelRanges(threads_, pixels.channels, kChannelGrain, [&](int64_t begin, int64_t end) {
+      SumChannels(pixels, MakeBlock(begin, end), sums);
+    });
+    sums.count() = static_cast<double>(pixels.counted);
+    if (context.sum_over_ranks) context.sum_over_ranks(sums.all());
     ParallelRanges(threads_, pixels.channels, kChannelGrain,
-                   [&](int64_t begin, int64_t end) { RunChannels(pixels, begin, end); });
+                   [&](int64_t begin, int64_t end) { Apply(pixels, MakeBlock(begin, end), sums); });
   }
 
  private:
@@ -138,10 +158,9 @@ class BatchNormBackward : public ReferenceKernel {
   struct Block {
     int64_t begin, end;
     double mean[kChannelGrain], rstd[kChannelGrain], gamma[kChannelGrain], beta[kChannelGrain];
-    double dgamma[kChannelGrain] = {}, dbeta[kChannelGrain] = {};
   };
 
-  void RunChannels(const Pixels& pixels, int64_t begin, int64_t end) const {
+  Block MakeBlock(int64_t begin, int64_t end) const {
     Block block{.begin = begin, .end = end};
     for (int64_t c = begin; c < end; ++c) {
       block.mean[c - begin] = in<T>(Backward::kMean)[c];
@@ -149,15 +168,19 @@ class BatchNormBackward : public ReferenceKernel {
       block.gamma[c - begin] = ValueOr(in<T>(Backward::kGamma), c, 1);
       block.beta[c - begin] = ValueOr(in<T>(Backward::kBeta), c, 0);
     }
+    return block;
+  }
+
+  // Masks dy, sums dbeta and dgamma.
+  void SumChannels(const Pixels& pixels, const Block& block, const ChannelSums& sums) const {
     Mask(pixels, block);
-    Sum(pixels, block);
+    Sum(pixels, block, sums);
     T* dgamma = out<T>(Backward::kDgamma);
     T* dbeta = out<T>(Backward::kDbeta);
-    for (int64_t c = begin; c < end; ++c) {
-      if (dgamma != nullptr) dgamma[c] = static_cast<T>(block.dgamma[c - begin]);
-      if (dbeta != nullptr) dbeta[c] = static_cast<T>(block.dbeta[c - begin]);
+    for (int64_t c = block.begin; c < block.end; ++c) {
+      if (dgamma != nullptr) dgamma[c] = static_cast<T>(sums.second(c));
+      if (dbeta != nullptr) dbeta[c] = static_cast<T>(sums.first(c));
     }
-    Apply(pixels, block);
   }
 
   // Calls f(place of the element, channel within the block) for `count` pixels.
@@ -193,27 +216,31 @@ class BatchNormBackward : public ReferenceKernel {
     }
   }
 
-  void Sum(const Pixels& pixels, Block& block) const {
+  void Sum(const Pixels& pixels, const Block& block, const ChannelSums& sums) const {
     const T* x = in<T>(Backward::kX);
     const T* g = out<T>(Backward::kDx);
+    double dgamma[kChannelGrain] = {}, dbeta[kChannelGrain] = {};
     ForElements(pixels, pixels.counted, block, [&](int64_t i, int64_t c) {
-      block.dbeta[c] += g[i];
-      block.dgamma[c] += g[i] * (x[i] - block.mean[c]);
+      dbeta[c] += g[i];
+      dgamma[c] += g[i] * (x[i] - block.mean[c]);
     });
-    for (int64_t c = 0; c < block.end - block.begin; ++c) block.dgamma[c] *= block.rstd[c];
+    for (int64_t c = 0; c < block.end - block.begin; ++c) {
+      sums.first(block.begin + c) = dbeta[c];
+      sums.second(block.begin + c) = dgamma[c] * block.rstd[c];
+    }
   }
 
   // Rows that do not count have no part in the statistics: dx = gamma * rstd * g. So they stay zero
   // where dy is zero, and add nothing to the gradients of the layers before.
-  void Apply(const Pixels& pixels, const Block& block) const {
+  void Apply(const Pixels& pixels, const Block& block, const ChannelSums& sums) const {
     const T* x = in<T>(Backward::kX);
     T* dx = out<T>(Backward::kDx);
-    const auto n = static_cast<double>(pixels.counted);
+    const double n = sums.count();
     double scale[kChannelGrain], shift[kChannelGrain], slope[kChannelGrain];
     for (int64_t c = 0; c < block.end - block.begin; ++c) {
       scale[c] = block.gamma[c] * block.rstd[c];
-      shift[c] = block.dbeta[c] / n;
-      slope[c] = block.rstd[c] * block.dgamma[c] / n;
+      shift[c] = sums.first(block.begin + c) / n;
+      slope[c] = block.rstd[c] * sums.second(block.begin + c) / n;
     }
     ForElements(pixels, pixels.counted, block, [&](int64_t i, int64_t c) {
       const double centred = dx[i] - shift[c] - (x[i] - block.mean[c]) * slope[c];
@@ -227,6 +254,7 @@ class BatchNormBackward : public ReferenceKernel {
   }
 
   const BatchNormAttributes a_;
+  mutable std::vector<double> memory_of_sums_;
 };
 
 }  // namespace
