@@ -4,40 +4,71 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 
 #include "src/core/error.h"
 
 namespace carole::optim {
+namespace {
+
+double GlobalBatch(const LearningRateOptions& o) {
+  return static_cast<double>(o.batch_size) * static_cast<double>(o.replicas_to_aggregate);
+}
+
+double ScaledRate(const LearningRateOptions& o) {
+  return o.scale_batch > 0 ? o.learning_rate * GlobalBatch(o) / static_cast<double>(o.scale_batch)
+                           : o.learning_rate;
+}
+
+}  // namespace
+
+LearningRate::Kind LearningRate::KindOf(std::string_view type) {
+  constexpr std::pair<std::string_view, Kind> kKinds[] = {{"fixed", Kind::kFixed},
+                                                          {"exponential", Kind::kExponential},
+                                                          {"polynomial", Kind::kPolynomial},
+                                                          {"cosine", Kind::kCosine},
+                                                          {"piecewise", Kind::kPiecewise}};
+  for (const auto& [name, kind] : kKinds) {
+    if (name == type) return kind;
+  }
+  throw UsageError(
+      fmt::format("[optim] --learning_rate_decay_type: no such type: got {}, want fixed, "
+                  "exponential, polynomial, cosine or piecewise",
+                  type));
+}
 
 LearningRate::LearningRate(const LearningRateOptions& o)
-    : rate_(static_cast<float>(o.learning_rate)),
+    : kind_(KindOf(o.type)),
+      rate_(static_cast<float>(ScaledRate(o))),
       end_rate_(static_cast<float>(o.end_learning_rate)),
       factor_(static_cast<float>(o.decay_factor)) {
-  if (o.type == "fixed") {
-    kind_ = Kind::kFixed;
-  } else if (o.type == "exponential") {
-    kind_ = Kind::kExponential;
-  } else if (o.type == "polynomial") {
-    kind_ = Kind::kPolynomial;
-  } else {
-    throw UsageError(
-        fmt::format("[optim] --learning_rate_decay_type: no such type: got {}, want fixed, "
-                    "exponential or polynomial",
-                    o.type));
-  }
-  const double steps_per_epoch =
-      static_cast<double>(o.num_samples) /
-      (static_cast<double>(o.batch_size) * static_cast<double>(o.replicas_to_aggregate));
+  const double steps_per_epoch = static_cast<double>(o.num_samples) / GlobalBatch(o);
   warmup_steps_ = steps_per_epoch * o.warmup_epochs;
-  if (kind_ == Kind::kFixed) return;
+  if (kind_ == Kind::kPiecewise) PlanPieces(o, steps_per_epoch);
+  if (kind_ == Kind::kFixed || kind_ == Kind::kPiecewise) return;
   decay_steps_ = static_cast<int64_t>(steps_per_epoch * o.num_epochs_per_decay);
   if (decay_steps_ <= 0) {
     throw UsageError(
         fmt::format("[optim] --num_epochs_per_decay: the rate would decay every {} steps ({} "
                     "samples, batches of {}): got {}, want more, or "
                     "--learning_rate_decay_type=fixed",
-                    decay_steps_, o.num_samples, o.batch_size, o.num_epochs_per_decay));
+                    decay_steps_, o.num_samples, GlobalBatch(o), o.num_epochs_per_decay));
   }
+}
+
+void LearningRate::PlanPieces(const LearningRateOptions& o, double steps_per_epoch) {
+  if (o.factors.size() != o.boundaries.size() + 1) {
+    throw UsageError(fmt::format(
+        "[optim] --learning_rate_factors: one more than --learning_rate_boundaries: got {}, want "
+        "{}",
+        o.factors.size(), o.boundaries.size() + 1));
+  }
+  if (!std::is_sorted(o.boundaries.begin(), o.boundaries.end()))
+    throw UsageError("[optim] --learning_rate_boundaries: they do not ascend");
+  for (double epochs : o.boundaries)
+    boundary_steps_.push_back(static_cast<int64_t>(steps_per_epoch * epochs));
+  for (double factor : o.factors)
+    piece_rates_.push_back(static_cast<float>(ScaledRate(o) * factor));
 }
 
 // Multiplies by reciprocals where TensorFlow's graph optimizer makes them of divisions.
@@ -50,6 +81,13 @@ float LearningRate::At(int64_t step) const {
   } else if (kind_ == Kind::kPolynomial) {
     rate = (rate_ - end_rate_) * (1.0f - std::min(now, decay_steps) * (1.0f / decay_steps)) +
            end_rate_;
+  } else if (kind_ == Kind::kCosine) {
+    const float part = std::min(now, decay_steps) / decay_steps;
+    rate = (rate_ - end_rate_) * 0.5f * (1.0f + std::cos(std::numbers::pi_v<float> * part)) +
+           end_rate_;
+  } else if (kind_ == Kind::kPiecewise) {
+    rate = piece_rates_[std::lower_bound(boundary_steps_.begin(), boundary_steps_.end(), step) -
+                        boundary_steps_.begin()];
   }
   if (warmup_steps_ > 0)
     rate = std::min(rate, rate_ * now * (1.0f / static_cast<float>(warmup_steps_)));

@@ -34,6 +34,16 @@ UpdatePlan PlanMomentum(const OptimizerOptions& o) {
           .slots = {{"Momentum", 0}}};
 }
 
+UpdatePlan PlanLars(const OptimizerOptions& o) {
+  CheckFraction("momentum", o.momentum);
+  CheckFlag(o.lars_eta > 0, "lars_eta", o.lars_eta, "more than 0");
+  CheckFlag(o.lars_epsilon >= 0, "lars_epsilon", o.lars_epsilon, "0 or more");
+  return {.rule = Rule::kLars,
+          .coefficients = {.momentum = o.momentum, .epsilon = o.lars_epsilon},
+          .slots = {{"Momentum", 0}},
+          .trust = o.lars_eta};
+}
+
 UpdatePlan PlanRmsProp(const OptimizerOptions& o) {
   CheckEpsilon(o);
   CheckFraction("rmsprop_decay", o.rmsprop_decay);

@@ -1,6 +1,6 @@
 // Every optimizer of this program: a row here, a function in optimizers.cpp that says which rule,
 // numbers and slots it has, and the rule itself in update_simd.cpp. Names, defaults and arithmetic
-// are those of TF-Slim's trainer.
+// are those of TF-Slim's trainer, which lacks lars.
 #pragma once
 
 #include <string>
@@ -14,8 +14,10 @@ namespace carole::optim {
 // The trainer's flags.
 struct OptimizerOptions {
   double weight_decay = 4e-5;  // L2 of the variables that their net regularises, any optimizer
-  double momentum = 0.9;       // of momentum only
+  double momentum = 0.9;       // of momentum and lars
   bool nesterov = false;       // of momentum only
+  double lars_eta = 0.001;     // trust coefficient of lars
+  double lars_epsilon = 0;
   double rmsprop_momentum = 0.9;
   double rmsprop_decay = 0.9;
   double adam_beta1 = 0.9;
@@ -27,6 +29,8 @@ struct OptimizerOptions {
   double ftrl_initial_accumulator_value = 0.1;
   double ftrl_l1 = 0;
   double ftrl_l2 = 0;
+  double clip_gradient_norm =
+      0;  // largest L2 norm of the whole gradient, L2 terms left out; 0: any
 };
 
 // One number beside each weight. In checkpoints it is called VARIABLE/<name>.
@@ -40,6 +44,8 @@ struct UpdatePlan {
   Coefficients coefficients;  // but the learning rate and the powers
   std::vector<Slot> slots;
   bool has_powers = false;  // keeps decay^t and decay2^t, `beta1_power` and `beta2_power`
+  double trust = 0;  // not 0: each regularised variable has a rate of its own, the step's times
+                     // trust * |w| / (|g| + weight_decay * |w| + epsilon)
 };
 
 struct OptimizerEntry {
@@ -52,6 +58,7 @@ UpdatePlan PlanAdadelta(const OptimizerOptions& options);
 UpdatePlan PlanAdagrad(const OptimizerOptions& options);
 UpdatePlan PlanAdam(const OptimizerOptions& options);
 UpdatePlan PlanFtrl(const OptimizerOptions& options);
+UpdatePlan PlanLars(const OptimizerOptions& options);
 UpdatePlan PlanMomentum(const OptimizerOptions& options);
 UpdatePlan PlanRmsProp(const OptimizerOptions& options);
 UpdatePlan PlanSgd(const OptimizerOptions& options);
@@ -59,8 +66,8 @@ UpdatePlan PlanSgd(const OptimizerOptions& options);
 inline constexpr OptimizerEntry kOptimizers[] = {
     {.name = "adadelta", .plan = PlanAdadelta}, {.name = "adagrad", .plan = PlanAdagrad},
     {.name = "adam", .plan = PlanAdam},         {.name = "ftrl", .plan = PlanFtrl},
-    {.name = "momentum", .plan = PlanMomentum}, {.name = "rmsprop", .plan = PlanRmsProp},
-    {.name = "sgd", .plan = PlanSgd},
+    {.name = "lars", .plan = PlanLars},         {.name = "momentum", .plan = PlanMomentum},
+    {.name = "rmsprop", .plan = PlanRmsProp},   {.name = "sgd", .plan = PlanSgd},
 };
 
 // Throws UsageError that lists the names.

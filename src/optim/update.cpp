@@ -8,6 +8,8 @@ namespace carole::optim {
   namespace level {                             \
   UpdateFunction<float> FindFloat(Rule rule);   \
   UpdateFunction<double> FindDouble(Rule rule); \
+  double Squares(const float* x, int64_t n);    \
+  double Squares(const double* x, int64_t n);   \
   }
 CAROLE_DECLARE(simd_v2)
 CAROLE_DECLARE(simd_v3)
@@ -22,6 +24,16 @@ UpdateFunction<float> FindUpdate(Rule rule) {
 template <>
 UpdateFunction<double> FindUpdate(Rule rule) {
   return PickSimd(simd_v2::FindDouble, simd_v3::FindDouble, simd_v4::FindDouble)(rule);
+}
+
+double SumOfSquares(const float* values, int64_t count) {
+  using Function = double (*)(const float*, int64_t);
+  return PickSimd<Function>(simd_v2::Squares, simd_v3::Squares, simd_v4::Squares)(values, count);
+}
+
+double SumOfSquares(const double* values, int64_t count) {
+  using Function = double (*)(const double*, int64_t);
+  return PickSimd<Function>(simd_v2::Squares, simd_v3::Squares, simd_v4::Squares)(values, count);
 }
 
 }  // namespace carole::optim

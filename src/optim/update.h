@@ -12,6 +12,7 @@ enum class Rule : uint8_t {
   kSgd,
   kMomentum,
   kNesterov,
+  kLars,
   kRmsProp,
   kAdam,
   kAdagrad,
@@ -37,7 +38,8 @@ struct Elements {
   const T* gradients = nullptr;
   T* slots[kMaxSlots] = {};
   int64_t count = 0;
-  double weight_decay = 0;  // the rule sees the gradient g + weight_decay * w
+  double gradient_scale = 1;
+  double weight_decay = 0;  // the rule sees the gradient gradient_scale * g + weight_decay * w
 };
 
 // Writes weights and slots. Returns the sum of the squares of the weights before the update when
@@ -49,5 +51,10 @@ using UpdateFunction = double (*)(const Elements<T>& elements, const Coefficient
 // T is float or double.
 template <typename T>
 UpdateFunction<T> FindUpdate(Rule rule);
+
+// The sum of the squares of `count` values, added in doubles and in an order that no CPU changes.
+// Not finite exactly when a value is not.
+double SumOfSquares(const float* values, int64_t count);
+double SumOfSquares(const double* values, int64_t count);
 
 }  // namespace carole::optim

@@ -40,6 +40,18 @@ struct Nesterov {
   T rate, momentum;
 };
 
+// You et al. 2017, "Large batch training of convolutional networks"; the rate is the layer's own.
+template <typename T>
+struct Lars {
+  static constexpr int kSlots = 1;
+  explicit Lars(const Coefficients& c) : rate(T(c.learning_rate)), momentum(T(c.momentum)) {}
+  T operator()(T w, T g, T& a, T&) const {
+    a = a * momentum + g * rate;
+    return w - a;
+  }
+  T rate, momentum;
+};
+
 template <typename T>
 struct RmsProp {  // a: mean square, b: momentum
   static constexpr int kSlots = 2;
@@ -135,19 +147,18 @@ class FlushDenormals {
   unsigned saved_;
 };
 
-// In as many running sums as fit into one cache line, whatever the vector width.
-template <typename T>
-double SumOfSquares(const T* w, int64_t count) {
-  constexpr int64_t kLanes = 64 / sizeof(T);
-  T sums[kLanes] = {};
+// In as many running sums of type Sum as there are lanes, whatever the vector width.
+template <typename Sum, int64_t kLanes, typename T>
+double SumInLanes(const T* x, int64_t count) {
+  Sum sums[kLanes] = {};
   int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
 #pragma omp simd
-    for (int64_t lane = 0; lane < kLanes; ++lane) sums[lane] += w[i + lane] * w[i + lane];
+    for (int64_t lane = 0; lane < kLanes; ++lane) sums[lane] += Sum(x[i + lane]) * Sum(x[i + lane]);
   }
   double sum = 0;
-  for (; i < count; ++i) sum += static_cast<double>(w[i]) * w[i];
-  for (T lane : sums) sum += lane;
+  for (; i < count; ++i) sum += static_cast<double>(x[i]) * x[i];
+  for (Sum lane : sums) sum += lane;
   return sum;
 }
 
@@ -157,11 +168,12 @@ void Sweep(const Elements<T>& e, const Rule<T>& rule) {
   const T* g = e.gradients;
   T* a = e.slots[0];
   T* b = e.slots[1];
+  const T scale = T(e.gradient_scale);
   const T weight_decay = T(e.weight_decay);
   [[maybe_unused]] T none{};
 #pragma omp simd
   for (int64_t i = 0; i < e.count; ++i) {
-    const T gradient = g[i] + weight_decay * w[i];
+    const T gradient = scale * g[i] + weight_decay * w[i];
     if constexpr (Rule<T>::kSlots == 0) {
       w[i] = rule(w[i], gradient, none, none);
     } else if constexpr (Rule<T>::kSlots == 1) {
@@ -183,8 +195,9 @@ double Update(const Elements<T>& elements, const Coefficients& coefficients) {
   const Rule<T> rule(coefficients);
   // The range is a block that fits into the first cache: reading it twice costs one pass over
   // memory.
-  const double squares =
-      elements.weight_decay == 0 ? 0 : SumOfSquares(elements.weights, elements.count);
+  const double squares = elements.weight_decay == 0
+                             ? 0
+                             : SumInLanes<T, 64 / sizeof(T)>(elements.weights, elements.count);
   Sweep<Rule, T>(elements, rule);
   return squares;
 }
@@ -198,6 +211,8 @@ UpdateFunction<T> Find(Rule rule) {
       return Update<Momentum, T>;
     case Rule::kNesterov:
       return Update<Nesterov, T>;
+    case Rule::kLars:
+      return Update<Lars, T>;
     case Rule::kRmsProp:
       return Update<RmsProp, T>;
     case Rule::kAdam:
@@ -218,5 +233,7 @@ UpdateFunction<T> Find(Rule rule) {
 
 UpdateFunction<float> FindFloat(Rule rule) { return Find<float>(rule); }
 UpdateFunction<double> FindDouble(Rule rule) { return Find<double>(rule); }
+double Squares(const float* x, int64_t n) { return SumInLanes<double, 32>(x, n); }
+double Squares(const double* x, int64_t n) { return SumInLanes<double, 32>(x, n); }
 
 }  // namespace carole::optim::CAROLE_SIMD_NAMESPACE

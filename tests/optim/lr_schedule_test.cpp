@@ -2,8 +2,10 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "src/core/error.h"
 
@@ -37,8 +39,65 @@ TEST(LearningRateTest, FollowsTheRecordedSchedulesExactly) {
   }
 }
 
+// The ImageNet ResNet's: the old rate at the boundary, the new one behind it.
+TEST(LearningRateTest, PiecesEndAtTheirBoundaries) {
+  for (const auto& [batch, replicas, boundaries] :
+       {std::tuple{32, 1, std::vector<int64_t>{1201094, 2402188, 3202917, 3603282}},
+        {128, 1, {300273, 600547, 800729, 900820}},
+        {64, 4, {150136, 300273, 400364, 450410}}}) {
+    const LearningRate rate({.type = "piecewise",
+                             .learning_rate = 0.1,
+                             .num_samples = 1281167,
+                             .batch_size = batch,
+                             .replicas_to_aggregate = replicas});
+    EXPECT_EQ(rate.boundary_steps(), boundaries);
+    EXPECT_EQ(rate.At(0), 0.1f);
+    EXPECT_EQ(rate.At(boundaries[0]), 0.1f);
+    EXPECT_EQ(rate.At(boundaries[0] + 1), 0.01f);
+    EXPECT_EQ(rate.At(boundaries[3]), 0.0001f);
+    EXPECT_EQ(rate.At(boundaries[3] + 1), 0.00001f);
+  }
+}
+
+TEST(LearningRateTest, CosineFallsToTheEndRate) {
+  const LearningRate rate({.type = "cosine",
+                           .learning_rate = 0.5,
+                           .end_learning_rate = 0.1,
+                           .num_epochs_per_decay = 10,
+                           .num_samples = 100,
+                           .batch_size = 10});
+  EXPECT_EQ(rate.decay_steps(), 100);
+  EXPECT_FLOAT_EQ(rate.At(0), 0.5f);
+  EXPECT_FLOAT_EQ(rate.At(50), 0.3f);
+  EXPECT_FLOAT_EQ(rate.At(25), 0.3f + 0.2f * std::sqrt(0.5f));
+  EXPECT_FLOAT_EQ(rate.At(100), 0.1f);
+  EXPECT_FLOAT_EQ(rate.At(1000), 0.1f);
+}
+
+TEST(LearningRateTest, GrowsWithTheGlobalBatchAfterWarmUp) {
+  const LearningRate rate({.type = "fixed",
+                           .learning_rate = 0.1,
+                           .warmup_epochs = 2,
+                           .scale_batch = 256,
+                           .num_samples = 10240,
+                           .batch_size = 256,
+                           .replicas_to_aggregate = 4});
+  EXPECT_FLOAT_EQ(static_cast<float>(rate.base()), 0.4f);
+  EXPECT_EQ(rate.At(0), 0.0f);
+  EXPECT_FLOAT_EQ(rate.At(10), 0.2f);  // of 20 steps
+  EXPECT_FLOAT_EQ(rate.At(20), 0.4f);
+  EXPECT_FLOAT_EQ(rate.At(21), 0.4f);
+}
+
 TEST(LearningRateTest, BadFlagsAreNamed) {
-  EXPECT_THAT([] { LearningRate({.type = "cosine"}); },
+  EXPECT_THAT([] { LearningRate({.type = "piecewise", .boundaries = {1}, .factors = {1}}); },
+              ThrowsMessage<UsageError>(HasSubstr("--learning_rate_factors")));
+  EXPECT_THAT(
+      [] {
+        LearningRate({.type = "piecewise", .boundaries = {2, 1}, .factors = {1, 1, 1}});
+      },
+      ThrowsMessage<UsageError>(HasSubstr("do not ascend")));
+  EXPECT_THAT([] { LearningRate({.type = "linear"}); },
               ThrowsMessage<UsageError>(HasSubstr("--learning_rate_decay_type")));
   EXPECT_THAT([] { LearningRate({.num_samples = 10, .batch_size = 32}); },
               ThrowsMessage<UsageError>(HasSubstr("--num_epochs_per_decay")));

@@ -153,6 +153,7 @@ TEST(OptimizerTest, SlotsHaveTensorFlowsNamesAndFirstValues) {
   const std::map<std::string, std::vector<std::pair<std::string, double>>> want = {
       {"sgd", {}},
       {"momentum", {{"Momentum", 0}}},
+      {"lars", {{"Momentum", 0}}},
       {"rmsprop", {{"RMSProp", 1}, {"RMSProp_1", 0}}},
       {"adam", {{"Adam", 0}, {"Adam_1", 0}}},
       {"adagrad", {{"Adagrad", 0.1}}},
@@ -202,6 +203,68 @@ TEST(OptimizerTest, NesterovLooksAhead) {
   }
 }
 
+// Two steps by hand: |w| = 5, then each variable's rate is 0.5 * |w| / (|g| + 0.1 * |w|) of 2.
+TEST(OptimizerTest, LarsGivesEachVariableItsOwnRate) {
+  Problem<double> problem(6);
+  problem.weights = {3, 4, 30, 40, 1, 0};
+  problem.gradients = {0, 2, 8, 6, 1, 0};
+  Optimizer optimizer = problem.Make(
+      "lars", {.weight_decay = 0.1, .momentum = 0.5, .lars_eta = 0.5}, {{0, 2}, {2, 4}});
+  const double first = 2 * 0.5 * 5 / (2 + 0.5), second = 2 * 0.5 * 50 / (10 + 5.0);
+  optimizer.BeginStep(2);
+  optimizer.Update(0, 6);
+  optimizer.EndStep();
+  const std::vector<double> once = {3 - first * 0.3,       4 - first * 2.4, 30 - second * 11,
+                                    40 - second * (6 + 4), 1 - 2.0,         0};
+  for (size_t i = 0; i < once.size(); ++i) EXPECT_NEAR(problem.weights[i], once[i], 1e-7) << i;
+  problem.gradients = {0, 0, 0, 0, 0, 0};  // no gradient: the step's own rate, and momentum
+  const std::vector<double> before = problem.weights;
+  optimizer.BeginStep(2);
+  optimizer.Update(0, 6);
+  optimizer.EndStep();
+  EXPECT_NEAR(problem.weights[0], before[0] - 0.5 * first * 0.3 - 2 * 0.1 * before[0], 1e-7);
+  EXPECT_NEAR(problem.weights[4], before[4] - 0.5 * 2.0, 1e-7);
+}
+
+TEST(OptimizerTest, LongGradientsAreCutToTheNorm) {
+  for (double clip : {10.0, 2.5}) {
+    Problem<double> problem(4);
+    problem.weights = {1, 1, 1, 1};
+    problem.gradients = {0, 3, 0, 4};
+    Optimizer optimizer =
+        problem.Make("sgd", {.weight_decay = 0.1, .clip_gradient_norm = clip}, {{0, 2}});
+    optimizer.BeginStep(0.1);
+    EXPECT_THROW(optimizer.Update(0, 4), InternalError);  // the norm is not known yet
+    optimizer.Inspect(2, 4);
+    optimizer.Inspect(0, 2);
+    EXPECT_NEAR(optimizer.gradient_norm(), 5, 1e-12);
+    optimizer.Update(0, 4);
+    const double scale = std::min(1.0, clip / 5);
+    EXPECT_NEAR(problem.weights[0], 1 - 0.1 * 0.1, 1e-12);
+    EXPECT_NEAR(problem.weights[1], 1 - 0.1 * (3 * scale + 0.1), 1e-12);
+    EXPECT_NEAR(problem.weights[3], 1 - 0.1 * 4 * scale, 1e-12);
+  }
+}
+
+TEST(OptimizerTest, NormTellsWhatIsNotFinite) {
+  constexpr int64_t kSize = 9001;
+  for (int threads : {1, 3}) {
+    Problem<float> problem(kSize);
+    Optimizer optimizer = problem.Make("sgd", {}, {}, threads);
+    auto norm = [&] {
+      optimizer.BeginStep(0.1);
+      optimizer.Inspect(0, kSize);
+      return optimizer.gradient_norm();
+    };
+    problem.gradients.assign(kSize, 3e38F);  // large, but numbers
+    EXPECT_NEAR(norm(), 3e38 * std::sqrt(9001.0), 1e33);
+    problem.gradients[8999] = std::numeric_limits<float>::quiet_NaN();
+    EXPECT_FALSE(std::isfinite(norm()));
+    problem.gradients[8999] = -std::numeric_limits<float>::infinity();
+    EXPECT_FALSE(std::isfinite(norm()));
+  }
+}
+
 template <typename T>
 void FillRandomly(Problem<T>& problem) {
   for (size_t i = 0; i < problem.weights.size(); ++i) {
@@ -212,6 +275,7 @@ void FillRandomly(Problem<T>& problem) {
 
 TEST(OptimizerTest, RegularizationIsPartOfTheGradientAndReported) {
   for (const OptimizerEntry& entry : kOptimizers) {
+    if (entry.name == "lars") continue;  // its rates depend on what is regularised
     const OptimizerOptions options{.weight_decay = 0.01};
     Problem<double> plain(9000), explicit_l2(9000);
     FillRandomly(plain);
@@ -294,6 +358,10 @@ TEST(OptimizerTest, BadFlagsAreNamed) {
               ThrowsMessage<UsageError>(HasSubstr("--opt_epsilon")));
   EXPECT_THAT([&] { problem.Make("momentum", {.momentum = 1}); },
               ThrowsMessage<UsageError>(HasSubstr("--momentum: makes no sense: got 1")));
+  EXPECT_THAT([&] { problem.Make("sgd", {.clip_gradient_norm = -1}); },
+              ThrowsMessage<UsageError>(HasSubstr("--clip_gradient_norm")));
+  EXPECT_THAT([&] { problem.Make("lars", {.lars_eta = 0}); },
+              ThrowsMessage<UsageError>(HasSubstr("--lars_eta")));
   EXPECT_THAT([&] { problem.Make("ftrl", {.ftrl_learning_rate_power = 0.5}); },
               ThrowsMessage<UsageError>(HasSubstr("--ftrl_learning_rate_power")));
 }
