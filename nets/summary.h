@@ -29,12 +29,14 @@ struct NetSummary {
 NetSummary Summarize(const Graph& graph);
 
 // Memory of the values between operations in one training step, without recomputation; weights,
-// their gradients and slots not counted. The first two need not fall together: what is kept is
-// complete when backward starts, the working set mostly largest near the images.
+// their gradients and slots not counted. The first two do not fall together: what is kept is
+// complete when backward starts and shrinks from then on, the working set is mostly largest near
+// the images. So the peak is the bound that a plan is measured by, and lies below their sum.
 struct ActivationMemory {
   int64_t kept_bytes = 0;         // what the forward pass makes and backward reads; the inputs
   int64_t working_set_bytes = 0;  // of the operation that needs most beside that
   int64_t peak_bytes = 0;         // the most that lives at one operation, nothing done in place
+  int64_t planned_bytes = 0;      // of an arena that holds it: what finding places adds
 };
 
 // Of a graph that Differentiate() has seen; after Fuse() it has the values that really exist.

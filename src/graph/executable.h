@@ -17,6 +17,7 @@
 #include "src/backend/backend.h"
 #include "src/graph/graph.h"
 #include "src/graph/memory_plan.h"
+#include "src/graph/schedule.h"
 #include "src/graph/variable_store.h"
 
 namespace carole {
@@ -40,8 +41,11 @@ struct OpTime {
 class Executable {
  public:
   // `graph` and `backend` must outlive this. `share`: take the layouts of this store's variables
-  // (evaluation beside training); its Bind() must then get that store.
-  Executable(const Graph& graph, const Backend& backend, const VariableStore* share = nullptr);
+  // (evaluation beside training); its Bind() must then get that store. `schedule`: the order of the
+  // nodes (recompute.h); empty means that of the graph. Nothing is computed again that the graph
+  // lists as output.
+  Executable(const Graph& graph, const Backend& backend, const VariableStore* share = nullptr,
+             const Schedule& schedule = {});
   ~Executable();
   Executable(const Executable&) = delete;
   Executable& operator=(const Executable&) = delete;

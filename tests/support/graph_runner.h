@@ -71,8 +71,10 @@ inline void Fill(const Tensor& tensor, const Elements& values) {
 // A graph compiled, bound, and filled with the values above.
 class GraphRunner {
  public:
-  GraphRunner(const Graph& graph, const Backend& backend)
-      : graph_(graph), executable_(graph, backend), store_(executable_.MakeStore()) {
+  GraphRunner(const Graph& graph, const Backend& backend, const Schedule& schedule = {})
+      : graph_(graph),
+        executable_(graph, backend, nullptr, schedule),
+        store_(executable_.MakeStore()) {
     executable_.Bind(*store_);
     SetVariables();
     for (ValueId id = 0; id < graph.num_values(); ++id) {

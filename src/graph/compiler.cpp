@@ -1,0 +1,309 @@
+// Makes an Executable's steps, representations and blocks out of a graph.
+#include <algorithm>
+#include <map>
+
+#include "src/core/check.h"
+#include "src/graph/executable_parts.h"
+
+namespace carole {
+
+class Executable::Compiler {
+ public:
+  Compiler(Executable& e, const VariableStore* share, const Schedule& schedule)
+      : e_(e), graph_(e.graph_), schedule_(schedule) {
+    e_.primary_.assign(graph_.num_values(), -1);
+    gradient_of_.assign(graph_.num_values(), -1);
+    for (size_t v = 0; v < graph_.variables().size(); ++v) {
+      const Variable& variable = graph_.variables()[v];
+      const int place = share == nullptr ? -1 : share->Find(variable.name);
+      e_.variable_layouts_.push_back(place < 0 ? Layout::Any() : share->places()[place].layout);
+      if (variable.gradient != kNone) gradient_of_[variable.gradient] = static_cast<int>(v);
+    }
+  }
+
+  void Run() {
+    AddLeaves();
+    std::vector<int> times(graph_.nodes().size(), 0);
+    for (NodeId n : schedule_) ++times[n];
+    std::vector<bool> seen(graph_.nodes().size(), false);
+    for (NodeId n : schedule_) {
+      const Node& node = graph_.nodes()[n];
+      if (node.kind == OpKind::kReshape) {
+        AddReshape(node);
+      } else if (seen[n]) {
+        AddKernelAgain(n);
+      } else {
+        const OpSpec spec = SpecOf(node);
+        if (times[n] > 1) specs_.emplace(n, spec);
+        AddKernel(node, spec, node.phase);
+      }
+      seen[n] = true;
+    }
+    CheckGradients();
+    PlaceBlocks();
+  }
+
+ private:
+  using Home = Representation::Home;
+
+  void AddLeaves() {
+    for (ValueId id = 0; id < graph_.num_values(); ++id) {
+      const Value& value = graph_.value(id);
+      if (value.producer != kNone) continue;
+      if (value.variable != kNone) {
+        e_.primary_[id] =
+            Add({Home::kWeight, id, e_.variable_layouts_[value.variable], value.variable});
+      } else {
+        e_.primary_[id] = AddBlock(id, Layout::PlainActivation(value.shape));
+        pinned_.push_back(e_.representations_[e_.primary_[id]].index);
+      }
+    }
+  }
+
+  int Add(Representation representation) {
+    e_.representations_.push_back(std::move(representation));
+    return static_cast<int>(e_.representations_.size() - 1);
+  }
+
+  int AddBlock(ValueId value, const Layout& layout) {
+    const Value& v = graph_.value(value);
+    e_.blocks_.push_back({.bytes = ByteSize(v.shape, v.dtype, layout)});
+    return Add({Home::kBlock, value, layout, static_cast<int>(e_.blocks_.size() - 1)});
+  }
+
+  TensorSpec SpecOf(int representation) const {
+    const Representation& r = e_.representations_[representation];
+    return {
+        .shape = graph_.shape(r.value), .dtype = graph_.value(r.value).dtype, .layout = r.layout};
+  }
+
+  // The value in this layout; reordered at most once for each layout.
+  int Obtain(ValueId value, const Layout& layout, const Node& reader) {
+    const int primary = e_.primary_[value];
+    CAROLE_CHECK(primary >= 0, "{} {} reads a value that nothing has made", Name(reader.kind),
+                 reader.name);
+    Representation& r = e_.representations_[primary];
+    if (r.layout.is_any()) {  // a weight that nobody has placed yet: its first reader chooses
+      r.layout = layout.is_any() ? graph_.variables()[r.index].plain_layout() : layout;
+      e_.variable_layouts_[r.index] = r.layout;
+    }
+    if (layout.is_any() || r.layout == layout) return primary;
+    for (int other : copies_[value]) {
+      if (e_.representations_[other].layout == layout) return other;
+    }
+    const int copy = AddBlock(value, layout);
+    copies_[value].push_back(copy);
+    AddReorder(primary, copy, reader);
+    return copy;
+  }
+
+  void AddReorder(int from, int to, const Node& node) {
+    const bool weight = e_.representations_[from].home != Home::kBlock ||
+                        e_.representations_[to].home != Home::kBlock;
+    ++(weight ? e_.statistics_.weight_reorders : e_.statistics_.activation_reorders);
+    const OpSpec spec{.kind = OpKind::kReorder,
+                      .attributes = {},
+                      .inputs = {SpecOf(from)},
+                      .outputs = {SpecOf(to)}};
+    AddStep(e_.backend_.MakeKernel(spec), OpKind::kReorder, node.name, {from}, {to});
+  }
+
+  void AddStep(std::unique_ptr<Kernel> kernel, OpKind kind, const std::string& name,
+               std::vector<int> inputs, std::vector<int> outputs) {
+    Step step{.kernel = std::move(kernel),
+              .kind = kind,
+              .phase = phase_,
+              .name = name,
+              .inputs = std::move(inputs),
+              .outputs = std::move(outputs),
+              .ready = {}};
+    if (step.kernel->workspace_bytes() > 0) {
+      const int at = static_cast<int>(e_.steps_.size());
+      e_.blocks_.push_back(
+          {.bytes = step.kernel->workspace_bytes(), .first_step = at, .last_step = at});
+      step.workspace = static_cast<int>(e_.blocks_.size() - 1);
+    }
+    for (int output : step.outputs) {
+      if (output < 0 || e_.representations_[output].home != Home::kGradient) continue;
+      step.ready.push_back(static_cast<int>(e_.ready_order_.size()));
+      e_.ready_order_.push_back(e_.representations_[output].index);
+    }
+    e_.steps_.push_back(std::move(step));
+  }
+
+  // A gradient that is another variable's too, or a reshaped value, would never reach its arena.
+  void CheckGradients() const {
+    for (size_t v = 0; v < graph_.variables().size(); ++v) {
+      const Variable& variable = graph_.variables()[v];
+      const bool made = std::find(e_.ready_order_.begin(), e_.ready_order_.end(),
+                                  static_cast<int>(v)) != e_.ready_order_.end();
+      CAROLE_CHECK(variable.gradient == kNone || made,
+                   "no kernel makes the gradient of {} alone; read it by an operation of its own",
+                   variable.name);
+    }
+  }
+
+  // Same memory, other shape: plain layouts make it free.
+  void AddReshape(const Node& node) {
+    phase_ = node.phase;
+    const ValueId from = node.inputs[0], to = node.outputs[0];
+    const int input = Obtain(from, Layout::PlainActivation(graph_.shape(from)), node);
+    Representation alias = e_.representations_[input];
+    alias.value = to;
+    alias.layout = Layout::PlainActivation(graph_.shape(to));
+    e_.primary_[to] = Add(alias);
+  }
+
+  // With the layouts in which its inputs lie.
+  OpSpec SpecOf(const Node& node) const {
+    OpSpec spec = graph_.Spec(node);
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      if (spec.inputs[i].present)
+        spec.inputs[i].layout = e_.representations_[e_.primary_[node.inputs[i]]].layout;
+    }
+    for (size_t o = 0; o < node.outputs.size(); ++o) {
+      const int variable = spec.outputs[o].present ? gradient_of_[node.outputs[o]] : -1;
+      if (variable >= 0) spec.outputs[o].layout = e_.variable_layouts_[variable];
+    }
+    return spec;
+  }
+
+  // The kernel of the first time, so that the results are the same bit for bit; they replace the
+  // first ones for all that comes.
+  void AddKernelAgain(NodeId n) {
+    const Node& node = graph_.nodes()[n];
+    OpSpec spec = specs_.at(n);
+    // The moving statistics have moved: at this rate they stay.
+    if (auto* norm = std::get_if<BatchNormAttributes>(&spec.attributes)) norm->decay = 1;
+    // Neither old results nor reordered weights are worth keeping until here.
+    for (ValueId id : node.inputs) {
+      if (id != kNone && graph_.value(id).variable != kNone) copies_.erase(id);
+    }
+    for (ValueId id : node.outputs) copies_.erase(id);
+    AddKernel(node, spec, Phase::kBackward);
+  }
+
+  void AddKernel(const Node& node, const OpSpec& spec, Phase phase) {
+    phase_ = phase;
+    auto kernel = e_.backend_.MakeKernel(spec);
+    std::vector<int> inputs, outputs;
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      inputs.push_back(
+          spec.inputs[i].present ? Obtain(node.inputs[i], kernel->input_layouts()[i], node) : -1);
+    }
+    std::vector<std::pair<int, int>> gradients_to_move;
+    for (size_t o = 0; o < node.outputs.size(); ++o) {
+      const ValueId id = node.outputs[o];
+      if (id == kNone) {
+        outputs.push_back(-1);
+        continue;
+      }
+      const Layout& layout = kernel->output_layouts()[o];
+      const int variable = gradient_of_[id];
+      if (variable < 0) {
+        outputs.push_back(AddBlock(id, layout));
+      } else {
+        const int home = Add({Home::kGradient, id, e_.variable_layouts_[variable], variable});
+        const bool direct = layout == e_.variable_layouts_[variable];
+        outputs.push_back(direct ? home : AddBlock(id, layout));
+        if (!direct) gradients_to_move.emplace_back(outputs.back(), home);
+      }
+      e_.primary_[id] = outputs.back();
+    }
+    AddStep(std::move(kernel), node.kind, node.name, std::move(inputs), std::move(outputs));
+    for (auto [from, to] : gradients_to_move) AddReorder(from, to, node);
+  }
+
+  int BlockOf(int representation) const {
+    if (representation < 0) return -1;
+    const Representation& r = e_.representations_[representation];
+    return r.home == Home::kBlock ? r.index : -1;
+  }
+
+  void PlaceBlocks() {
+    const int num_steps = static_cast<int>(e_.steps_.size());
+    std::vector<bool> born(e_.blocks_.size(), false);
+    for (int s = 0; s < num_steps; ++s) {
+      for (int o : e_.steps_[s].outputs) {
+        if (const int b = BlockOf(o); b >= 0 && !born[b]) {
+          born[b] = true;
+          e_.blocks_[b].first_step = s;
+          e_.blocks_[b].last_step = s;
+        }
+      }
+      for (int i : e_.steps_[s].inputs) {
+        if (const int b = BlockOf(i); b >= 0) e_.blocks_[b].last_step = s;
+      }
+    }
+    for (ValueId id : graph_.outputs()) {
+      if (const int b = BlockOf(e_.primary_[id]); b >= 0) pinned_.push_back(b);
+    }
+    for (int b : pinned_) {
+      if (!born[b]) e_.blocks_[b].first_step = 0;
+      e_.blocks_[b].last_step = std::max(num_steps - 1, 0);
+    }
+    ShareInPlace();
+    // Blocks that were given up to a neighbour keep no bytes.
+    e_.statistics_.peak_live_bytes = PeakBytes(e_.blocks_);
+    e_.statistics_.arena_bytes = PlanMemory(e_.blocks_);
+    e_.statistics_.kernels = num_steps;
+  }
+
+  // An output takes over the memory of an input that dies in this step, where the kernel allows it.
+  void ShareInPlace() {
+    std::vector<int> moved_to(e_.blocks_.size());
+    for (size_t b = 0; b < moved_to.size(); ++b) moved_to[b] = static_cast<int>(b);
+    for (size_t s = 0; s < e_.steps_.size(); ++s) {
+      Step& step = e_.steps_[s];
+      for (size_t o = 0; o < step.outputs.size(); ++o) {
+        const int mine = BlockOf(step.outputs[o]);
+        const int input = mine < 0 ? -1 : step.kernel->InPlaceInput(static_cast<int>(o));
+        if (input < 0) continue;
+        int theirs = BlockOf(step.inputs[input]);
+        if (theirs < 0) continue;
+        theirs = moved_to[theirs];
+        if (theirs == mine || e_.blocks_[theirs].last_step != static_cast<int>(s) ||
+            e_.blocks_[theirs].bytes != e_.blocks_[mine].bytes || IsPinned(theirs) ||
+            ReadsTwice(step, input)) {
+          continue;
+        }
+        e_.blocks_[theirs].last_step = e_.blocks_[mine].last_step;
+        e_.blocks_[mine].bytes = 0;
+        moved_to[mine] = theirs;
+        if (IsPinned(mine)) pinned_.push_back(theirs);
+      }
+    }
+    for (Representation& r : e_.representations_) {
+      if (r.home == Home::kBlock) r.index = moved_to[r.index];
+    }
+  }
+
+  // Whether the step reads this input's memory at another place too, where a result in place would
+  // be taken for the input (d + e + d).
+  bool ReadsTwice(const Step& step, int input) const {
+    const int block = BlockOf(step.inputs[input]);
+    return std::count_if(step.inputs.begin(), step.inputs.end(),
+                         [&](int r) { return BlockOf(r) == block; }) > 1;
+  }
+
+  bool IsPinned(int block) const {
+    return std::find(pinned_.begin(), pinned_.end(), block) != pinned_.end();
+  }
+
+  Executable& e_;
+  const Graph& graph_;
+  const Schedule& schedule_;
+  Phase phase_ = Phase::kForward;   // of the steps that are added now
+  std::map<NodeId, OpSpec> specs_;  // of nodes that come again
+  std::vector<int> gradient_of_;    // variable whose gradient a value is, or -1
+  std::vector<int> pinned_;         // blocks of inputs and outputs: they outlive the run
+  std::map<ValueId, std::vector<int>> copies_;
+};
+
+Executable::Executable(const Graph& graph, const Backend& backend, const VariableStore* share,
+                       const Schedule& schedule)
+    : graph_(graph), backend_(backend) {
+  Compiler(*this, share, schedule.empty() ? PlainSchedule(graph) : schedule).Run();
+}
+
+}  // namespace carole

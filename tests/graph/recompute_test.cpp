@@ -1,0 +1,153 @@
+#include "src/graph/recompute.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "nets/nets.h"
+#include "src/core/error.h"
+#include "tests/support/graph_runner.h"
+#include "tests/support/sample_graphs.h"
+
+namespace carole::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+const RunContext kContext{.seed = 3, .step = 4};
+
+size_t PlainPeak(const Graph& graph) { return PeakBytes(Lifetimes(graph, PlainSchedule(graph))); }
+
+// Gradients, losses, and moving statistics, which moved once. Memory holds NaN before, so nothing
+// is read that a shorter life has taken away.
+void ExpectSameBits(const Graph& graph, const Backend& backend, const Schedule& schedule) {
+  GraphRunner plain(graph, backend), other(graph, backend, schedule);
+  const GraphResult want = plain.Run(kContext);
+  other.Poison(kContext);
+  const GraphResult got = other.Run(kContext);
+  EXPECT_EQ(got.outputs, want.outputs);
+  EXPECT_EQ(got.gradients, want.gradients);
+  EXPECT_EQ(got.statistics, want.statistics);
+}
+
+void ForEachBackend(const std::function<void(const Backend&)>& test) {
+  for (const BackendEntry& entry : kBackends) {
+    if (entry.name == "onednn" && !OneDnnAvailable()) continue;
+    SCOPED_TRACE(entry.name);
+    test(*entry.make(1));
+  }
+}
+
+// The whole forward pass twice, but for what callers read.
+Schedule AllAgain(const Graph& graph) {
+  Schedule forward, again, backward;
+  for (NodeId n : PlainSchedule(graph)) {
+    const Node& node = graph.nodes()[n];
+    const bool output = std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId id) {
+      return std::find(graph.outputs().begin(), graph.outputs().end(), id) != graph.outputs().end();
+    });
+    (node.phase == Phase::kForward ? forward : backward).push_back(n);
+    if (node.phase == Phase::kForward && !output) again.push_back(n);
+  }
+  forward.insert(forward.end(), again.begin(), again.end());
+  forward.insert(forward.end(), backward.begin(), backward.end());
+  return forward;
+}
+
+TEST(Recompute, EveryOperationKeepsItsBits) {
+  ForEachBackend([](const Backend& backend) {
+    for (const SampleGraph& sample : kSampleGraphs) {
+      for (bool fuse : {false, true}) {
+        SCOPED_TRACE(::testing::Message() << sample.name << (fuse ? ", fused" : ""));
+        const auto graph = MakeTraining(sample, DType::kF32, fuse ? &backend : nullptr);
+        ExpectSameBits(*graph, backend, AllAgain(*graph));
+      }
+    }
+  });
+}
+
+struct NetCase {
+  const char* net;
+  int64_t image_size;
+};
+
+class NetsKeepTheirBits : public ::testing::TestWithParam<NetCase> {};
+
+// Dropout and batch norm, branches that meet in a concatenation, drop path, squeeze-excite.
+TEST_P(NetsKeepTheirBits, AtEachBudget) {
+  const auto [net, image_size] = GetParam();
+  ForEachBackend([&](const Backend& backend) {
+    const nets::Model model = nets::BuildModel(
+        nets::FindNet(net),
+        {.batch_size = 4, .image_size = image_size, .num_classes = 4, .training = true});
+    Fuse(*model.graph, backend);
+    Differentiate(*model.graph);
+    const size_t peak = PlainPeak(*model.graph);
+    size_t last = peak;
+    for (double share : {0.8, 0.0}) {
+      const auto budget = static_cast<size_t>(share * static_cast<double>(peak));
+      const RecomputePlan plan = PlanRecomputation(*model.graph, budget);
+      EXPECT_LT(plan.peak_bytes, last);
+      EXPECT_GT(plan.forward_again, 0);
+      last = plan.peak_bytes;
+      ExpectSameBits(*model.graph, backend, plan.schedule);
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Recompute, NetsKeepTheirBits,
+                         ::testing::Values(NetCase{"inception_v2", 33},
+                                           NetCase{"mobilenet_v3_small", 33},
+                                           NetCase{"nasnet_cifar", 16}),
+                         [](const auto& info) { return std::string(info.param.net); });
+
+// 416 layers in a row: a seventh of the memory for less than one more forward pass.
+TEST(Recompute, DeepChainNeedsLittle) {
+  const nets::Model model =
+      nets::BuildModel(nets::FindNet("vgg_416"), {.batch_size = 4, .training = true});
+  Fuse(*model.graph, *MakeReferenceBackend(1));
+  Differentiate(*model.graph);
+  const size_t peak = PlainPeak(*model.graph);
+  const RecomputePlan least = PlanRecomputation(*model.graph, 0);
+  EXPECT_LT(least.peak_bytes, peak / 7);
+  EXPECT_LT(least.forward_again, 1);
+  const RecomputePlan half = PlanRecomputation(*model.graph, peak / 2);
+  EXPECT_LE(half.peak_bytes, peak / 2);
+  EXPECT_LT(half.forward_again, 0.5);
+  const RecomputePlan all = PlanRecomputation(*model.graph, peak);
+  EXPECT_EQ(all.schedule, PlainSchedule(*model.graph));
+  EXPECT_EQ(all.forward_again, 0);
+}
+
+std::string ErrorOf(const Graph& graph, const Backend& backend, size_t bytes) {
+  try {
+    CompileWithin(graph, backend, bytes);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "no UsageError";
+}
+
+TEST(Recompute, RefusesTooLittleAndNamesTheLeast) {
+  ForEachBackend([](const Backend& backend) {
+    const nets::Model model =
+        nets::BuildModel(nets::FindNet("resnet_v1_50"),
+                         {.batch_size = 8, .image_size = 97, .num_classes = 4, .training = true});
+    Fuse(*model.graph, backend);
+    Differentiate(*model.graph);
+    const std::string error = ErrorOf(*model.graph, backend, 1 << 20);
+    EXPECT_THAT(error, AllOf(HasSubstr("--activation_memory"),
+                             HasSubstr("got 0.00 GiB, want at "
+                                       "least "),
+                             HasSubstr("--batch_size")));
+    const double least = std::stod(error.substr(error.find("least ") + 6));
+    const auto bytes = static_cast<size_t>(least * (1 << 30));
+    const auto executable = CompileWithin(*model.graph, backend, bytes);
+    EXPECT_LE(executable->statistics().arena_bytes, bytes);
+    EXPECT_LT(2 * executable->statistics().arena_bytes,
+              Executable(*model.graph, backend).statistics().arena_bytes);
+  });
+}
+
+}  // namespace
+}  // namespace carole::testing
