@@ -3,21 +3,15 @@
 #include <hwloc.h>
 
 #include <algorithm>
-#include <fstream>
 #include <memory>
 #include <sstream>
+
+#include "launch/control_groups.h"
 
 namespace carole::launch {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string ReadText(const fs::path& path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
 
 void TakeSmaller(std::optional<double>& least, double quota, double period) {
   if (quota > 0 && period > 0) least = std::min(least.value_or(quota / period), quota / period);
@@ -36,25 +30,6 @@ void ReadVersion1(const fs::path& folder, std::optional<double>& least) {
   std::istringstream period_text(ReadText(folder / "cpu.cfs_period_us"));
   double quota = 0, period = 0;
   if (quota_text >> quota && period_text >> period) TakeSmaller(least, quota, period);
-}
-
-// Calls read(folder) for `group` below `mount` and for all groups above it. A container may see its
-// own group as the mount's top, whatever the path says; missing folders read as no limit.
-template <typename Read>
-void WalkUp(const fs::path& mount, const fs::path& group, const Read& read) {
-  for (fs::path path = group.relative_path();; path = path.parent_path()) {
-    read(mount / path);
-    if (path.empty()) return;
-  }
-}
-
-// Whether "cpu,cpuacct" has "cpu".
-bool HasCpu(const std::string& controllers) {
-  std::istringstream words(controllers);
-  for (std::string word; std::getline(words, word, ',');) {
-    if (word == "cpu") return true;
-  }
-  return false;
 }
 
 }  // namespace
@@ -77,25 +52,11 @@ int CountBoundCores() {
   return cores > 0 ? cores : std::max(1, hwloc_bitmap_weight(bound.get()));
 }
 
-std::string ControlGroups(const fs::path& root) { return ReadText(root / "proc/self/cgroup"); }
-
 std::optional<double> CpuQuota(const fs::path& root) {
   std::optional<double> least;
-  const fs::path mount = root / "sys/fs/cgroup";
-  std::istringstream lines(ControlGroups(root));
-  for (std::string line; std::getline(lines, line);) {  // "ID:CONTROLLERS:PATH"
-    const size_t first = line.find(':');
-    const size_t second = line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
-    const fs::path group = line.substr(second + 1);
-    if (controllers.empty()) {
-      WalkUp(mount, group, [&](const fs::path& folder) { ReadVersion2(folder, least); });
-    } else if (HasCpu(controllers)) {
-      for (const std::string& name : {controllers, std::string("cpu")})
-        WalkUp(mount / name, group, [&](const fs::path& folder) { ReadVersion1(folder, least); });
-    }
-  }
+  ForEachControlGroup(
+      root, "cpu", [&](const fs::path& folder) { ReadVersion2(folder, least); },
+      [&](const fs::path& folder) { ReadVersion1(folder, least); });
   return least;
 }
 

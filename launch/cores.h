@@ -15,9 +15,6 @@ int CountBoundCores();
 // `root` stands in for / in tests.
 std::optional<double> CpuQuota(const std::filesystem::path& root = "/");
 
-// The text of /proc/self/cgroup: the same for processes that share a quota.
-std::string ControlGroups(const std::filesystem::path& root = "/");
-
 // Threads for each of `sharers` processes that are bound to the same `cores` and for each of
 // `quota_sharers` that live on the same quota; at least 1.
 int ShareOfCores(int cores, int sharers, std::optional<double> quota, int quota_sharers);

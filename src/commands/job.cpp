@@ -11,6 +11,7 @@
 
 #include "collectives/mpi/communicator.h"
 #include "io/host.h"
+#include "launch/control_groups.h"
 #include "launch/cores.h"
 #include "launch/environment.h"
 #include "launch/tf_config.h"
