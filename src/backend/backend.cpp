@@ -1,5 +1,6 @@
 #include "src/backend/backend.h"
 
+#include <cstring>
 #include <iterator>
 
 #include "src/tensor/buffer.h"
@@ -41,17 +42,30 @@ std::string_view Name(OpKind kind) {
   return kNames[static_cast<int>(kind)];
 }
 
+DeviceMemory Backend::Allocate(size_t bytes) const {
+  auto buffer = std::make_shared<Buffer>(bytes);
+  return {buffer, buffer->data()};
+}
+
+void Backend::CopyToHost(std::byte* host, const std::byte* device, size_t bytes) const {
+  if (bytes > 0) std::memcpy(host, device, bytes);
+}
+
+void Backend::CopyFromHost(std::byte* device, const std::byte* host, size_t bytes) const {
+  if (bytes > 0) std::memcpy(device, host, bytes);
+}
+
 void Backend::Reorder(const Tensor& from, const Tensor& to) const {
   const OpSpec spec{.kind = OpKind::kReorder,
                     .attributes = {},
                     .inputs = {{from.shape, from.dtype, from.layout}},
                     .outputs = {{to.shape, to.dtype, to.layout}}};
   auto kernel = MakeKernel(spec);
-  Buffer workspace(kernel->workspace_bytes());
+  const DeviceMemory workspace = Allocate(kernel->workspace_bytes());
   KernelMemory memory;
   memory.inputs = {from};
   memory.outputs = {to};
-  memory.workspace = workspace.data();
+  memory.workspace = workspace.get();
   kernel->Bind(memory);
   kernel->Run({});
 }

@@ -68,11 +68,31 @@ class Kernel {
   size_t workspace_bytes_ = 0;
 };
 
+// Memory that kernels can work on, freed with the last copy of the pointer.
+using DeviceMemory = std::shared_ptr<std::byte>;
+
 class Backend {
  public:
   virtual ~Backend() = default;
 
   virtual std::string_view name() const = 0;
+
+  // Zeroed, aligned to Buffer::kAlignment. Throws DeviceError when there is not so much. Where
+  // !on_host(), only kernels and copies may touch it.
+  virtual DeviceMemory Allocate(size_t bytes) const;
+  virtual bool on_host() const { return true; }
+  // The same for tests: slow, but the host may touch it too while no kernel runs.
+  virtual DeviceMemory AllocateShared(size_t bytes) const { return Allocate(bytes); }
+
+  // Between kernels' memory and the host's, in the order of the kernels. On return the host's bytes
+  // are there, or have been read.
+  virtual void CopyToHost(std::byte* host, const std::byte* device, size_t bytes) const;
+  virtual void CopyFromHost(std::byte* device, const std::byte* host, size_t bytes) const;
+
+  // Before the kernels of a run.
+  virtual void BeginRun(const RunContext& context) const { (void)context; }
+  // Returns when all kernels that were run are done; throws DeviceError where one failed.
+  virtual void Synchronize() const {}
 
   // Whether MakeKernel can make this; rewrites ask before they fuse.
   virtual bool Supports(const OpSpec& spec) const = 0;
