@@ -75,15 +75,6 @@ class ReferenceBackend : public Backend {
 
 }  // namespace
 
-ReferenceKernel::ReferenceKernel(const OpSpec& spec, int threads) : spec_(spec), threads_(threads) {
-  for (const TensorSpec& t : spec.inputs) {
-    input_layouts_.push_back(Layout::PlainActivation(t.shape));
-  }
-  for (const TensorSpec& t : spec.outputs) {
-    output_layouts_.push_back(Layout::PlainActivation(t.shape));
-  }
-}
-
 }  // namespace reference
 
 std::unique_ptr<Backend> MakeReferenceBackend(int threads) {

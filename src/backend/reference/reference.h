@@ -7,13 +7,9 @@
 
 #include <memory>
 
-#include "src/backend/backend.h"
+#include "src/backend/plain_kernel.h"
 
 namespace carole::reference {
-
-inline bool IsPresent(const std::vector<TensorSpec>& places, size_t i) {
-  return i < places.size() && places[i].present;
-}
 
 // Runs f(i) for i in [0, count) on up to `threads` threads. f must not throw. Indices are handed
 // out in pieces as threads come for them, since the machine may be busy with other work too.
@@ -34,27 +30,12 @@ void ParallelRanges(int threads, int64_t count, int64_t grain, const F& f) {
 inline constexpr int64_t kElementGrain = 1 << 14;  // elements of a task in element-wise loops
 inline constexpr int64_t kChannelGrain = 16;       // channels of a task in sums over pixels
 
-class ReferenceKernel : public Kernel {
+class ReferenceKernel : public PlainKernel {
  public:
-  ReferenceKernel(const OpSpec& spec, int threads);
-  void Bind(const KernelMemory& memory) override { memory_ = memory; }
+  ReferenceKernel(const OpSpec& spec, int threads) : PlainKernel(spec), threads_(threads) {}
 
  protected:
-  // The elements of a place, or nullptr when it is absent.
-  template <typename T>
-  T* in(size_t i) const {
-    return IsPresent(spec_.inputs, i) ? memory_.inputs[i].as<T>() : nullptr;
-  }
-  template <typename T>
-  T* out(size_t i) const {
-    return IsPresent(spec_.outputs, i) ? memory_.outputs[i].as<T>() : nullptr;
-  }
-  const Shape& in_shape(size_t i) const { return spec_.inputs[i].shape; }
-  const Shape& out_shape(size_t i) const { return spec_.outputs[i].shape; }
-
-  const OpSpec spec_;
   const int threads_;
-  KernelMemory memory_;
 };
 
 // A kernel whose output 0 may lie over input 0, because element i of one needs element i of the
