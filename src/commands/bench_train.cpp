@@ -8,6 +8,8 @@
 
 #include "io/synthetic.h"
 #include "nets/nets.h"
+#include "nets/summary.h"
+#include "src/commands/activation_memory.h"
 #include "src/commands/commands.h"
 #include "src/commands/job.h"
 #include "src/train/train_step.h"
@@ -18,6 +20,7 @@ namespace {
 struct BenchFlags {
   NetFlags net{.model_name = "resnet_v1_50"};
   MachineFlags machine;
+  std::string activation_memory;
   int64_t batch_size = 32;
   int steps = 20;
   int warmup_steps = 5;
@@ -158,8 +161,13 @@ int Run(const BenchFlags& flags, Job& job) {
   const int64_t image_size = flags.net.image_size > 0 ? flags.net.image_size : net.image_size;
   nets::Model model = nets::BuildModel(
       net, {.batch_size = flags.batch_size, .image_size = image_size, .training = true});
+  constexpr int64_t kState = 3 * sizeof(float);  // weight, gradient and momentum
+  const size_t activation_bytes = ActivationBytes(
+      flags.activation_memory, job, kState * nets::CountParameters(*model.graph).trainable);
   train::TrainStep step(std::move(model.graph), job.backend(), job.communicator(),
-                        {.optimizer = "momentum", .buckets = MakeBucketOptions(flags.machine)});
+                        {.activation_bytes = activation_bytes,
+                         .optimizer = "momentum",
+                         .buckets = MakeBucketOptions(flags.machine)});
   step.store().Initialize(1);
   const std::unique_ptr<io::BatchSource> source =
       io::MakeSyntheticBatches({.local_batch = flags.batch_size,
@@ -184,6 +192,7 @@ int BenchTrain(const Arguments& arguments) {
                    "Speed of training steps on synthetic images, alone or under mpirun.");
   AddNetFlags(line, flags.net);
   AddMachineFlags(line, flags.machine);
+  AddActivationMemoryFlag(line, flags.activation_memory);
   AddCollectiveFlags(line, flags.machine);
   line.Group("Benchmark");
   line.Add("batch_size", flags.batch_size, "images of a step, of each rank")

@@ -3,6 +3,7 @@
 
 #include "io/record_index.h"
 #include "nets/summary.h"
+#include "src/commands/activation_memory.h"
 #include "src/commands/commands.h"
 #include "src/commands/inputs.h"
 #include "src/commands/job.h"
@@ -43,6 +44,13 @@ void LogStart(const TrainFlags& flags, const NetInput& input, const Job& job,
   LogInfo("run", "train_dir  {}, seed {}", flags.train_dir, flags.seed);
 }
 
+// Weights, gradients and slots.
+int64_t StateBytes(const TrainFlags& flags, int64_t parameters) {
+  const auto slots = optim::FindOptimizer(flags.optimizer).plan(flags.optimizer_options).slots;
+  return (2 + static_cast<int64_t>(slots.size())) * parameters *
+         static_cast<int64_t>(sizeof(float));
+}
+
 train::TrainerOptions MakeTrainerOptions(const TrainFlags& flags, const NetInput& input,
                                          const CommandLine& line) {
   std::string given;
@@ -54,6 +62,7 @@ train::TrainerOptions MakeTrainerOptions(const TrainFlags& flags, const NetInput
           .save_interval_secs = flags.save_interval_secs,
           .save_summaries_secs = flags.save_summaries_secs,
           .keep_checkpoints = flags.keep_checkpoints,
+          .spare_memory = !flags.activation_memory.empty(),
           .seed = flags.seed,
           .attributes = {{"net", std::string(input.net->name)},
                          {"dataset", std::string(input.dataset->name)},
@@ -72,10 +81,13 @@ int Run(TrainFlags& flags, const CommandLine& line, const NetInput& input, Job& 
   if (flags.sync_replicas) flags.schedule.replicas_to_aggregate = flags.replicas_to_aggregate;
   const optim::LearningRate rate(flags.schedule);
   nets::Model model = BuildTrainingModel(flags, input);
-  LogStart(flags, input, job, rate, nets::CountParameters(*model.graph).trainable);
+  const int64_t parameters = nets::CountParameters(*model.graph).trainable;
+  LogStart(flags, input, job, rate, parameters);
 
   train::TrainStep step(std::move(model.graph), job.backend(), job.communicator(),
-                        {.optimizer = flags.optimizer,
+                        {.activation_bytes = ActivationBytes(flags.activation_memory, job,
+                                                             StateBytes(flags, parameters)),
+                         .optimizer = flags.optimizer,
                          .optimizer_options = flags.optimizer_options,
                          .buckets = MakeBucketOptions(flags.machine)});
   auto make_source = [&](const train::RunState& start) {

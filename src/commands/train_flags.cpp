@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "src/commands/activation_memory.h"
+
 namespace carole::commands {
 namespace {
 
@@ -40,6 +42,7 @@ void AddTrainFlags(CommandLine& line, TrainFlags& flags) {
   AddOptimizerFlags(line, flags.optimizer, flags.optimizer_options);
   AddScheduleFlags(line, flags.schedule);
   AddMachineFlags(line, flags.machine);
+  AddActivationMemoryFlag(line, flags.activation_memory);
   AddCollectiveFlags(line, flags.machine);
   AddIgnoredFlags(line);
   AddUnsupportedFlags(line);

@@ -26,6 +26,7 @@ struct TrainFlags {
   double save_summaries_secs = 600;
   double save_interval_secs = 600;
   int keep_checkpoints = 5;
+  std::string activation_memory;
   double label_smoothing = 0;
   bool sync_replicas = false;
   int64_t replicas_to_aggregate = 1;

@@ -66,6 +66,10 @@ class Executable {
   using GradientReady = std::function<void(int ready_index)>;
   void Run(const RunContext& context, const GradientReady& gradient_ready = {});
 
+  // Gives the memory of activations back to the system until the next Run(); inputs and outputs
+  // lose their values.
+  void ReleaseMemory() { arena_.Discard(); }
+
   const ExecutableStatistics& statistics() const { return statistics_; }
   std::vector<OpTime> Times() const;
   double PhaseMilliseconds(Phase phase) const;  // summed since ResetTimes()

@@ -45,7 +45,8 @@ class Planner {
     RecomputePlan best{.schedule = plain_, .peak_bytes = Peak(plain_)};
     if (best.peak_bytes <= budget) return best;
     const auto total = static_cast<double>(total_bytes_);
-    for (double segment = 2 * total; segment > total * kLeastSegment; segment /= std::sqrt(2.0)) {
+    for (int halving = 0; halving < kSegmentSteps; ++halving) {
+      const double segment = 2 * total * std::pow(2, -0.5 * halving);
       for (int step = 0; step < kDearSteps; ++step) {
         const double dear = total * step / kDearSteps;
         RecomputePlan plan = Make(static_cast<int64_t>(segment), static_cast<int64_t>(dear));
@@ -57,7 +58,7 @@ class Planner {
 
  private:
   static constexpr int kDearSteps = 16;
-  static constexpr double kLeastSegment = 1e-3;  // of all results
+  static constexpr int kSegmentSteps = 22;  // to a thousandth of all results
 
   static bool IsBetter(const RecomputePlan& a, const RecomputePlan& b, size_t budget) {
     const bool a_fits = a.peak_bytes <= budget, b_fits = b.peak_bytes <= budget;

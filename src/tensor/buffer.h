@@ -17,6 +17,10 @@ class Buffer {
   // for).
   explicit Buffer(size_t bytes);
 
+  // Gives the pages back to the system until they are written again; until then they read as
+  // anything.
+  void Discard();
+
   std::byte* data() const { return data_.get(); }
   size_t size() const { return size_; }
 

@@ -7,6 +7,7 @@
 #include "src/core/error.h"
 #include "src/core/hash.h"
 #include "src/graph/autodiff.h"
+#include "src/graph/recompute.h"
 #include "src/graph/rewrites.h"
 
 namespace carole::train {
@@ -70,7 +71,9 @@ TrainStep::TrainStep(std::unique_ptr<Graph> graph, const Backend& backend,
   message_.resize(graph_->losses().size() + 2);
   Fuse(*graph_, backend_);
   Differentiate(*graph_);
-  executable_ = std::make_unique<Executable>(*graph_, backend_);
+  executable_ = options.activation_bytes == 0
+                    ? std::make_unique<Executable>(*graph_, backend_)
+                    : CompileWithin(*graph_, backend_, options.activation_bytes);
   store_ = executable_->MakeStore([&](size_t bytes) {
     gradients_ = communicator_.AllocateArena(bytes);
     return gradients_->data();

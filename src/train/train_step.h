@@ -22,6 +22,7 @@
 namespace carole::train {
 
 struct StepOptions {
+  size_t activation_bytes = 0;  // most that activations may take (CompileWithin); 0: any
   std::string optimizer = "rmsprop";
   optim::OptimizerOptions optimizer_options;
   collectives::BucketOptions buckets;

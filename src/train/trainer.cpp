@@ -49,6 +49,7 @@ void Trainer::Open() {
 void Trainer::Start() {
   if (is_writer()) Open();
   state_.seed = options_.seed;
+  if (options_.spare_memory) step_.executable().ReleaseMemory();
   if (communicator_.rank() == 0) {
     auto latest = is_writer() ? io::ReadLatest(options_.train_dir) : std::nullopt;
     if (latest) {
@@ -127,8 +128,10 @@ void Trainer::Save() {
   if (is_writer()) {
     LogInfo("", "Saving checkpoint to path {}",
             io::CheckpointPath(options_.train_dir, state_.step));
+    if (options_.spare_memory) step_.executable().ReleaseMemory();
     checkpoints_->Write(
         MakeSnapshot(step_.store(), step_.optimizer(), state_, options_.attributes));
+    if (options_.spare_memory) checkpoints_->Wait();
   }
   saved_step_ = state_.step;
   last_save_ = Clock::now();

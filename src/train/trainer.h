@@ -29,6 +29,7 @@ struct TrainerOptions {
   double save_interval_secs = 600;
   double save_summaries_secs = 600;
   int keep_checkpoints = 5;
+  bool spare_memory = false;  // checkpoints take the memory of activations; training waits for them
   uint64_t seed = 0;     // of a new run; a resumed one keeps its own
   bool progress = true;  // a progress line, where standard error is a terminal
   std::map<std::string, std::string> attributes;  // kept in checkpoints: net, flags, version

@@ -1,0 +1,77 @@
+#include "src/commands/activation_memory.h"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <vector>
+
+#include "io/host.h"
+#include "launch/memory.h"
+#include "src/core/error.h"
+#include "src/core/hash.h"
+#include "src/core/log.h"
+
+namespace carole::commands {
+namespace {
+
+constexpr double kGiB = 1 << 30;
+constexpr double kMostGiB = 1 << 20;
+constexpr double kShareOfReserve = 0.1;  // of a rank's memory: images, libraries, communication
+
+std::optional<double> ParseGiB(const std::string& text) {
+  double gib = 0;
+  const char* const end = text.data() + text.size();
+  const auto [last, error] = std::from_chars(text.data(), end, gib);
+  if (error != std::errc() || last != end || !(gib > 0) || gib > kMostGiB) return std::nullopt;
+  return gib;
+}
+
+// What each rank can have of its host's memory, in bytes: the least over all ranks.
+int64_t LeastShare(collectives::Communicator& communicator) {
+  struct Rank {
+    uint64_t host;
+    int64_t available;
+  };
+  const Rank mine{Fnv1a64(io::HostName()), launch::AvailableMemory()};
+  std::vector<Rank> all(communicator.size());
+  communicator.AllGather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)),
+                         {.what = "memory"});
+  int64_t least = mine.available;
+  for (const Rank& rank : all) {
+    const auto neighbours = std::count_if(
+        all.begin(), all.end(), [&](const Rank& other) { return other.host == rank.host; });
+    least = std::min<int64_t>(least, rank.available / neighbours);
+  }
+  return least;
+}
+
+}  // namespace
+
+void AddActivationMemoryFlag(CommandLine& line, std::string& flag) {
+  line.Add("activation_memory", flag,
+           "GiB for activations, of each rank: computes some again in backward when they take "
+           "more; auto: what the machine has")
+      ->check([](const std::string& text) {
+        const bool good = text.empty() || text == "auto" || ParseGiB(text).has_value();
+        return good ? std::string() : "got " + text + ", want auto or a number of GiB above 0";
+      });
+}
+
+size_t ActivationBytes(const std::string& flag, const Job& job, int64_t state_bytes) {
+  if (flag.empty()) return 0;
+  if (flag != "auto") return static_cast<size_t>(*ParseGiB(flag) * kGiB);
+  const int64_t share = LeastShare(job.communicator());
+  const double left =
+      (1 - kShareOfReserve) * static_cast<double>(share) - static_cast<double>(state_bytes);
+  if (left <= 0) {
+    throw ConfigError(fmt::format(
+        "[memory] --activation_memory=auto: nothing is left for activations: a rank has {:.2f} "
+        "GiB, weights, gradients and slots take {:.2f}; use fewer ranks on a machine",
+        static_cast<double>(share) / kGiB, static_cast<double>(state_bytes) / kGiB));
+  }
+  LogInfo("memory", "a rank has {:.2f} GiB, {:.2f} of them for activations",
+          static_cast<double>(share) / kGiB, left / kGiB);
+  return static_cast<size_t>(left);
+}
+
+}  // namespace carole::commands
