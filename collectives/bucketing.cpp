@@ -1,11 +1,29 @@
 #include "collectives/bucketing.h"
 
+#include <algorithm>
+#include <limits>
 #include <string_view>
 
 #include "src/core/check.h"
 #include "src/core/hash.h"
 
 namespace carole::collectives {
+namespace {
+
+double TransferMs(size_t elements, size_t element_bytes, const BucketTimes& times) {
+  return times.latency_ms + static_cast<double>(elements * element_bytes) * times.ms_per_byte;
+}
+
+// The parameters [first, end) as a bucket.
+Bucket Join(std::span<const Range> parameters, size_t first, size_t end) {
+  const Range& last = parameters[end - 1];
+  const size_t begin = parameters[first].offset;
+  return {.first = static_cast<int>(first),
+          .num = static_cast<int>(end - first),
+          .range = {.offset = begin, .count = last.offset + last.count - begin}};
+}
+
+}  // namespace
 
 std::vector<Bucket> PlanBuckets(std::span<const Range> parameters, size_t element_bytes,
                                 const BucketOptions& options) {
@@ -26,6 +44,42 @@ std::vector<Bucket> PlanBuckets(std::span<const Range> parameters, size_t elemen
     const size_t limit = buckets.size() == 1 ? options.first_bucket_bytes : options.bucket_bytes;
     is_open = bucket.range.count * element_bytes < limit;
   }
+  return buckets;
+}
+
+double FinishMs(std::span<const Bucket> buckets, size_t element_bytes, const BucketTimes& times) {
+  double now = 0;
+  for (const Bucket& b : buckets) {
+    for (int p = b.first; p < b.first + b.num; ++p) now = std::max(now, times.ready_ms[p]);
+    now += TransferMs(b.range.count, element_bytes, times);
+  }
+  return now;
+}
+
+std::vector<Bucket> PlanBucketsByTime(std::span<const Range> parameters, size_t element_bytes,
+                                      const BucketTimes& times) {
+  const size_t n = parameters.size();
+  CAROLE_CHECK_EQ(times.ready_ms.size(), n, "times of parameters");
+  // finish[j]: the earliest end of sending the first j parameters; begin[j]: its last bucket's
+  // first.
+  std::vector<double> finish(n + 1, std::numeric_limits<double>::infinity()), ready(n + 1, 0);
+  std::vector<size_t> begin(n + 1, 0);
+  std::vector<int> num_buckets(n + 1, 0);
+  finish[0] = 0;
+  for (size_t j = 1; j <= n; ++j) {
+    ready[j] = std::max(ready[j - 1], times.ready_ms[j - 1]);
+    for (size_t i = 0; i < j; ++i) {
+      const double end = std::max(finish[i], ready[j]) +
+                         TransferMs(Join(parameters, i, j).range.count, element_bytes, times);
+      if (end > finish[j] || (end == finish[j] && num_buckets[i] + 1 >= num_buckets[j])) continue;
+      finish[j] = end;
+      begin[j] = i;
+      num_buckets[j] = num_buckets[i] + 1;
+    }
+  }
+  std::vector<Bucket> buckets;
+  for (size_t j = n; j > 0; j = begin[j]) buckets.push_back(Join(parameters, begin[j], j));
+  std::reverse(buckets.begin(), buckets.end());
   return buckets;
 }
 

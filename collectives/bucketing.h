@@ -33,6 +33,22 @@ struct Bucket {
 std::vector<Bucket> PlanBuckets(std::span<const Range> parameters, size_t element_bytes,
                                 const BucketOptions& options = {});
 
+// What PlanBucketsByTime() goes by.
+struct BucketTimes {
+  std::span<const double> ready_ms;  // when the gradient of each parameter is final, in a step
+  double latency_ms = 0;             // of a bucket, however small
+  double ms_per_byte = 0;
+};
+
+// When the last bucket's sum is there, if one bucket travels at a time, in order, each from the
+// moment when its last gradient is final.
+double FinishMs(std::span<const Bucket> buckets, size_t element_bytes, const BucketTimes& times);
+
+// The buckets that finish first, of all that there are, one for everything included; of equally
+// good ones the fewest. Dynamic programming: O(n^2) for n parameters.
+std::vector<Bucket> PlanBucketsByTime(std::span<const Range> parameters, size_t element_bytes,
+                                      const BucketTimes& times);
+
 // Equal on ranks that will send the same buckets.
 uint64_t HashOfPlan(std::span<const Bucket> buckets);
 

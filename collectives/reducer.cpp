@@ -1,30 +1,44 @@
 #include "collectives/reducer.h"
 
-#include <chrono>
-
+#include "collectives/adasum.h"
 #include "src/core/check.h"
 
 namespace carole::collectives {
 
 template <typename T>
 BasicReducer<T>::BasicReducer(Communicator& communicator, std::span<T> gradients,
-                              std::vector<Range> parameters, const BucketOptions& options)
+                              std::vector<Range> parameters, const BucketOptions& options,
+                              Reduction reduction)
     : communicator_(communicator),
       gradients_(gradients),
-      buckets_(PlanBuckets(parameters, sizeof(T), options)),
-      plan_(HashOfPlan(buckets_)),
-      is_ready_(parameters.size(), true),
-      unready_(buckets_.size(), 0),
-      num_waited_(buckets_.size()) {
-  if (!parameters.empty()) {
-    const Range& last = parameters.back();
+      parameters_(std::move(parameters)),
+      reduction_(reduction),
+      is_ready_(parameters_.size(), true),
+      ready_ms_(parameters_.size(), 0) {
+  if (!parameters_.empty()) {
+    const Range& last = parameters_.back();
     CAROLE_CHECK(last.offset + last.count <= gradients.size(),
                  "gradients end at {}, the arena at {}", last.offset + last.count,
                  gradients.size());
   }
-  for (size_t b = 0; b < buckets_.size(); ++b) {
-    bucket_of_.insert(bucket_of_.end(), buckets_[b].num, static_cast<int>(b));
+  SetBuckets(PlanBuckets(parameters_, sizeof(T), options));
+}
+
+template <typename T>
+void BasicReducer<T>::SetBuckets(std::vector<Bucket> buckets) {
+  CAROLE_CHECK_EQ(num_waited_, buckets_.size(), "buckets waited for in step {}", step_);
+  bucket_of_.clear();
+  for (size_t b = 0; b < buckets.size(); ++b) {
+    CAROLE_CHECK_EQ(buckets[b].first, static_cast<int>(bucket_of_.size()), "bucket {} begins at",
+                    b);
+    bucket_of_.insert(bucket_of_.end(), buckets[b].num, static_cast<int>(b));
   }
+  CAROLE_CHECK_EQ(bucket_of_.size(), parameters_.size(), "parameters in buckets");
+  buckets_ = std::move(buckets);
+  plan_ = HashOfPlan(buckets_);
+  unready_.assign(buckets_.size(), 0);
+  pending_.clear();
+  num_waited_ = buckets_.size();
   communicator_.Barrier({.what = "bucket plan", .plan = plan_});
 }
 
@@ -37,6 +51,7 @@ void BasicReducer<T>::BeginStep(int64_t step) {
   is_ready_.assign(is_ready_.size(), false);
   for (size_t b = 0; b < buckets_.size(); ++b) unready_[b] = buckets_[b].num;
   stats_ = {.num_buckets = static_cast<int>(buckets_.size())};
+  step_start_ = Clock::now();
 }
 
 template <typename T>
@@ -44,6 +59,8 @@ void BasicReducer<T>::MarkReady(int parameter) {
   CAROLE_CHECK(!is_ready_.at(parameter), "gradient {} is marked twice in step {}", parameter,
                step_);
   is_ready_[parameter] = true;
+  ready_ms_[parameter] =
+      std::chrono::duration<double, std::milli>(Clock::now() - step_start_).count();
   --unready_[bucket_of_[parameter]];
   LaunchReady();
 }
@@ -51,6 +68,10 @@ void BasicReducer<T>::MarkReady(int parameter) {
 template <typename T>
 void BasicReducer<T>::LaunchReady() {
   for (size_t b = pending_.size(); b < buckets_.size() && unready_[b] == 0; ++b) {
+    if (reduction_ != Reduction::kSum) {
+      pending_.emplace_back();
+      continue;
+    }
     const std::span<T> range =
         gradients_.subspan(buckets_[b].range.offset, buckets_[b].range.count);
     const Tag tag{.what = "gradients", .step = step_, .bucket = static_cast<int>(b), .plan = plan_};
@@ -59,15 +80,33 @@ void BasicReducer<T>::LaunchReady() {
   }
 }
 
+// What WaitNext() does for a bucket that is not summed in flight.
+template <typename T>
+void BasicReducer<T>::Reduce(const Bucket& bucket, const Tag& tag) {
+  if (reduction_ == Reduction::kNone || communicator_.size() == 1) return;
+  std::vector<Range> layers;
+  for (int p = bucket.first; p < bucket.first + bucket.num; ++p)
+    layers.push_back({parameters_[p].offset - bucket.range.offset, parameters_[p].count});
+  const std::span<T> data = gradients_.subspan(bucket.range.offset, bucket.range.count);
+  AdasumOverRanks<T>(communicator_, data, layers, gathered_, tag);
+  stats_.bytes += data.size_bytes();
+}
+
 template <typename T>
 std::optional<Range> BasicReducer<T>::WaitNext() {
   if (num_waited_ == buckets_.size()) return std::nullopt;
   CAROLE_CHECK(num_waited_ < pending_.size(),
                "bucket {} is waited for in step {}, but {} of its gradients are not marked",
                num_waited_, step_, unready_[num_waited_]);
-  const auto start = std::chrono::steady_clock::now();
-  pending_[num_waited_]->Wait();
-  const std::chrono::duration<double, std::milli> waited = std::chrono::steady_clock::now() - start;
+  const auto start = Clock::now();
+  if (pending_[num_waited_]) {
+    pending_[num_waited_]->Wait();
+  } else {
+    Reduce(
+        buckets_[num_waited_],
+        {.what = "adasum", .step = step_, .bucket = static_cast<int>(num_waited_), .plan = plan_});
+  }
+  const std::chrono::duration<double, std::milli> waited = Clock::now() - start;
   stats_.exposed_ms += waited.count();
   return buckets_[num_waited_++].range;
 }

@@ -7,8 +7,12 @@
 // A bucket starts when all its gradients are ready and all earlier buckets have started: the same
 // order on every rank, whatever the order of MarkReady(). Sums, no averages: the loss is scaled.
 // With one rank nothing is sent and every bucket comes back at once. T is float or double.
+//
+// Other reductions than the sum do without overlap: kAdasum works in WaitNext(), kNone leaves every
+// rank its own gradients.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <span>
@@ -18,6 +22,8 @@
 #include "collectives/communicator.h"
 
 namespace carole::collectives {
+
+enum class Reduction : uint8_t { kSum, kAdasum, kNone };
 
 struct ReducerStats {
   double exposed_ms = 0;  // the last step's WaitNext() calls waited so long in all
@@ -32,7 +38,11 @@ class BasicReducer {
   // ready order. Both and the communicator outlive the reducer. All ranks call this together: the
   // plan is agreed on. Throws CommError when another rank has another plan.
   BasicReducer(Communicator& communicator, std::span<T> gradients, std::vector<Range> parameters,
-               const BucketOptions& options = {});
+               const BucketOptions& options = {}, Reduction reduction = Reduction::kSum);
+
+  // Other buckets from the next step on; between steps, by all ranks together: the plan is agreed
+  // on again. Throws InternalError unless they hold all parameters in order.
+  void SetBuckets(std::vector<Bucket> buckets);
 
   // All buckets of the step before have been waited for.
   void BeginStep(int64_t step);
@@ -48,20 +58,32 @@ class BasicReducer {
   // After the step's last WaitNext().
   const ReducerStats& stats() const { return stats_; }
   std::span<const Bucket> buckets() const { return buckets_; }
+  // When each gradient was final, in the last step, after its BeginStep().
+  std::span<const double> ready_ms() const { return ready_ms_; }
+  std::span<const Range> parameters() const { return parameters_; }
+  std::span<T> gradients() const { return gradients_; }
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   void LaunchReady();
+  void Reduce(const Bucket& bucket, const Tag& tag);
 
   Communicator& communicator_;
   const std::span<T> gradients_;
-  const std::vector<Bucket> buckets_;
-  const uint64_t plan_;
+  const std::vector<Range> parameters_;
+  const Reduction reduction_;
+  std::vector<Bucket> buckets_;
+  uint64_t plan_ = 0;
   std::vector<int> bucket_of_;                     // of each parameter
   std::vector<bool> is_ready_;                     // each parameter in this step
   std::vector<int> unready_;                       // parameters of each bucket
-  std::vector<std::unique_ptr<Pending>> pending_;  // of the launched buckets
-  size_t num_waited_;
+  std::vector<double> ready_ms_;                   // each parameter
+  std::vector<std::unique_ptr<Pending>> pending_;  // of the launched buckets; null: not a sum
+  std::vector<T> gathered_;                        // all ranks' data of a bucket, for Adasum
+  size_t num_waited_ = 0;
   int64_t step_ = -1;
+  Clock::time_point step_start_;
   ReducerStats stats_;
 };
 

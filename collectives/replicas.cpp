@@ -11,9 +11,7 @@
 
 namespace carole::collectives {
 
-namespace {
-
-// Every bit counts and the order of elements too. Four chains, so that the multiplications overlap.
+// Four chains, so that the multiplications overlap.
 uint64_t HashOfFloats(std::span<const float> values) {
   constexpr size_t kChains = 4;
   uint64_t chains[kChains] = {1, 2, 3, 4};
@@ -34,8 +32,6 @@ uint64_t HashOfFloats(std::span<const float> values) {
   for (uint64_t chain : chains) hash = SplitMix64(hash ^ chain);
   return hash;
 }
-
-}  // namespace
 
 void VerifyReplicas(Communicator& communicator, std::span<const float> weights,
                     std::string_view what, int64_t step) {

@@ -1,11 +1,15 @@
 // All ranks train the same replica: made so at the start, and checked.
 #pragma once
 
+#include <cstdint>
 #include <span>
 
 #include "collectives/communicator.h"
 
 namespace carole::collectives {
+
+// Every bit counts, and the order of elements too.
+uint64_t HashOfFloats(std::span<const float> values);
 
 // Compares a hash of `weights` over all ranks. Throws CommError that names the ranks in the
 // minority and both hashes; of equally many, those that differ from rank 0. `what` names the data
