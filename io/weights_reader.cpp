@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "io/checkpoint_folder.h"
+#include "io/tf_checkpoint.h"
 #include "src/core/check.h"
 #include "src/core/error.h"
 
@@ -35,6 +36,7 @@ class CheckpointReader : public WeightsReader {
     CAROLE_CHECK_EQ(out.size(), data.size(), "elements of {}", name);
     std::copy(data.begin(), data.end(), out.begin());
   }
+  std::optional<int64_t> step() const override { return loaded_.checkpoint.step; }
 
  private:
   const LoadedCheckpoint loaded_;
@@ -53,6 +55,12 @@ std::unique_ptr<WeightsReader> OpenCheckpoint(const std::string& path) {
   return std::make_unique<CheckpointReader>(std::move(*ReadLatest(path)));
 }
 
+bool HoldsTfCheckpoint(const std::string& path) { return FindTfCheckpoint(path).has_value(); }
+
+std::unique_ptr<WeightsReader> OpenFoundTfCheckpoint(const std::string& path) {
+  return OpenTfCheckpoint(*FindTfCheckpoint(path));
+}
+
 struct WeightsFormat {
   bool (*recognizes)(const std::string& path);
   std::unique_ptr<WeightsReader> (*open)(const std::string& path);
@@ -61,6 +69,8 @@ struct WeightsFormat {
 // The first that recognizes a path opens it.
 constexpr WeightsFormat kFormats[] = {
     {HoldsCheckpoints, OpenCheckpoint},
+    {HoldsTfCheckpoint, OpenFoundTfCheckpoint},
+    {IsTfTable, OpenTfV1Checkpoint},
 };
 
 }  // namespace

@@ -8,7 +8,9 @@
 // weights_reader.cpp.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -32,12 +34,23 @@ class WeightsReader {
 
   // Of a name that the file has.
   virtual Shape shape(const std::string& name) const = 0;
+  // As the file stores them: "float32", "bfloat16".
+  virtual std::string type(const std::string&) const { return "float32"; }
   // `out` holds shape(name).size() elements. Throws DataError when the file is damaged.
   virtual void Read(const std::string& name, std::span<float> out) const = 0;
+
+  // Updates that made these weights, where the file says.
+  virtual std::optional<int64_t> step() const { return std::nullopt; }
+  // What else the file holds, "global_step int64 []": for people to read.
+  virtual const std::vector<std::string>& left_out() const {
+    static const std::vector<std::string> none;
+    return none;
+  }
 };
 
-// A checkpoint of this program (.h5), or a folder for its newest good one. Throws DataError when
-// there is nothing of the kind at `path`, or it is damaged; DiskError when it cannot be read.
+// A checkpoint of this program (.h5), of TensorFlow (V2: the prefix of its files or any of them;
+// V1: the file), or a folder for the newest one. Throws DataError when there is nothing of the kind
+// at `path`, or it is damaged; DiskError when it cannot be read.
 std::unique_ptr<WeightsReader> OpenWeights(const std::string& path);
 
 }  // namespace carole::io
