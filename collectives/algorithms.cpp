@@ -58,7 +58,7 @@ RingPlan PlanRing(size_t count, int size, int index, size_t segment_elements) {
 }
 
 size_t FindAllReduce(std::string_view name, const Topology& topology) {
-  if (name == "auto") name = "hierarchical";
+  if (name == "auto") return kAutoRow;
   std::string known = "auto";
   for (size_t i = 0; i < std::size(kAllReduce); ++i) {
     const AllReduceEntry& entry = kAllReduce[i];
@@ -70,6 +70,14 @@ size_t FindAllReduce(std::string_view name, const Topology& topology) {
   }
   throw UsageError(
       fmt::format("[comm] all_reduce: no such algorithm: got {}, want one of {}", name, known));
+}
+
+std::vector<size_t> AutoCandidates(const Topology& topology) {
+  std::vector<size_t> rows;
+  for (size_t i = 0; i < std::size(kAllReduce); ++i) {
+    if (kAllReduce[i].may_win(topology)) rows.push_back(i);
+  }
+  return rows;
 }
 
 }  // namespace carole::collectives

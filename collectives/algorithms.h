@@ -5,6 +5,7 @@
 // add a row.
 #pragma once
 
+#include <iterator>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,6 +13,7 @@
 
 #include "collectives/node_group.h"
 #include "collectives/transport.h"
+#include "src/core/dtype.h"
 #include "src/tensor/buffer.h"
 
 namespace carole::collectives {
@@ -58,8 +60,8 @@ struct RingPlan {
   size_t max_segment = 0;  // elements
 };
 
-// All-reduce of `count` elements on a ring of `size` members: size-1 steps of reduce-scatter,
-// size-1 of all-gather.
+// All-reduce of `count` elements on a ring of `size` members: size-1 turns of reduce-scatter, after
+// which this member holds the sum of chunk index+1, and size-1 of all-gather.
 RingPlan PlanRing(size_t count, int size, int index, size_t segment_elements);
 
 // What an algorithm works with. All ranks run the same operation, agreed on before (engine.cpp).
@@ -69,62 +71,121 @@ struct Exchange {
   NodeGroup* node = nullptr;
   Watch* watch = nullptr;
   size_t segment_bytes = 0;
+  DType wire = DType::kF32;  // of fp32 sums between hosts: kF32 or kBF16
   std::vector<std::byte*>
       peers;       // where this range lies in each local rank's arena; empty: outside of arenas
   Buffer scratch;  // received segments, kept between operations
+  size_t link_bytes = 0;    // received from the left in rings' first turns …
+  double link_seconds = 0;  // … and how long that took
+
+  // At least so many elements of scratch.
+  template <typename T>
+  T* Scratch(size_t count) {
+    if (scratch.size() < count * sizeof(T)) scratch = Buffer(count * sizeof(T));
+    return reinterpret_cast<T*>(scratch.data());
+  }
 };
 
-// Sums `data` over `members`, of which this rank is number `index`, in place.
+// Each sums `data` over `members`, of which this rank is number `index`, in place.
 template <typename T>
 void RingSum(Exchange& x, std::span<const int> members, int index, std::span<T> data);
+template <typename T>
+void TreeSum(Exchange& x, std::span<const int> members, int index, std::span<T> data);
+// RingSum's stand-in when fp32 travels as bf16.
+void Bf16Sum(Exchange& x, std::span<const int> members, int index, std::span<float> data);
 
-// out holds size() pieces of in.size() bytes, rank by rank. Goes round the ring of all ranks.
-void RingAllGather(Exchange& x, std::span<const std::byte> in, std::span<std::byte> out);
+// in: size() pieces of out.size() elements, destroyed; out: this rank's piece of their sum. The
+// ring of all ranks, or their shared memory when they are on one host.
+template <typename T>
+void RingReduceScatter(Exchange& x, std::span<T> in, std::span<T> out);
+template <typename T>
+void SharedReduceScatter(Exchange& x, std::span<T> in, std::span<T> out);
 
-// The root's bytes to all, segment by segment along the chain root, root+1, …
-void ChainBroadcast(Exchange& x, std::span<std::byte> data, int root);
+// out holds size() pieces of in.size() bytes, rank by rank.
+void AllGatherBytes(Exchange& x, std::span<const std::byte> in, std::span<std::byte> out);
+
+// The root's bytes to all.
+void BroadcastBytes(Exchange& x, std::span<std::byte> data, int root);
 
 // The rows' functions: sum `data` over all ranks, in place.
 template <typename T>
 void RingAllReduce(Exchange& x, std::span<T> data);
 template <typename T>
+void TreeAllReduce(Exchange& x, std::span<T> data);
+template <typename T>
 void HierarchicalAllReduce(Exchange& x, std::span<T> data);
+template <typename T>
+void HierarchicalTreeAllReduce(Exchange& x, std::span<T> data);
 
 struct AllReduceEntry {
   std::string_view name;
   std::string_view fits_where;  // words for errors
   bool (*fits)(const Topology&);
+  bool (*may_win)(const Topology&);              // whether `auto` tries it
   void (*sum_f32)(Exchange&, std::span<float>);  // null: the backend's own
   void (*sum_f64)(Exchange&, std::span<double>);
 };
 
-// Among the ranks of one host the hierarchical algorithm is the shared-memory one: its rings have
-// one member.
+inline bool IsOneHost(const Topology& t) { return t.hosts.size() == 1; }
+inline bool IsOneRankPerHost(const Topology& t) {
+  return !IsOneHost(t) && static_cast<int>(t.hosts.size()) == t.size();
+}
+inline bool IsMixed(const Topology& t) { return !IsOneHost(t) && !IsOneRankPerHost(t); }
+inline bool Always(const Topology&) { return true; }
+inline bool Never(const Topology&) { return false; }
+
+// Among the ranks of one host the hierarchical algorithms are the shared-memory one: their rings
+// and trees have one member.
 inline constexpr AllReduceEntry kAllReduce[] = {
     {.name = "ring",
      .fits_where = "anywhere",
-     .fits = [](const Topology&) { return true; },
+     .fits = Always,
+     .may_win = IsOneRankPerHost,
      .sum_f32 = RingAllReduce<float>,
      .sum_f64 = RingAllReduce<double>},
+    {.name = "tree",
+     .fits_where = "anywhere",
+     .fits = Always,
+     .may_win = IsOneRankPerHost,
+     .sum_f32 = TreeAllReduce<float>,
+     .sum_f64 = TreeAllReduce<double>},
     {.name = "shared_memory",
      .fits_where = "ranks of one host",
-     .fits = [](const Topology& t) { return t.hosts.size() == 1; },
+     .fits = IsOneHost,
+     .may_win = IsOneHost,
      .sum_f32 = HierarchicalAllReduce<float>,
      .sum_f64 = HierarchicalAllReduce<double>},
     {.name = "hierarchical",
      .fits_where = "anywhere",
-     .fits = [](const Topology&) { return true; },
+     .fits = Always,
+     .may_win = IsMixed,
      .sum_f32 = HierarchicalAllReduce<float>,
      .sum_f64 = HierarchicalAllReduce<double>},
+    {.name = "hierarchical_tree",
+     .fits_where = "anywhere",
+     .fits = Always,
+     .may_win = IsMixed,
+     .sum_f32 = HierarchicalTreeAllReduce<float>,
+     .sum_f64 = HierarchicalTreeAllReduce<double>},
+    // Never chosen by itself: no deadline reaches into it.
     {.name = "mpi",
      .fits_where = "ranks started by MPI",
-     .fits = [](const Topology&) { return true; },
+     .fits = Always,
+     .may_win = Never,
      .sum_f32 = nullptr,
      .sum_f64 = nullptr},
 };
+inline constexpr size_t kAutoRow = std::size(kAllReduce);  // stands for "auto"
 
-// Row of the algorithm, "auto" resolved. Throws UsageError if there is none of the name or it does
-// not fit.
+constexpr std::string_view RowName(size_t row) {
+  return row < kAutoRow ? kAllReduce[row].name : "auto";
+}
+
+// Row of the algorithm, kAutoRow for "auto". Throws UsageError if there is none of the name or it
+// does not fit.
 size_t FindAllReduce(std::string_view name, const Topology& topology);
+
+// The rows among which "auto" chooses; at least one.
+std::vector<size_t> AutoCandidates(const Topology& topology);
 
 }  // namespace carole::collectives

@@ -55,7 +55,7 @@ std::vector<AllReduceSample> BenchAllReduce(Communicator& c, const BenchOptions&
         MedianUs(c, options, range, [&] { std::memcpy(target.data(), arena->data(), bytes); });
     const double share = 2.0 * (c.size() - 1) / c.size();
     const double gb_times_us = static_cast<double>(bytes) * 1e-3;  // bytes / us = MB/s
-    samples.push_back({.algorithm = std::string(c.all_reduce()),
+    samples.push_back({.algorithm = std::string(c.all_reduce_of(bytes)),
                        .ranks = c.size(),
                        .bytes = bytes,
                        .time_us_median = us,

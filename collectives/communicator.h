@@ -5,20 +5,21 @@
 //
 // Contract
 //   - Every rank calls the same operations in the same order with the same count and tag. Ranks
-//   compare
-//     (sequence number, operation, count, type, tag) before a sum is believed; a difference throws
-//     CommError that names both ranks and both values.
+//     compare (sequence number, operation, count, type, algorithm, tag) before a sum is believed; a
+//     difference throws CommError that names both ranks and both values.
 //   - Asynchronous operations run on the communicator's own thread, in the order of the calls; call
-//   from one thread. The memory must
-//     stay alive and untouched until Wait() returned. Several may be in flight.
+//     from one thread. The memory must stay alive and untouched until Wait() returned. Several may
+//     be in flight.
 //   - No wait lasts for ever: after options.deadline_seconds Wait() throws CommError that names
-//   operation, tag
-//     and the ranks that have not come. After any CommError the communicator is unusable.
+//     operation, tag and the ranks that have not come. After any CommError the communicator is
+//     unusable.
 //   - All ranks end with bitwise the same result.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -56,10 +57,47 @@ class Arena {
   virtual size_t size() const = 0;
 };
 
+// What a rank is doing: named in the stall reports of those who wait for it.
+enum class RankPhase : int32_t {
+  kStarting,
+  kInput,
+  kForward,
+  kBackward,
+  kSums,  // waiting for the sums of buckets
+  kOptimizer,
+  kEvaluation,
+  kSaving,
+};
+std::string_view Name(RankPhase phase);
+
+// An operation that is through, for traces. Times are this rank's steady clock.
+struct CollectiveRecord {
+  using Time = std::chrono::steady_clock::time_point;
+
+  std::string_view operation;  // "all_reduce", … ; a literal
+  std::string_view what;       // of the tag; valid during the call
+  std::string_view algorithm;  // row of algorithms.h, or "": not an all-reduce
+  int64_t step = 0;
+  int32_t bucket = 0;
+  size_t bytes = 0;  // of this rank's range
+  Time start;        // it was this operation's turn
+  Time agreed;       // all ranks had come
+  Time end;
+};
+
+// How this rank waited since the statistics were last taken.
+struct WaitStats {
+  int64_t steps = 0;          // steps in which it took part in an all-reduce
+  double waited_seconds = 0;  // at the first all-reduce of each step, for ranks that came later
+  size_t link_bytes = 0;      // received from the left neighbour in first turns of rings
+  double link_seconds = 0;    // and how long that took
+};
+
 struct CommunicatorOptions {
-  double warn_seconds = 10;          // a stall is reported in the log after this long
-  double deadline_seconds = 60;      // and ends the operation with CommError after this long
-  std::string all_reduce = "auto";   // name of a row of algorithms.h, or "auto"
+  double warn_seconds = 10;         // a stall is reported in the log after this long
+  double deadline_seconds = 60;     // and ends the operation with CommError after this long
+  std::string all_reduce = "auto";  // name of a row of algorithms.h, or "auto"
+  std::string wire_dtype = "fp32";  // of fp32 sums between hosts: "fp32", or "bf16" (ALGORITHMS.md)
   size_t segment_bytes = 512 << 10;  // of a message in flight
   int ranks_per_host = 0;  // for tests: pretend that hosts hold so many ranks; 0: as it is
 };
@@ -72,6 +110,7 @@ class Communicator {
   virtual int size() const = 0;
   virtual int local_rank() const = 0;  // among the ranks of this host
   virtual int local_size() const = 0;
+  virtual int num_hosts() const = 0;
 
   // Zeroed, aligned to Buffer::kAlignment. Collective: every rank asks for the same size.
   virtual std::unique_ptr<Arena> AllocateArena(size_t bytes) = 0;
@@ -79,6 +118,11 @@ class Communicator {
   // Sums `data` over all ranks, in place, in its own precision.
   virtual std::unique_ptr<Pending> AllReduceAsync(std::span<float> data, const Tag& tag) = 0;
   virtual std::unique_ptr<Pending> AllReduceAsync(std::span<double> data, const Tag& tag) = 0;
+
+  // in: size() pieces of out.size() elements; out: this rank's piece of the sum over all ranks. The
+  // two do not overlap; what `in` holds afterwards is not specified. Always exact on the wire.
+  virtual void ReduceScatter(std::span<float> in, std::span<float> out, const Tag& tag) = 0;
+  virtual void ReduceScatter(std::span<double> in, std::span<double> out, const Tag& tag) = 0;
 
   // The root's bytes on every rank.
   virtual void Broadcast(std::span<std::byte> data, int root, const Tag& tag) = 0;
@@ -90,9 +134,27 @@ class Communicator {
   virtual void Barrier(const Tag& tag) = 0;
 
   // The all-reduce algorithm from the next call on: the same on every rank, as part of the
-  // contract. Throws UsageError when there is no such row or it does not fit the hosts.
+  // contract. Throws UsageError when there is no such row or it does not fit the hosts. With "auto"
+  // the first sum of each type and of each power of two of its bytes measures the rows that fit, on
+  // all ranks together, and the fastest is kept (auto_choice.h).
   virtual void SetAllReduce(std::string_view name) = 0;
-  virtual std::string_view all_reduce() const = 0;  // the row in use
+  virtual std::string_view all_reduce() const = 0;  // the row set, or "auto"
+  // The row that sums of so many bytes use; "auto" before the first of them.
+  virtual std::string_view all_reduce_of(size_t bytes) const = 0;
+
+  // Says what this rank is doing from now on. Cheap; any one thread.
+  virtual void SetPhase(RankPhase phase, int64_t step) = 0;
+
+  // Gets every operation that is through, on the thread that ran it, which it must not hold up; set
+  // it while nothing is in flight. None by default; none with one rank.
+  virtual void SetObserver(std::function<void(const CollectiveRecord&)> observer) = 0;
+
+  // Seconds to add to this rank's steady clock for rank 0's; 0 on rank 0's host. Collective at its
+  // first call; the error is at most half a round trip of the network.
+  virtual double ClockOffset() = 0;
+
+  // What has been gathered since the last call. While nothing is in flight.
+  virtual WaitStats TakeWaitStats() = 0;
 
   // Ends the whole job at once with this exit code (MPI_Abort; local: every rank's operations
   // throw).

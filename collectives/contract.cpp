@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "collectives/algorithms.h"
 #include "src/core/error.h"
 #include "src/core/log.h"
 
@@ -10,10 +11,33 @@ namespace carole::collectives {
 
 namespace {
 
-const char* Name(Operation operation) {
+bool Less(const Header& a, const Header& b) { return std::memcmp(&a, &b, sizeof(Header)) < 0; }
+
+std::string PlaceText(uint64_t place) {
+  if (place == Header::kOutside) return "outside of arenas";
+  return fmt::format("arena {} byte {}", place >> 48, place & ((uint64_t{1} << 48) - 1));
+}
+
+// The fields beyond Describe() in which the two differ.
+std::string OtherFields(const Header& mine, const Header& other) {
+  std::string text = fmt::format(", operation number {}", mine.sequence);
+  if (mine.plan != other.plan) text += fmt::format(", plan {:#x}", mine.plan);
+  if (mine.root != other.root) text += fmt::format(", root {}", mine.root);
+  if (mine.algorithm != other.algorithm)
+    text += fmt::format(", algorithm {}", RowName(mine.algorithm));
+  if (mine.wire != other.wire) text += fmt::format(", {} on the wire", Name(mine.wire));
+  if (mine.place != other.place) text += ", " + PlaceText(mine.place);
+  return text;
+}
+
+}  // namespace
+
+std::string_view Name(Operation operation) {
   switch (operation) {
     case Operation::kAllReduce:
       return "all_reduce";
+    case Operation::kReduceScatter:
+      return "reduce_scatter";
     case Operation::kBroadcast:
       return "broadcast";
     case Operation::kAllGather:
@@ -28,24 +52,27 @@ const char* Name(Operation operation) {
   return "?";
 }
 
-bool Less(const Header& a, const Header& b) { return std::memcmp(&a, &b, sizeof(Header)) < 0; }
-
-std::string PlaceText(uint64_t place) {
-  if (place == Header::kOutside) return "outside of arenas";
-  return fmt::format("arena {} byte {}", place >> 48, place & ((uint64_t{1} << 48) - 1));
+std::string_view Name(RankPhase phase) {
+  switch (phase) {
+    case RankPhase::kStarting:
+      return "start";
+    case RankPhase::kInput:
+      return "input";
+    case RankPhase::kForward:
+      return "forward";
+    case RankPhase::kBackward:
+      return "backward";
+    case RankPhase::kSums:
+      return "sums";
+    case RankPhase::kOptimizer:
+      return "optimizer";
+    case RankPhase::kEvaluation:
+      return "evaluation";
+    case RankPhase::kSaving:
+      return "saving";
+  }
+  return "?";
 }
-
-// The fields beyond Describe() in which the two differ.
-std::string OtherFields(const Header& mine, const Header& other) {
-  std::string text = fmt::format(", operation number {}", mine.sequence);
-  if (mine.plan != other.plan) text += fmt::format(", plan {:#x}", mine.plan);
-  if (mine.root != other.root) text += fmt::format(", root {}", mine.root);
-  if (mine.algorithm != other.algorithm) text += fmt::format(", algorithm {}", mine.algorithm);
-  if (mine.place != other.place) text += ", " + PlaceText(mine.place);
-  return text;
-}
-
-}  // namespace
 
 Header MakeHeader(Operation operation, DType dtype, uint64_t count, const Tag& tag) {
   Header header{.count = count,
@@ -59,7 +86,7 @@ Header MakeHeader(Operation operation, DType dtype, uint64_t count, const Tag& t
 }
 
 std::string Describe(const Header& h) {
-  std::string text = Name(h.operation);
+  std::string text(Name(h.operation));
   if (h.operation != Operation::kBarrier && h.operation != Operation::kLeave) {
     text += fmt::format(" of {} {}", h.count, h.dtype == DType::kU8 ? "bytes" : Name(h.dtype));
   }
@@ -98,13 +125,13 @@ void RequireAgreement(const Verdict& v, std::span<const std::string> names) {
 }
 
 Watch::Watch(const CommunicatorOptions& options, std::span<const std::string> names,
-             std::function<std::string(int)> why_gone)
-    : options_(options), names_(names.begin(), names.end()), why_gone_(std::move(why_gone)) {}
+             WatchHooks hooks)
+    : options_(options), names_(names.begin(), names.end()), hooks_(std::move(hooks)) {}
 
 void Watch::Begin(const Header& header) {
   header_ = header;
   start_ = std::chrono::steady_clock::now();
-  warned_ = false;
+  agreed_ = warned_ = false;
 }
 
 std::string Watch::NamesOf(std::span<const int> ranks) const {
@@ -112,27 +139,37 @@ std::string Watch::NamesOf(std::span<const int> ranks) const {
   std::string text;
   for (size_t i = 0; i < std::min(ranks.size(), kShown); ++i) {
     text += (i == 0 ? "" : ", ") + names_[ranks[i]];
+    if (!hooks_.where) continue;
+    const std::string where = hooks_.where(ranks[i]);
+    if (!where.empty()) text += " " + where;
   }
   if (ranks.size() > kShown) text += fmt::format(" and {} more", ranks.size() - kShown);
   return text;
 }
 
 void Watch::Check(std::span<const int> missing) {
+  if (hooks_.waiting_for) hooks_.waiting_for(missing.front());
   for (int rank : missing) {
-    const std::string why = why_gone_(rank);
+    const std::string why = hooks_.why_gone ? hooks_.why_gone(rank) : "";
     if (why.empty()) continue;
-    throw CommError(fmt::format("[comm] {}: {} is gone: {}", Doing(), names_[rank], why));
+    throw CommError(
+        fmt::format("[comm] {}: {} is gone: {}", Doing(), NamesOf(std::span(&rank, 1)), why));
   }
   const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start_;
   if (waited.count() >= options_.deadline_seconds) {
     throw CommError(fmt::format(
-        "[comm] {}: deadline: not come after {:.1f} s: {}; frozen, busy, or its network is cut",
-        Doing(), waited.count(), NamesOf(missing)));
+        "[comm] {}: deadline: {} after {:.1f} s: {}; frozen, busy, or its network is cut", Doing(),
+        agreed_ ? "all came, but one stopped inside" : "not come", waited.count(),
+        NamesOf(missing)));
   }
   if (waited.count() < options_.warn_seconds || warned_) return;
   warned_ = true;
   LogWarning("comm", "{}: stalled for {:.1f} s: waiting for {}; the job ends after {:.0f} s",
              Doing(), waited.count(), NamesOf(missing), options_.deadline_seconds);
+}
+
+void Watch::EndCheck() {
+  if (hooks_.waiting_for) hooks_.waiting_for(-1);
 }
 
 }  // namespace carole::collectives

@@ -13,13 +13,22 @@
 
 namespace carole::collectives {
 
-enum class Operation : uint8_t { kAllReduce, kBroadcast, kAllGather, kBarrier, kAllocate, kLeave };
+enum class Operation : uint8_t {
+  kAllReduce,
+  kReduceScatter,
+  kBroadcast,
+  kAllGather,
+  kBarrier,
+  kAllocate,
+  kLeave
+};
+std::string_view Name(Operation operation);
 
 // One operation as one rank sees it. Compared byte by byte between ranks (so: no padding,
 // zero-filled).
 struct Header {
   uint64_t sequence = 0;
-  uint64_t count = 0;  // elements of all-reduce, else bytes
+  uint64_t count = 0;  // elements of sums, else bytes
   uint64_t place =
       kOutside;  // arena number and byte offset in it, so that ranks reduce the same range
   uint64_t plan = 0;
@@ -28,8 +37,9 @@ struct Header {
   int32_t root = 0;
   Operation operation = Operation::kBarrier;
   DType dtype = DType::kU8;
-  uint8_t algorithm = 0;  // row of algorithms.h
-  char what[29] = {};     // cut if longer
+  uint8_t algorithm = 0;  // row of algorithms.h, kAutoRow: to be measured
+  DType wire = DType::kF32;
+  char what[28] = {};  // cut if longer
 
   static constexpr uint64_t kOutside = ~uint64_t{0};
 };
@@ -53,22 +63,30 @@ void Merge(const Verdict& from, Verdict* into);
 // Throws CommError that names both ranks, by `names`, and every field that differs.
 void RequireAgreement(const Verdict& verdict, std::span<const std::string> names);
 
+// What a watch asks and tells. All of it may be empty.
+struct WatchHooks {
+  std::function<std::string(int rank)> why_gone;  // how a rank has ended, "" if it has not
+  std::function<std::string(int rank)> where;     // "in forward of step 7", "" if not known
+  std::function<void(int rank)> waiting_for;      // the first missing rank, -1 once it has come
+};
+
 // Watches over one operation's waiting. Used by one thread at a time.
 class Watch {
  public:
-  // names[r] is "rank r (host)"; why_gone says how a rank has ended, "" if it has not.
-  Watch(const CommunicatorOptions& options, std::span<const std::string> names,
-        std::function<std::string(int)> why_gone);
+  // names[r] is "rank r (host)".
+  Watch(const CommunicatorOptions& options, std::span<const std::string> names, WatchHooks hooks);
 
   // A new operation starts now.
   void Begin(const Header& header);
+  // All ranks have come to it.
+  void SetAgreed() { agreed_ = true; }
 
   // To be called a few times a second while waiting for `missing` ranks: reports a stall once, in
   // the log. Throws CommError when one of them is gone or the deadline is over.
   void Check(std::span<const int> missing);
 
-  // The same for one rank.
-  void Check(int missing) { Check(std::span<const int>(&missing, 1)); }
+  // The waiting that was checked is over.
+  void EndCheck();
 
   std::span<const std::string> names() const { return names_; }
   std::string Doing() const { return Describe(header_); }
@@ -78,9 +96,10 @@ class Watch {
 
   const CommunicatorOptions options_;
   const std::vector<std::string> names_;
-  const std::function<std::string(int)> why_gone_;
+  const WatchHooks hooks_;
   Header header_;
   std::chrono::steady_clock::time_point start_;
+  bool agreed_ = false;
   bool warned_ = false;
 };
 

@@ -1,14 +1,17 @@
 #include "collectives/engine.h"
 
-#include <condition_variable>
+#include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
-#include <deque>
 #include <exception>
 #include <functional>
-#include <mutex>
-#include <thread>
+#include <optional>
+#include <utility>
 
+#include "collectives/agreement.h"
+#include "collectives/auto_choice.h"
+#include "collectives/job_queue.h"
 #include "src/core/check.h"
 #include "src/core/log.h"
 
@@ -17,15 +20,6 @@ namespace carole::collectives {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using Lock = std::unique_lock<std::mutex>;
-
-// One call of a collective.
-struct Job {
-  Header header;
-  std::function<void()> run;  // moves the data, after the contract was checked
-  std::exception_ptr error;
-  bool done = false;
-};
 
 // A part of an arena's memory that all local ranks see.
 struct SharedArena {
@@ -56,117 +50,145 @@ struct Nothing final : Pending {
 constexpr DType TypeOf(float) { return DType::kF32; }
 constexpr DType TypeOf(double) { return DType::kF64; }
 
-// Jobs run one after the other in the order of the calls: on the engine's thread, or, when nothing
-// else is under way, on the thread of a call that would only wait for it. So the backend sees one
-// thread at a time.
+DType WireType(const std::string& name) {
+  for (DType dtype : {DType::kF32, DType::kBF16}) {
+    if (Name(dtype) == name) return dtype;
+  }
+  throw UsageError(fmt::format("[comm] wire_dtype: got {}, want fp32 or bf16", name));
+}
+
 class Engine final : public Communicator {
  public:
-  Engine(std::unique_ptr<Backend> backend, const CommunicatorOptions& options)
-      : backend_(std::move(backend)),
-        deadline_seconds_(options.deadline_seconds),
-        watch_(options, backend_->names(), [this](int rank) { return WhyGone(rank); }) {
-    exchange_.topology = backend_->topology();
-    exchange_.transport = &backend_->transport();
-    exchange_.node = &backend_->node();
-    exchange_.watch = &watch_;
-    exchange_.segment_bytes = options.segment_bytes;
-    SetAllReduce(options.all_reduce);
-    if (size() > 1) thread_ = std::thread([this] { RunJobs(); });
-  }
+  Engine(std::unique_ptr<Backend> backend, const CommunicatorOptions& options);
   ~Engine() override;
 
   int rank() const override { return exchange_.topology.rank; }
   int size() const override { return exchange_.topology.size(); }
   int local_rank() const override { return exchange_.topology.local_rank; }
   int local_size() const override { return exchange_.topology.local_size(); }
+  int num_hosts() const override { return static_cast<int>(exchange_.topology.hosts.size()); }
 
   std::unique_ptr<Arena> AllocateArena(size_t bytes) override;
   std::unique_ptr<Pending> AllReduceAsync(std::span<float> data, const Tag& tag) override {
-    return Start(AllReduceJob(data, tag));
+    return StartSum(data, tag);
   }
   std::unique_ptr<Pending> AllReduceAsync(std::span<double> data, const Tag& tag) override {
-    return Start(AllReduceJob(data, tag));
+    return StartSum(data, tag);
   }
-  void AllReduce(std::span<float> data, const Tag& tag) override { Run(AllReduceJob(data, tag)); }
-  void AllReduce(std::span<double> data, const Tag& tag) override { Run(AllReduceJob(data, tag)); }
+  void AllReduce(std::span<float> data, const Tag& tag) override { Sum(data, tag); }
+  void AllReduce(std::span<double> data, const Tag& tag) override { Sum(data, tag); }
+  void ReduceScatter(std::span<float> in, std::span<float> out, const Tag& tag) override {
+    SumPieces(in, out, tag);
+  }
+  void ReduceScatter(std::span<double> in, std::span<double> out, const Tag& tag) override {
+    SumPieces(in, out, tag);
+  }
   void Broadcast(std::span<std::byte> data, int root, const Tag& tag) override;
   void AllGather(std::span<const std::byte> in, std::span<std::byte> out, const Tag& tag) override;
   void Barrier(const Tag& tag) override {
-    Run(MakeJob(MakeHeader(Operation::kBarrier, DType::kU8, 0, tag), [] {}));
+    Run(MakeHeader(Operation::kBarrier, DType::kU8, 0, tag), [](const Header&) {});
   }
   void SetAllReduce(std::string_view name) override;
-  std::string_view all_reduce() const override { return kAllReduce[algorithm_].name; }
+  std::string_view all_reduce() const override { return RowName(algorithm_); }
+  std::string_view all_reduce_of(size_t bytes) const override {
+    return RowName(algorithm_ == kAutoRow ? choice_.Find(DType::kF32, bytes) : algorithm_);
+  }
+  void SetPhase(RankPhase phase, int64_t step) override {
+    exchange_.node->SetWhere({.step = step, .phase = phase});
+  }
+  void SetObserver(std::function<void(const CollectiveRecord&)> observer) override {
+    observer_ = std::move(observer);
+  }
+  double ClockOffset() override;
+  WaitStats TakeWaitStats() override;
   void Abort(int exit_code, const std::string& why) override;
 
  private:
-  struct JobPending;
+  // Moves an operation's data, after the contract was checked.
+  using Work = std::function<void(const Header&)>;
 
-  static std::shared_ptr<Job> MakeJob(const Header& header, std::function<void()> run) {
-    return std::make_shared<Job>(Job{.header = header, .run = std::move(run)});
+  template <typename T>
+  Header SumHeader(Operation operation, std::span<T> data, const Tag& tag) const;
+  template <typename T>
+  std::unique_ptr<Pending> StartSum(std::span<T> data, const Tag& tag);
+  template <typename T>
+  void Sum(std::span<T> data, const Tag& tag);
+  template <typename T>
+  void SumNow(std::span<T> data, const Header& header);
+  template <typename T>
+  void SumPieces(std::span<T> in, std::span<T> out, const Tag& tag);
+
+  void Run(const Header& header, const Work& work) {
+    if (size() > 1) queue_->Run([this, header, &work] { Execute(header, work); });
   }
-  template <typename T>
-  std::shared_ptr<Job> AllReduceJob(std::span<T> data, const Tag& tag);
-  template <typename T>
-  void AllReduceNow(std::span<T> data, size_t algorithm, uint64_t place);
-
-  std::unique_ptr<Pending> Start(std::shared_ptr<Job> job);
-  void Run(std::shared_ptr<Job> job);
-  void RunJobs();
-  void Execute(Job& job);
-  void Await(Job& job);
+  void Execute(Header header, const Work& work);
+  void Observe(const Header& header, Clock::time_point start, Clock::time_point agreed);
   void CheckNative() const;
-
-  Verdict Compare(const Header& header);
-  std::string WhyGone(int rank) const;
+  void FindPeers(uint64_t place);
   uint64_t PlaceOf(std::span<const std::byte> data) const;
 
   std::unique_ptr<Backend> backend_;
   const double deadline_seconds_;
-  Watch watch_;
   Exchange exchange_;
+  Watch watch_;
+  Agreement agreement_;
+  AutoChoice choice_;
+  std::function<void(const CollectiveRecord&)> observer_;
   std::vector<SharedArena> arenas_;
   size_t algorithm_ = 0;
-  std::string failure_;  // of the first operation that failed; touched by the executing thread only
+  std::optional<double> clock_offset_;
   std::atomic<int64_t> native_since_{0};  // when the backend's own all-reduce began, or 0
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::shared_ptr<Job>> queue_;
+  // Touched by the executing thread only.
+  std::string failure_;  // of the first operation that failed
   uint64_t next_sequence_ = 0;
-  bool executing_ = false;
-  bool stop_ = false;
-  std::thread thread_;
+  WaitStats stats_;
+  int64_t last_step_ = -1;
+
+  std::unique_ptr<JobQueue> queue_;  // of several ranks
 };
 
-// Shared with the queue: the caller may drop it before the job has run.
-struct Engine::JobPending final : Pending {
-  JobPending(Engine* engine, std::shared_ptr<Job> job) : engine_(engine), job_(std::move(job)) {}
-  void Wait() override { engine_->Await(*job_); }
-  bool Done() const override {
-    const std::lock_guard lock(engine_->mutex_);
-    return job_->done;
-  }
-  Engine* engine_;
-  std::shared_ptr<Job> job_;
-};
+Exchange MakeExchange(Backend& backend, const CommunicatorOptions& options) {
+  Exchange x;
+  x.topology = backend.topology();
+  x.transport = &backend.transport();
+  x.node = &backend.node();
+  x.segment_bytes = options.segment_bytes;
+  x.wire = WireType(options.wire_dtype);
+  return x;
+}
+
+Engine::Engine(std::unique_ptr<Backend> backend, const CommunicatorOptions& options)
+    : backend_(std::move(backend)),
+      deadline_seconds_(options.deadline_seconds),
+      exchange_(MakeExchange(*backend_, options)),
+      watch_(options, backend_->names(),
+             {.why_gone =
+                  [this](int rank) {
+                    if (!exchange_.node->aborted()) return exchange_.node->WhyGone(rank);
+                    throw CommError("[comm] " + watch_.Doing() + ": the job was aborted");
+                  },
+              .where = [this](int rank) { return agreement_.WhereIs(rank); },
+              .waiting_for = [this](int rank) { agreement_.SetWaitingFor(rank); }}),
+      agreement_(exchange_),
+      choice_(exchange_.topology) {
+  exchange_.watch = &watch_;
+  SetAllReduce(options.all_reduce);
+  if (size() > 1) queue_ = std::make_unique<JobQueue>([this] { CheckNative(); });
+}
 
 Engine::~Engine() {
   if (size() == 1) {
     backend_->End(true);
     return;
   }
-  {
-    const std::lock_guard lock(mutex_);
-    stop_ = true;
-  }
-  changed_.notify_all();
-  thread_.join();
+  queue_->Stop();
   bool together = false;
   if (backend_->NeedsFarewell() && failure_.empty() && std::uncaught_exceptions() == 0) {
     try {
       const Header leave{.sequence = next_sequence_, .operation = Operation::kLeave};
       watch_.Begin(leave);
-      RequireAgreement(Compare(leave), watch_.names());
+      RequireAgreement(agreement_.Compare(leave), watch_.names());
       together = true;
     } catch (const std::exception& error) {
       LogError("comm", "{}", error.what());
@@ -176,69 +198,45 @@ Engine::~Engine() {
   backend_->End(together);
 }
 
-std::unique_ptr<Pending> Engine::Start(std::shared_ptr<Job> job) {
-  if (size() == 1) return std::make_unique<Nothing>();
-  {
-    const std::lock_guard lock(mutex_);
-    job->header.sequence = next_sequence_++;
-    queue_.push_back(job);
-  }
-  changed_.notify_all();
-  return std::make_unique<JobPending>(this, std::move(job));
-}
-
-void Engine::Run(std::shared_ptr<Job> job) {
-  if (size() == 1) return;
-  Lock lock(mutex_);
-  if (executing_ || !queue_.empty()) {
-    lock.unlock();
-    return Start(std::move(job))->Wait();
-  }
-  executing_ = true;
-  job->header.sequence = next_sequence_++;
-  lock.unlock();
-  Execute(*job);
-  lock.lock();
-  executing_ = false;
-  if (!queue_.empty()) changed_.notify_all();
-  if (job->error) std::rethrow_exception(job->error);
-}
-
-void Engine::RunJobs() {
-  Lock lock(mutex_);
-  for (;;) {
-    const auto may_go = [&] { return !executing_ && (stop_ || !queue_.empty()); };
-    while (!changed_.wait_for(lock, std::chrono::seconds(1), may_go)) CheckNative();
-    if (queue_.empty()) return;
-    const std::shared_ptr<Job> job = queue_.front();
-    queue_.pop_front();
-    executing_ = true;
-    lock.unlock();
-    Execute(*job);
-    lock.lock();
-    executing_ = false;
-    job->done = true;
-    changed_.notify_all();
-  }
-}
-
-void Engine::Execute(Job& job) {
+void Engine::Execute(Header header, const Work& work) {
   try {
     if (!failure_.empty()) throw CommError("[comm] an earlier operation failed: " + failure_);
-    watch_.Begin(job.header);
-    RequireAgreement(Compare(job.header), watch_.names());
-    job.run();
+    header.sequence = next_sequence_++;
+    if (header.algorithm == kAutoRow) {
+      const size_t row = choice_.Find(header.dtype, header.count * SizeOf(header.dtype));
+      header.algorithm = static_cast<uint8_t>(row);
+    }
+    const auto start = Clock::now();
+    watch_.Begin(header);
+    RequireAgreement(agreement_.Compare(header), watch_.names());
+    watch_.SetAgreed();
+    const auto agreed = Clock::now();
+    work(header);
+    Observe(header, start, agreed);
   } catch (const std::exception& error) {
     if (failure_.empty()) failure_ = error.what();
-    job.error = std::current_exception();
     backend_->node().Leave(failure_);  // whoever waits for this rank learns at once
+    throw;
   }
 }
 
-void Engine::Await(Job& job) {
-  Lock lock(mutex_);
-  while (!changed_.wait_for(lock, std::chrono::seconds(1), [&] { return job.done; })) CheckNative();
-  if (job.error) std::rethrow_exception(job.error);
+void Engine::Observe(const Header& header, Clock::time_point start, Clock::time_point agreed) {
+  if (header.operation == Operation::kAllReduce && header.step != last_step_) {
+    last_step_ = header.step;
+    ++stats_.steps;
+    stats_.waited_seconds += std::chrono::duration<double>(agreed - start).count();
+  }
+  if (!observer_) return;
+  const bool is_sum = header.operation == Operation::kAllReduce;
+  observer_({.operation = Name(header.operation),
+             .what = header.what,
+             .algorithm = is_sum ? RowName(header.algorithm) : "",
+             .step = header.step,
+             .bucket = header.bucket,
+             .bytes = header.count * SizeOf(header.dtype),
+             .start = start,
+             .agreed = agreed,
+             .end = Clock::now()});
 }
 
 // The contract was checked, so somebody died inside: nothing but the end of the process gets out of
@@ -255,42 +253,6 @@ void Engine::CheckNative() const {
   std::_Exit(static_cast<int>(ExitCode::kUnavailable));
 }
 
-// Ranks of a host compare in shared memory; then the first ranks of the hosts tell each other.
-Verdict Engine::Compare(const Header& header) {
-  const Topology& t = exchange_.topology;
-  NodeGroup& node = *exchange_.node;
-  Verdict verdict = node.Compare(header, watch_);
-  if (t.hosts.size() == 1) return verdict;
-  if (t.local_rank != 0) return node.AwaitAnnouncement(watch_);
-  const Verdict mine = verdict;
-  std::vector<Verdict> others(t.hosts.size());
-  std::vector<Message> messages;
-  for (size_t h = 0; h < t.hosts.size(); ++h) {
-    if (static_cast<int>(h) == t.host()) continue;
-    const int peer = t.hosts[h].front();
-    messages.push_back(Receive(*exchange_.transport, peer, Channel::kContract,
-                               std::as_writable_bytes(std::span(&others[h], 1))));
-    messages.push_back(
-        Send(*exchange_.transport, peer, Channel::kContract, std::as_bytes(std::span(&mine, 1))));
-  }
-  for (Message& message : messages) {
-    node.SetWaitingFor(message.peer());
-    message.Wait(watch_);
-  }
-  node.SetWaitingFor(-1);
-  for (size_t h = 0; h < t.hosts.size(); ++h) {
-    if (static_cast<int>(h) != t.host()) Merge(others[h], &verdict);
-  }
-  if (t.local_size() > 1) node.Announce(verdict);
-  return verdict;
-}
-
-std::string Engine::WhyGone(int rank) const {
-  if (exchange_.node->aborted())
-    throw CommError("[comm] " + watch_.Doing() + ": the job was aborted");
-  return exchange_.node->WhyGone(rank);
-}
-
 uint64_t Engine::PlaceOf(std::span<const std::byte> data) const {
   for (size_t i = 0; i < arenas_.size(); ++i) {
     if (arenas_[i].ranks.empty()) continue;
@@ -303,32 +265,54 @@ uint64_t Engine::PlaceOf(std::span<const std::byte> data) const {
   return Header::kOutside;
 }
 
+void Engine::FindPeers(uint64_t place) {
+  exchange_.peers.clear();
+  if (place == Header::kOutside) return;
+  const size_t offset = place & ((uint64_t{1} << 48) - 1);
+  for (std::byte* base : arenas_[place >> 48].ranks) exchange_.peers.push_back(base + offset);
+}
+
 template <typename T>
-std::shared_ptr<Job> Engine::AllReduceJob(std::span<T> data, const Tag& tag) {
-  if (size() == 1) return nullptr;
-  Header header = MakeHeader(Operation::kAllReduce, TypeOf(T{}), data.size(), tag);
-  header.algorithm = static_cast<uint8_t>(algorithm_);
+Header Engine::SumHeader(Operation operation, std::span<T> data, const Tag& tag) const {
+  Header header = MakeHeader(operation, TypeOf(T{}), data.size(), tag);
+  if (operation == Operation::kAllReduce) {
+    header.algorithm = static_cast<uint8_t>(algorithm_);
+    header.wire = std::is_same_v<T, float> ? exchange_.wire : DType::kF32;
+  }
   header.place = PlaceOf(std::as_bytes(data));
-  return MakeJob(header, [this, data, algorithm = algorithm_, place = header.place] {
-    AllReduceNow(data, algorithm, place);
+  return header;
+}
+
+template <typename T>
+std::unique_ptr<Pending> Engine::StartSum(std::span<T> data, const Tag& tag) {
+  if (size() == 1) return std::make_unique<Nothing>();
+  const Header header = SumHeader(Operation::kAllReduce, data, tag);
+  return queue_->Start([this, header, data] {
+    Execute(header, [this, data](const Header& agreed) { SumNow(data, agreed); });
   });
 }
 
 template <typename T>
-void Engine::AllReduceNow(std::span<T> data, size_t algorithm, uint64_t place) {
+void Engine::Sum(std::span<T> data, const Tag& tag) {
+  if (size() == 1) return;
+  Run(SumHeader(Operation::kAllReduce, data, tag),
+      [this, data](const Header& agreed) { SumNow(data, agreed); });
+}
+
+template <typename T>
+void Engine::SumNow(std::span<T> data, const Header& header) {
   if (data.empty()) return;
-  const AllReduceEntry& entry = kAllReduce[algorithm];
+  const size_t row = header.algorithm != kAutoRow
+                         ? header.algorithm
+                         : choice_.Measure(exchange_, header.dtype, data.size_bytes());
+  const AllReduceEntry& entry = kAllReduce[row];
   if (entry.sum_f32 == nullptr) {
     native_since_ = Clock::now().time_since_epoch().count();
     backend_->NativeAllReduce(data);
     native_since_ = 0;
     return;
   }
-  exchange_.peers.clear();
-  if (place != Header::kOutside) {
-    const size_t offset = place & ((uint64_t{1} << 48) - 1);
-    for (std::byte* base : arenas_[place >> 48].ranks) exchange_.peers.push_back(base + offset);
-  }
+  FindPeers(header.place);
   if constexpr (std::is_same_v<T, float>) {
     entry.sum_f32(exchange_, data);
   } else {
@@ -336,33 +320,48 @@ void Engine::AllReduceNow(std::span<T> data, size_t algorithm, uint64_t place) {
   }
 }
 
+template <typename T>
+void Engine::SumPieces(std::span<T> in, std::span<T> out, const Tag& tag) {
+  CAROLE_CHECK_EQ(in.size(), out.size() * size(), "elements of reduce_scatter's input");
+  if (size() == 1) {
+    std::ranges::copy(in, out.begin());
+    return;
+  }
+  Run(SumHeader(Operation::kReduceScatter, in, tag), [&](const Header& header) {
+    if (out.empty()) return;
+    FindPeers(header.place);
+    IsOneHost(exchange_.topology) ? SharedReduceScatter(exchange_, in, out)
+                                  : RingReduceScatter(exchange_, in, out);
+  });
+}
+
 void Engine::Broadcast(std::span<std::byte> data, int root, const Tag& tag) {
   CAROLE_CHECK(root >= 0 && root < size(), "root {} of {} ranks", root, size());
   Header header = MakeHeader(Operation::kBroadcast, DType::kU8, data.size(), tag);
   header.root = root;
-  Run(MakeJob(header, [this, data, root] { ChainBroadcast(exchange_, data, root); }));
+  Run(header, [&](const Header&) { BroadcastBytes(exchange_, data, root); });
 }
 
 void Engine::AllGather(std::span<const std::byte> in, std::span<std::byte> out, const Tag& tag) {
   CAROLE_CHECK_EQ(out.size(), in.size() * size(), "bytes of all_gather's output");
   if (size() == 1) {
-    std::memcpy(out.data(), in.data(), in.size());
+    std::ranges::copy(in, out.begin());
     return;
   }
-  Run(MakeJob(MakeHeader(Operation::kAllGather, DType::kU8, in.size(), tag),
-              [this, in, out] { RingAllGather(exchange_, in, out); }));
+  Run(MakeHeader(Operation::kAllGather, DType::kU8, in.size(), tag),
+      [&](const Header&) { AllGatherBytes(exchange_, in, out); });
 }
 
 std::unique_ptr<Arena> Engine::AllocateArena(size_t bytes) {
   if (size() == 1) return std::make_unique<PrivateArena>(bytes);
-  const Header header = MakeHeader(Operation::kAllocate, DType::kU8, bytes, {.what = "arena"});
   std::vector<std::byte*> ranks;
-  Run(MakeJob(header, [&] {
+  Run(MakeHeader(Operation::kAllocate, DType::kU8, bytes, {.what = "arena"}), [&](const Header&) {
     ranks = backend_->AllocateShared(AlignUp(bytes), watch_);
     // Shared on every host or on none: the algorithms cut ranges in the same way everywhere.
-    const Verdict made = Compare(MakeHeader(Operation::kAllocate, DType::kU8, !ranks.empty(), {}));
+    const Verdict made =
+        agreement_.Compare(MakeHeader(Operation::kAllocate, DType::kU8, !ranks.empty(), {}));
     if (made.low.count != 1 || made.high.count != 1) ranks.clear();
-  }));
+  });
   arenas_.push_back({.ranks = ranks, .bytes = bytes});
   if (!ranks.empty()) return std::make_unique<SharedView>(ranks[local_rank()], bytes);
   if (rank() == 0) {
@@ -374,7 +373,7 @@ std::unique_ptr<Arena> Engine::AllocateArena(size_t bytes) {
 
 void Engine::SetAllReduce(std::string_view name) {
   const size_t row = FindAllReduce(name, exchange_.topology);
-  if (kAllReduce[row].sum_f32 == nullptr && !backend_->HasNativeAllReduce()) {
+  if (row != kAutoRow && kAllReduce[row].sum_f32 == nullptr && !backend_->HasNativeAllReduce()) {
     throw UsageError(
         fmt::format("[comm] all_reduce: {} does not fit: got threads or one process, want {}", name,
                     kAllReduce[row].fits_where));
@@ -382,15 +381,29 @@ void Engine::SetAllReduce(std::string_view name) {
   algorithm_ = row;
 }
 
+double Engine::ClockOffset() {
+  if (size() == 1) return 0;
+  if (!clock_offset_) {
+    Run(MakeHeader(Operation::kBarrier, DType::kU8, 0, {.what = "clocks"}),
+        [&](const Header&) { clock_offset_ = agreement_.MeasureClockOffset(); });
+  }
+  return *clock_offset_;
+}
+
+WaitStats Engine::TakeWaitStats() {
+  stats_.link_bytes = std::exchange(exchange_.link_bytes, 0);
+  stats_.link_seconds = std::exchange(exchange_.link_seconds, 0);
+  return std::exchange(stats_, {});
+}
+
 void Engine::Abort(int exit_code, const std::string& why) {
   LogError("comm", "{} ends the job with exit code {}: {}", watch_.names()[rank()], exit_code, why);
   backend_->StopWaiting();
-  Lock lock(mutex_);
-  const bool is_free =
-      changed_.wait_for(lock, std::chrono::seconds(1), [&] { return !executing_; });
-  if (is_free) return backend_->Abort(exit_code);
-  if (backend_->NeedsFarewell())
+  if (size() == 1) return backend_->Abort(exit_code);
+  if (queue_->RunWhenIdle(1, [&] { backend_->Abort(exit_code); })) return;
+  if (backend_->NeedsFarewell()) {
     std::_Exit(exit_code);  // stuck in a library: mpirun ends the others
+  }
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// AllGather and Broadcast by messages alone: for weights at the start and small facts, not for
-// every step.
+// AllGather and Broadcast: through the staging areas among the ranks of one host, else by messages
+// along the ring of all ranks.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -8,11 +8,38 @@
 
 namespace carole::collectives {
 
+namespace {
+
+constexpr size_t kStaging = NodeGroup::kStagingBytes;
+
+void SharedAllGather(Exchange& x, std::span<const std::byte> in, std::span<std::byte> out) {
+  const auto staging = x.node->staging();
+  for (size_t begin = 0; begin < in.size(); begin += kStaging) {
+    const size_t length = std::min(kStaging, in.size() - begin);
+    std::memcpy(staging[x.topology.local_rank], in.data() + begin, length);
+    x.node->Sync(*x.watch);
+    for (size_t r = 0; r < staging.size(); ++r) {
+      std::memcpy(out.data() + r * in.size() + begin, staging[r], length);
+    }
+    x.node->Sync(*x.watch);
+  }
+}
+
+void SharedBroadcast(Exchange& x, std::span<std::byte> data, int root) {
+  std::byte* const staging = x.node->staging()[root];
+  for (size_t begin = 0; begin < data.size(); begin += kStaging) {
+    const auto piece = data.subspan(begin, std::min(kStaging, data.size() - begin));
+    if (x.topology.rank == root) std::memcpy(staging, piece.data(), piece.size());
+    x.node->Sync(*x.watch);
+    if (x.topology.rank != root) std::memcpy(piece.data(), staging, piece.size());
+    x.node->Sync(*x.watch);
+  }
+}
+
 void RingAllGather(Exchange& x, std::span<const std::byte> in, std::span<std::byte> out) {
   const int rank = x.topology.rank;
   const int size = x.topology.size();
   const size_t bytes = in.size();
-  if (bytes == 0) return;
   const auto piece = [&](int turn) {  // the one that this rank has after so many turns
     return out.subspan((rank - turn + size) % size * bytes, bytes);
   };
@@ -25,6 +52,7 @@ void RingAllGather(Exchange& x, std::span<const std::byte> in, std::span<std::by
   }
 }
 
+// Segment by segment along the chain root, root+1, …
 void ChainBroadcast(Exchange& x, std::span<std::byte> data, int root) {
   const int rank = x.topology.rank;
   const int size = x.topology.size();
@@ -44,6 +72,17 @@ void ChainBroadcast(Exchange& x, std::span<std::byte> data, int root) {
     sent = Send(*x.transport, (rank + 1) % size, Channel::kData, segment(begin));
   }
   sent.Wait(*x.watch);
+}
+
+}  // namespace
+
+void AllGatherBytes(Exchange& x, std::span<const std::byte> in, std::span<std::byte> out) {
+  if (in.empty()) return;
+  return IsOneHost(x.topology) ? SharedAllGather(x, in, out) : RingAllGather(x, in, out);
+}
+
+void BroadcastBytes(Exchange& x, std::span<std::byte> data, int root) {
+  return IsOneHost(x.topology) ? SharedBroadcast(x, data, root) : ChainBroadcast(x, data, root);
 }
 
 }  // namespace carole::collectives

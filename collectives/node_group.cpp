@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <climits>
@@ -77,14 +78,17 @@ NodeGroup::NodeGroup(int local_rank, std::vector<int> ranks, std::span<std::byte
 template <typename Missing>
 void NodeGroup::Await(Flag& flag, uint32_t target, Watch& watch, Missing missing) {
   if (SpinUntil(flag, target)) return;
+  bool was_checked = false;
   for (;;) {
     flag.sleepers.fetch_add(1);
     const uint32_t value = flag.value.load();
     if (!Reached(value, target)) SleepWhile(flag.value, value);
     flag.sleepers.fetch_sub(1);
-    if (Reached(flag.value.load(), target)) return;
+    if (Reached(flag.value.load(), target)) break;
     missing(watch);
+    was_checked = true;
   }
+  if (was_checked) watch.EndCheck();
 }
 
 void NodeGroup::Sync(Watch& watch) {
@@ -94,7 +98,9 @@ void NodeGroup::Sync(Watch& watch) {
     Await(slot->arrived, target, watch, [&](Watch& w) {
       std::vector<int> missing;
       for (size_t i = 0; i < slots_.size(); ++i) {
-        if (!Reached(slots_[i]->arrived.value.load(), target)) missing.push_back(ranks_[i]);
+        if (Reached(slots_[i]->arrived.value.load(), target)) continue;
+        const int culprit = Culprit(i);
+        if (std::ranges::count(missing, culprit) == 0) missing.push_back(culprit);
       }
       if (!missing.empty()) w.Check(missing);
     });
@@ -122,10 +128,31 @@ void NodeGroup::Announce(const Verdict& verdict) {
 Verdict NodeGroup::AwaitAnnouncement(Watch& watch) {
   RankSlot& first = *slots_[0];
   Await(first.decided, ++verdicts_, watch, [&](Watch& w) {
-    const int32_t awaited = first.waiting_for.load();
-    w.Check(!WhyGone(ranks_[0]).empty() || awaited < 0 ? ranks_[0] : awaited);
+    const int culprit = Culprit(0);
+    w.Check({&culprit, 1});
   });
   return first.verdict;
+}
+
+int NodeGroup::Culprit(size_t local_rank) const {
+  const int rank = ranks_[local_rank];
+  const int32_t awaited = slots_[local_rank]->waiting_for.load();
+  return awaited < 0 || !WhyGone(rank).empty() ? rank : awaited;
+}
+
+void NodeGroup::SetWaitingFor(int rank, const Whereabouts& where) {
+  mine().awaited.Set(where);
+  mine().waiting_for.store(rank);
+}
+
+std::optional<Whereabouts> NodeGroup::WhereIs(int rank) const {
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    if (ranks_[i] == rank) return slots_[i]->where.Get();
+  }
+  for (const RankSlot* slot : slots_) {
+    if (slot->waiting_for.load() == rank) return slot->awaited.Get();
+  }
+  return std::nullopt;
 }
 
 void NodeGroup::WakeAll() {

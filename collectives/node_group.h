@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -25,14 +26,35 @@ struct alignas(64) Flag {
 
 enum class Presence : int32_t { kHere, kLeft, kFailed };
 
+// What a rank is doing, as it says itself.
+struct Whereabouts {
+  int64_t step = 0;
+  RankPhase phase = RankPhase::kStarting;
+  int32_t unused = 0;  // sent as bytes
+};
+
+// Read by others while its rank writes: phase and step may be of two moments, which is good enough.
+struct SharedWhereabouts {
+  std::atomic<int64_t> step{0};
+  std::atomic<RankPhase> phase{RankPhase::kStarting};
+
+  void Set(const Whereabouts& w) {
+    step.store(w.step, std::memory_order_relaxed);
+    phase.store(w.phase, std::memory_order_relaxed);
+  }
+  Whereabouts Get() const { return {.step = step.load(), .phase = phase.load()}; }
+};
+
 // One rank's part of the shared memory. Written by its rank, read by all.
 struct RankSlot {
   Flag arrived;  // how often this rank has come to Sync()
   Flag decided;  // on the host's first rank: number of verdicts among hosts
   alignas(64) std::atomic<Presence> presence{Presence::kHere};
-  std::atomic<int32_t> waiting_for{-1};  // rank of another host, or -1
+  std::atomic<int32_t> waiting_for{-1};  // by message: a rank, or -1
+  SharedWhereabouts awaited;             // of that rank, as far as known
   std::atomic<int32_t> process{0};       // process id
   std::atomic<bool> aborted{false};
+  alignas(64) SharedWhereabouts where;
   char failure[512] = {};  // the error's text once kFailed, cut
   alignas(64) Header
       headers[2];  // of the last two Compare(): a slow neighbour may still read the one before
@@ -70,8 +92,14 @@ class NodeGroup {
   void Announce(const Verdict& verdict);
   Verdict AwaitAnnouncement(Watch& watch);
 
-  // Tells the neighbours for whom the first local rank waits, so that they can name it too.
-  void SetWaitingFor(int rank) { mine().waiting_for.store(rank, std::memory_order_relaxed); }
+  // Tells the neighbours for whom this rank waits by message (-1: for nobody) and where that rank
+  // was last, so that they can name it too.
+  void SetWaitingFor(int rank, const Whereabouts& where);
+
+  // What this rank does; any one thread.
+  void SetWhere(const Whereabouts& where) { mine().where.Set(where); }
+  // Of a neighbour, or of the rank that a neighbour waits for; nullopt of others.
+  std::optional<Whereabouts> WhereIs(int rank) const;
 
   // From now on the others' waits for this rank fail at once; they repeat `failure`, unless that is
   // empty.
@@ -86,6 +114,8 @@ class NodeGroup {
  private:
   RankSlot& mine() { return *slots_[local_rank_]; }
   void WakeAll();
+  // For whom one really waits who waits for this local rank.
+  int Culprit(size_t local_rank) const;
   // Waits until slot's flag has reached `target`; `missing` says for whom, at each look.
   template <typename Missing>
   void Await(Flag& flag, uint32_t target, Watch& watch, Missing missing);

@@ -1,7 +1,9 @@
 // Compiled once for each x86-64 level (carole_simd_source); the loops are plain so that the
 // compiler vectorises.
 #include <algorithm>
+#include <bit>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 
 namespace carole::collectives::CAROLE_SIMD_NAMESPACE {
@@ -9,6 +11,8 @@ namespace carole::collectives::CAROLE_SIMD_NAMESPACE {
 namespace {
 
 constexpr size_t kBlock = 2048;  // bytes of the running sum of many ranks: stays in the first cache
+template <typename T>
+constexpr size_t kStep = kBlock / sizeof(T);
 
 template <typename T>
 void Add(T* into, const T* from, size_t count) {
@@ -16,25 +20,42 @@ void Add(T* into, const T* from, size_t count) {
   for (size_t i = 0; i < count; ++i) into[i] += from[i];
 }
 
+// sum = the tree's sum of at most kStep elements of all ranks.
 template <typename T>
 void SumBlock(T* const* ranks, size_t n, T* sum, size_t begin, size_t count) {
-  std::memcpy(sum, ranks[0] + begin, count * sizeof(T));
-  for (size_t r = 1; r < n; ++r) Add(sum, ranks[r] + begin, count);
+  if (n == 1) {
+    std::memcpy(sum, ranks[0] + begin, count * sizeof(T));
+    return;
+  }
+  const size_t num_left = std::bit_floor(n - 1);
+  SumBlock(ranks, num_left, sum, begin, count);
+  if (n - num_left == 1) return Add(sum, ranks[num_left] + begin, count);
+  alignas(64) T right[kStep<T>];
+  SumBlock(ranks + num_left, n - num_left, right, begin, count);
+  Add(sum, right, count);
+}
+
+template <typename T>
+void SumTwoToAll(T* a, T* b, size_t count) {
+#pragma omp simd
+  for (size_t i = 0; i < count; ++i) a[i] = b[i] = a[i] + b[i];
+}
+
+template <typename T>
+void SumFourToAll(T* a, T* b, T* c, T* d, size_t count) {
+#pragma omp simd
+  for (size_t i = 0; i < count; ++i) {
+    a[i] = b[i] = c[i] = d[i] = (a[i] + b[i]) + (c[i] + d[i]);
+  }
 }
 
 template <typename T>
 void SumToAll(T* const* ranks, size_t n, size_t count) {
-  if (n == 2) {
-    T* a = ranks[0];
-    T* b = ranks[1];
-#pragma omp simd
-    for (size_t i = 0; i < count; ++i) a[i] = b[i] = a[i] + b[i];
-    return;
-  }
-  constexpr size_t kStep = kBlock / sizeof(T);
-  alignas(64) T sum[kStep];
-  for (size_t begin = 0; begin < count; begin += kStep) {
-    const size_t length = std::min(kStep, count - begin);
+  if (n == 2) return SumTwoToAll(ranks[0], ranks[1], count);
+  if (n == 4) return SumFourToAll(ranks[0], ranks[1], ranks[2], ranks[3], count);
+  alignas(64) T sum[kStep<T>];
+  for (size_t begin = 0; begin < count; begin += kStep<T>) {
+    const size_t length = std::min(kStep<T>, count - begin);
     SumBlock(ranks, n, sum, begin, length);
     for (size_t r = 0; r < n; ++r) std::memcpy(ranks[r] + begin, sum, length * sizeof(T));
   }
@@ -42,14 +63,22 @@ void SumToAll(T* const* ranks, size_t n, size_t count) {
 
 template <typename T>
 void Sum(T* const* ranks, size_t n, T* into, size_t count) {
-  constexpr size_t kStep = kBlock / sizeof(T);
-  alignas(64) T sum[kStep];
-  for (size_t begin = 0; begin < count; begin += kStep) {
-    const size_t length = std::min(kStep, count - begin);
+  alignas(64) T sum[kStep<T>];
+  for (size_t begin = 0; begin < count; begin += kStep<T>) {
+    const size_t length = std::min(kStep<T>, count - begin);
     SumBlock(ranks, n, sum, begin, length);
     std::memcpy(into + begin, sum, length * sizeof(T));
   }
 }
+
+uint16_t Round(float x) {
+  const auto bits = std::bit_cast<uint32_t>(x);
+  const uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+  const bool is_nan = (bits & 0x7fffffff) > 0x7f800000;
+  return static_cast<uint16_t>(is_nan ? (bits >> 16 | 0x40) : rounded);
+}
+
+float Widen(uint16_t x) { return std::bit_cast<float>(uint32_t{x} << 16); }
 
 }  // namespace
 
@@ -63,5 +92,20 @@ void SumRanks(double* const* ranks, size_t n, double* into, size_t count) {
 }
 void SumRanksToAll(float* const* ranks, size_t n, size_t count) { SumToAll(ranks, n, count); }
 void SumRanksToAll(double* const* ranks, size_t n, size_t count) { SumToAll(ranks, n, count); }
+
+void RoundToBf16(const float* from, uint16_t* into, size_t count) {
+#pragma omp simd
+  for (size_t i = 0; i < count; ++i) into[i] = Round(from[i]);
+}
+
+void WidenBf16(const uint16_t* from, float* into, size_t count) {
+#pragma omp simd
+  for (size_t i = 0; i < count; ++i) into[i] = Widen(from[i]);
+}
+
+void AddBf16To(float* into, const uint16_t* from, size_t count) {
+#pragma omp simd
+  for (size_t i = 0; i < count; ++i) into[i] += Widen(from[i]);
+}
 
 }  // namespace carole::collectives::CAROLE_SIMD_NAMESPACE

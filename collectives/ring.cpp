@@ -12,24 +12,30 @@
 // two halves of scratch.
 #include <algorithm>
 #include <array>
+#include <chrono>
+#include <numeric>
+#include <type_traits>
 
 #include "collectives/algorithms.h"
 #include "collectives/reduce.h"
 
 namespace carole::collectives {
 
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kInFlight = 2;
+
+double SecondsSince(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// The first num_steps steps of the plan. Messages go to the rank `right` and come from `left`.
 template <typename T>
-void RingSum(Exchange& x, std::span<const int> members, int index, std::span<T> data) {
-  constexpr size_t kInFlight = 2;
-  const int size = static_cast<int>(members.size());
-  if (size == 1 || data.empty()) return;
-  const int right = members[(index + 1) % size];
-  const int left = members[(index + size - 1) % size];
-  const RingPlan plan = PlanRing(data.size(), size, index, x.segment_bytes / sizeof(T));
-  if (x.scratch.size() < kInFlight * plan.max_segment * sizeof(T)) {
-    x.scratch = Buffer(kInFlight * plan.max_segment * sizeof(T));
-  }
-  T* const scratch = reinterpret_cast<T*>(x.scratch.data());
+void RunRing(Exchange& x, int left, int right, const RingPlan& plan, size_t num_steps,
+             std::span<T> data) {
+  T* const scratch = x.Scratch<T>(kInFlight * plan.max_segment);
   const auto landing = [&](size_t i) -> T* {
     const RingStep& step = plan.steps[i];
     return step.add ? scratch + i % kInFlight * plan.max_segment : data.data() + step.receive.begin;
@@ -50,7 +56,7 @@ void RingSum(Exchange& x, std::span<const int> members, int index, std::span<T> 
                                       std::as_writable_bytes(std::span<T>(landing(i), n)));
   };
 
-  const size_t num_steps = plan.steps.size();
+  const auto start = Clock::now();
   size_t sent = 0;
   for (size_t i = 0; i < std::min(kInFlight, num_steps); ++i) receive(i);
   for (size_t i = 0; i < num_steps; ++i) {
@@ -59,21 +65,54 @@ void RingSum(Exchange& x, std::span<const int> members, int index, std::span<T> 
     while (sent < may_send) send(sent++);
     receives[i % kInFlight].Wait(*x.watch);
     const RingStep& step = plan.steps[i];
+    if (i < plan.lag) x.link_bytes += step.receive.count * sizeof(T);
+    if (i == plan.lag - 1) x.link_seconds += SecondsSince(start);
     if (step.add) AddTo(data.data() + step.receive.begin, landing(i), step.receive.count);
     if (i + kInFlight < num_steps) receive(i + kInFlight);
   }
   for (Message& message : sends) message.Wait(*x.watch);
 }
 
+std::vector<int> AllRanks(const Topology& topology) {
+  std::vector<int> ranks(topology.size());
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+}  // namespace
+
+template <typename T>
+void RingSum(Exchange& x, std::span<const int> members, int index, std::span<T> data) {
+  const int size = static_cast<int>(members.size());
+  if (size == 1 || data.empty()) return;
+  if constexpr (std::is_same_v<T, float>) {
+    if (x.wire == DType::kBF16) return Bf16Sum(x, members, index, data);
+  }
+  const RingPlan plan = PlanRing(data.size(), size, index, x.segment_bytes / sizeof(T));
+  RunRing(x, members[(index + size - 1) % size], members[(index + 1) % size], plan,
+          plan.steps.size(), data);
+}
+
+template <typename T>
+void RingReduceScatter(Exchange& x, std::span<T> in, std::span<T> out) {
+  const int size = x.topology.size();
+  const int rank = x.topology.rank;
+  const int left = (rank + size - 1) % size;
+  // As the left neighbour would do it: then the sum that ends here is that of this rank's piece.
+  const RingPlan plan = PlanRing(in.size(), size, left, x.segment_bytes / sizeof(T));
+  RunRing(x, left, (rank + 1) % size, plan, plan.steps.size() / 2, in);
+  std::ranges::copy(in.subspan(rank * out.size(), out.size()), out.begin());
+}
+
 template <typename T>
 void RingAllReduce(Exchange& x, std::span<T> data) {
-  std::vector<int> members(x.topology.size());
-  for (int r = 0; r < x.topology.size(); ++r) members[r] = r;
-  RingSum(x, members, x.topology.rank, data);
+  RingSum(x, AllRanks(x.topology), x.topology.rank, data);
 }
 
 template void RingSum(Exchange&, std::span<const int>, int, std::span<float>);
 template void RingSum(Exchange&, std::span<const int>, int, std::span<double>);
+template void RingReduceScatter(Exchange&, std::span<float>, std::span<float>);
+template void RingReduceScatter(Exchange&, std::span<double>, std::span<double>);
 template void RingAllReduce(Exchange&, std::span<float>);
 template void RingAllReduce(Exchange&, std::span<double>);
 

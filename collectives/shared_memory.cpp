@@ -2,7 +2,7 @@
 //
 // The range is cut into as many chunks as there are rails (MakeTopology: the smallest number of
 // ranks on a host). Local rank i owns chunk i: it adds the chunk of all its neighbours, in rank
-// order, where it lies; goes round the ring that joins the i-th ranks of all hosts; and writes the
+// order, where it lies; sums it with the i-th ranks of all hosts, by ring or tree; and writes the
 // sum back to all neighbours. With one host the rings vanish and adding and writing back are one
 // pass over memory: each byte of each rank's range is read once and written once. With one rank on
 // each host only the ring is left.
@@ -29,10 +29,14 @@ Piece ChunkOf(size_t count, int rails, int local_rank) {
   return {begin, std::min(count, (lines.begin + lines.count) * kLine) - begin};
 }
 
+// RingSum or TreeSum.
+template <typename T>
+using SumAmong = void (*)(Exchange&, std::span<const int>, int, std::span<T>);
+
 // The three phases on `count` elements that lie at ranks[l] for local rank l. All ranks have filled
 // them.
 template <typename T>
-void SumAmongAll(Exchange& x, std::span<T* const> ranks, size_t count) {
+void SumAmongAll(Exchange& x, SumAmong<T> sum_hosts, std::span<T* const> ranks, size_t count) {
   const Topology& t = x.topology;
   const int rails = t.num_rails();
   if (t.local_rank < rails) {
@@ -46,7 +50,7 @@ void SumAmongAll(Exchange& x, std::span<T* const> ranks, size_t count) {
       if (chunks.size() > 1) SumRanks(chunks.data(), chunks.size(), mine, chunk.count);
       std::vector<int> members;
       for (const auto& host : t.hosts) members.push_back(host[t.local_rank]);
-      RingSum(x, members, t.host(), std::span<T>(mine, chunk.count));
+      sum_hosts(x, members, t.host(), std::span<T>(mine, chunk.count));
       for (T* other : chunks) {
         if (other != mine) std::memcpy(other, mine, chunk.count * sizeof(T));
       }
@@ -55,32 +59,73 @@ void SumAmongAll(Exchange& x, std::span<T* const> ranks, size_t count) {
   x.node->Sync(*x.watch);
 }
 
-}  // namespace
+template <typename T>
+std::vector<T*> As(std::span<std::byte* const> memory) {
+  std::vector<T*> typed;
+  for (std::byte* address : memory) typed.push_back(reinterpret_cast<T*>(address));
+  return typed;
+}
 
 template <typename T>
-void HierarchicalAllReduce(Exchange& x, std::span<T> data) {
-  std::vector<T*> ranks;
-  if (static_cast<int>(x.topology.hosts.size()) == x.topology.size()) {
+void SumInTwoLevels(Exchange& x, SumAmong<T> sum_hosts, std::span<T> data) {
+  if (IsOneRankPerHost(x.topology)) {
     T* const alone = data.data();
-    return SumAmongAll<T>(x, {&alone, 1}, data.size());
+    return SumAmongAll<T>(x, sum_hosts, {&alone, 1}, data.size());
   }
-  if (!x.peers.empty()) {
-    for (std::byte* peer : x.peers) ranks.push_back(reinterpret_cast<T*>(peer));
-    return SumAmongAll<T>(x, ranks, data.size());
-  }
-  for (std::byte* staging : x.node->staging()) ranks.push_back(reinterpret_cast<T*>(staging));
+  if (!x.peers.empty()) return SumAmongAll<T>(x, sum_hosts, As<T>(x.peers), data.size());
+  const std::vector<T*> ranks = As<T>(x.node->staging());
   T* const mine = ranks[x.topology.local_rank];
   constexpr size_t kPiece = NodeGroup::kStagingBytes / sizeof(T);
   for (size_t begin = 0; begin < data.size(); begin += kPiece) {
     const auto piece = data.subspan(begin, std::min(kPiece, data.size() - begin));
     std::memcpy(mine, piece.data(), piece.size_bytes());
     x.node->Sync(*x.watch);
-    SumAmongAll<T>(x, ranks, piece.size());
+    SumAmongAll<T>(x, sum_hosts, ranks, piece.size());
     std::memcpy(piece.data(), mine, piece.size_bytes());
+  }
+}
+
+}  // namespace
+
+template <typename T>
+void HierarchicalAllReduce(Exchange& x, std::span<T> data) {
+  SumInTwoLevels<T>(x, RingSum<T>, data);
+}
+
+template <typename T>
+void HierarchicalTreeAllReduce(Exchange& x, std::span<T> data) {
+  SumInTwoLevels<T>(x, TreeSum<T>, data);
+}
+
+// Outside of arenas, equally long parts of all pieces lie one behind the other in the staging area.
+template <typename T>
+void SharedReduceScatter(Exchange& x, std::span<T> in, std::span<T> out) {
+  const int rank = x.topology.local_rank;
+  const size_t size = x.topology.local_size();
+  const auto sum = [&](std::span<std::byte* const> memory, size_t offset, std::span<T> into) {
+    x.node->Sync(*x.watch);  // all have filled theirs
+    std::vector<T*> ranks = As<T>(memory);
+    for (T*& address : ranks) address += offset;
+    SumRanks(ranks.data(), ranks.size(), into.data(), into.size());
+    x.node->Sync(*x.watch);  // all have read it
+  };
+  if (!x.peers.empty()) return sum(x.peers, rank * out.size(), out);
+  const size_t most = NodeGroup::kStagingBytes / sizeof(T) / size;
+  T* const staging = reinterpret_cast<T*>(x.node->staging()[rank]);
+  for (size_t begin = 0; begin < out.size(); begin += most) {
+    const size_t length = std::min(most, out.size() - begin);
+    for (size_t r = 0; r < size; ++r) {
+      std::memcpy(staging + r * length, &in[r * out.size() + begin], length * sizeof(T));
+    }
+    sum(x.node->staging(), rank * length, out.subspan(begin, length));
   }
 }
 
 template void HierarchicalAllReduce(Exchange&, std::span<float>);
 template void HierarchicalAllReduce(Exchange&, std::span<double>);
+template void HierarchicalTreeAllReduce(Exchange&, std::span<float>);
+template void HierarchicalTreeAllReduce(Exchange&, std::span<double>);
+template void SharedReduceScatter(Exchange&, std::span<float>, std::span<float>);
+template void SharedReduceScatter(Exchange&, std::span<double>, std::span<double>);
 
 }  // namespace carole::collectives

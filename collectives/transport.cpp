@@ -22,12 +22,17 @@ void Message::WaitAll(std::span<Message> messages, Watch& watch) {
   constexpr auto kCheckPeriod = std::chrono::milliseconds(50);
   auto pause = std::chrono::microseconds(10);
   auto next_check = std::chrono::steady_clock::time_point::min();
+  bool was_checked = false;
   for (int looks = 0;; ++looks) {
     std::vector<int> missing;
     for (Message& message : messages) {
-      if (!message.Done()) missing.push_back(message.peer_);
+      if (message.Done()) continue;
+      if (std::ranges::count(missing, message.peer_) == 0) missing.push_back(message.peer_);
     }
-    if (missing.empty()) return;
+    if (missing.empty()) {
+      if (was_checked) watch.EndCheck();
+      return;
+    }
     if (looks < kYields) {
       sched_yield();
       continue;
@@ -35,6 +40,7 @@ void Message::WaitAll(std::span<Message> messages, Watch& watch) {
     const auto now = std::chrono::steady_clock::now();
     if (now >= next_check) {
       watch.Check(missing);
+      was_checked = true;
       next_check = now + kCheckPeriod;
     }
     std::this_thread::sleep_for(pause);

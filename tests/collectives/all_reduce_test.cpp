@@ -1,6 +1,9 @@
 // Every algorithm on every number of ranks, alone on a host and spread over several.
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <thread>
+
 #include "collectives/algorithms.h"
 #include "src/core/error.h"
 #include "tests/support/collective_cases.h"
@@ -28,10 +31,12 @@ std::vector<Case> AllCases() {
     for (int per_host : {0, 1, 3}) {
       if (per_host >= ranks) continue;
       for (const auto& entry : collectives::kAllReduce) {
-        const bool is_local = entry.sum_f32 != nullptr;
-        if (is_local && (per_host == 0 || entry.name != "shared_memory")) {
+        // Messages alone do not care for hosts, and on one host there is shared memory alone.
+        const bool is_for_messages = entry.name == "ring" || entry.name == "tree";
+        const bool is_shared = entry.name == "shared_memory";
+        if (entry.sum_f32 == nullptr || (is_for_messages && per_host != 1)) continue;
+        if (is_shared == (per_host == 0))
           cases.push_back({ranks, per_host, std::string(entry.name)});
-        }
       }
     }
   }
@@ -64,7 +69,111 @@ INSTANTIATE_TEST_SUITE_P(Table, AllReduceTest, ::testing::ValuesIn(AllCases()),
                          [](const auto& info) { return info.param.Name(); });
 
 TEST(Communicator, GatherAndBroadcast) {
-  for (int ranks : {1, 2, 3, 4, 7, 8}) RunRanks(ranks, CheckGatherAndBroadcast);
+  for (int ranks : {1, 2, 3, 4, 7, 8}) {
+    for (int per_host : {0, 2}) {
+      RunRanks(ranks, CheckGatherAndBroadcast,
+               {.segment_bytes = 100'000, .ranks_per_host = per_host});
+    }
+  }
+}
+
+TEST(Communicator, SumsInBf16BetweenHosts) {
+  for (int ranks : {2, 3, 4, 7}) {
+    for (int per_host : {1, 2}) {
+      RunRanks(ranks, CheckBf16,
+               {.all_reduce = "hierarchical",
+                .wire_dtype = "bf16",
+                .segment_bytes = 50'000,
+                .ranks_per_host = per_host});
+    }
+  }
+}
+
+// The sum of the ranks' values as a binary tree, by messages and by shared memory.
+TEST(Communicator, TreesAddInOneOrder) {
+  const auto value = [](int rank) { return 1.0f + static_cast<float>(rank) * 0x1.23p-20f; };
+  const float want = ((value(0) + value(1)) + (value(2) + value(3))) +
+                     ((value(4) + value(5)) + (value(6) + value(7)));
+  for (int per_host : {0, 1, 2, 4}) {
+    for (size_t count : {100, 10'000}) {
+      RunRanks(8,
+               [&](Communicator& c) {
+                 std::vector<float> data(count, value(c.rank()));
+                 c.AllReduce(data, {});
+                 for (float x : data) Require(x == want, "the tree's sum");
+               },
+               {.all_reduce = "hierarchical_tree", .ranks_per_host = per_host});
+    }
+  }
+}
+
+TEST(Communicator, AutoMeasuresOnceForEachSizeAndAgrees) {
+  for (int per_host : {1, 2}) {
+    RunRanks(4,
+             [](Communicator& c) {
+               for (size_t count : {1000, 1023, 100'000}) {
+                 std::vector<float> data(count);
+                 CheckAllReduce<float>(c, data);
+                 Require(c.all_reduce_of(count * sizeof(float)) != "auto", "chosen");
+                 CheckAllReduce<float>(c, data);
+               }
+               Require(c.all_reduce_of(4096) == c.all_reduce_of(4100), "one choice for a size");
+               Require(c.all_reduce_of(64 << 10) == "auto", "not measured yet");
+               Require(c.all_reduce() == "auto", "still automatic");
+             },
+             {.ranks_per_host = per_host});
+  }
+  RunRanks(2, [](Communicator& c) {
+    Require(c.all_reduce_of(4096) == "shared_memory", "one host needs no measuring");
+  });
+}
+
+TEST(Communicator, ObserverGetsWhatIsThrough) {
+  RunRanks(2, [](Communicator& c) {
+    std::vector<collectives::CollectiveRecord> records;
+    std::string what;
+    c.SetObserver([&](const collectives::CollectiveRecord& record) {
+      records.push_back(record);
+      what = record.what;
+    });
+    std::vector<float> data(1000);
+    c.AllReduce(data, {.what = "gradients", .step = 3, .bucket = 2});
+    c.SetObserver(nullptr);
+    c.Barrier({});
+    Require(records.size() == 1, "one record");
+    const auto& r = records[0];
+    Require(r.operation == "all_reduce" && what == "gradients", "names");
+    Require(r.algorithm == "shared_memory", "algorithm");
+    Require(r.step == 3 && r.bucket == 2 && r.bytes == 4000, "numbers");
+    Require(r.start <= r.agreed && r.agreed <= r.end, "times");
+  });
+}
+
+// Threads share one clock, so hosts made of threads are not apart.
+TEST(Communicator, MeasuresClocksApart) {
+  for (int per_host : {0, 1}) {
+    RunRanks(3,
+             [](Communicator& c) {
+               Require(std::abs(c.ClockOffset()) < 0.05, fmt::format("{} s", c.ClockOffset()));
+             },
+             {.ranks_per_host = per_host});
+  }
+}
+
+TEST(Communicator, CountsHowLongARankWaitsForLaterOnes) {
+  RunRanks(2, [](Communicator& c) {
+    std::vector<float> data(1000);
+    for (int step = 0; step < 3; ++step) {
+      if (c.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      for (int bucket = 0; bucket < 3; ++bucket) {
+        c.AllReduce(data, {.what = "gradients", .step = step, .bucket = bucket});
+      }
+    }
+    const collectives::WaitStats stats = c.TakeWaitStats();
+    Require(stats.steps == 3, "steps");
+    Require((stats.waited_seconds > 0.1) == (c.rank() == 0), "rank 0 waits for rank 1");
+    Require(c.TakeWaitStats().steps == 0, "taken");
+  });
 }
 
 TEST(Communicator, ArenasAreZeroedAndAligned) {
@@ -90,6 +199,7 @@ TEST(Communicator, LocalRanksAreThoseOfTheHost) {
 TEST(Communicator, RefusesUnknownAndUnfittingAlgorithms) {
   EXPECT_THROW(collectives::MakeLocalCommunicators(2, {.all_reduce = "telepathy"}), UsageError);
   EXPECT_THROW(collectives::MakeLocalCommunicators(2, {.all_reduce = "mpi"}), UsageError);
+  EXPECT_THROW(collectives::MakeLocalCommunicators(2, {.wire_dtype = "fp8"}), UsageError);
   EXPECT_THROW(
       collectives::MakeLocalCommunicators(4, {.all_reduce = "shared_memory", .ranks_per_host = 2}),
       UsageError);

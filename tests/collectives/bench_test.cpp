@@ -20,7 +20,7 @@ TEST(Bench, GivesOneSampleForEachSizeAndLeavesTheAlgorithm) {
       Require(std::abs(s.bus_gb_per_s - bus) < 1e-6 * bus, "bus bandwidth");
     }
     Require(samples[1].bytes == 65536, "bytes");
-    Require(c.all_reduce() == "hierarchical", "algorithm afterwards");
+    Require(c.all_reduce() == "auto", "algorithm afterwards");
   });
 }
 

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <functional>
 #include <map>
+#include <string>
 
 #include "collectives/mpi/communicator.h"
 #include "src/core/error.h"
@@ -14,6 +15,8 @@
 
 namespace carole::testing {
 namespace {
+
+using std::string_literals::operator""s;
 
 void SumWith(Communicator& c, const std::string& algorithm) {
   c.SetAllReduce(algorithm);
@@ -42,6 +45,9 @@ void Fault(Communicator& c, const std::function<void()>& fault) {
 const std::map<std::string, void (*)(Communicator&)> kCases = {
     {"ring", [](Communicator& c) { SumWith(c, "ring"); }},
     {"shared_memory", [](Communicator& c) { SumWith(c, "shared_memory"); }},
+    {"tree", [](Communicator& c) { SumWith(c, "tree"); }},
+    {"auto", [](Communicator& c) { SumWith(c, "auto"); }},
+    {"bf16", CheckBf16},
     {"hierarchical", [](Communicator& c) { SumWith(c, "hierarchical"); }},
     {"mpi",
      [](Communicator& c) {
@@ -62,6 +68,7 @@ int Main(int argc, char** argv) {
   const auto c =
       collectives::MakeMpiCommunicator({.warn_seconds = 1,
                                         .deadline_seconds = 3,
+                                        .wire_dtype = argv[1] == "bf16"s ? "bf16" : "fp32",
                                         .ranks_per_host = argc > 2 ? std::atoi(argv[2]) : 0});
   try {
     kCases.at(argv[1])(*c);

@@ -11,8 +11,11 @@ env CAROLE_TEST_JOB="$log" timeout -s KILL $((seconds + 30)) "$@" >"$log" 2>&1
 got=$?
 took=$(($(date +%s) - start))
 cat "$log"
-sleep 1
-left=$(grep -lsz "^CAROLE_TEST_JOB=$log\$" /proc/[0-9]*/environ | wc -l)
+for _ in 1 2 3 4 5 6 7 8 9 10; do # mpirun does not wait for those that it killed
+  left=$(grep -lsz "^CAROLE_TEST_JOB=$log\$" /proc/[0-9]*/environ | wc -l)
+  [ "$left" -gt 0 ] || break
+  sleep 0.2
+done
 [ "$got" -eq "$code" ] || { echo "exit code: got $got, want $code"; exit 1; }
 [ "$took" -le "$seconds" ] || { echo "time: got $took s, want at most $seconds s"; exit 1; }
 [ -z "$words" ] || grep -Eq "$words" "$log" || { echo "output: want $words"; exit 1; }

@@ -87,6 +87,39 @@ inline void CheckAllCounts(Communicator& c) {
   }
 }
 
+// fp32 sums of a communicator whose wire is bf16: small integers are exact; other values are
+// rounded once as addend and once as sum, each by at most 2^-9 of themselves.
+inline void CheckBf16(Communicator& c) {
+  constexpr double kRounding = 0x1p-8;
+  for (size_t count : CountsFor(c.size())) {
+    std::vector<float> data(count);
+    for (size_t i = 0; i < count; ++i) data[i] = static_cast<float>((i + c.rank()) % 8);
+    c.AllReduce(data, {.what = "small integers"});
+    for (size_t i = 0; i < count; ++i) {
+      float want = 0;
+      for (int r = 0; r < c.size(); ++r) want += static_cast<float>((i + r) % 8);
+      Require(data[i] == want, fmt::format("element {}: got {}, want {}", i, data[i], want));
+    }
+    std::vector<double> exact(count), sizes(count);
+    std::mt19937 random(c.rank() + 1);
+    std::uniform_real_distribution<float> uniform(-1, 1);
+    for (size_t i = 0; i < count; ++i) {
+      data[i] = uniform(random);
+      exact[i] = data[i];
+      sizes[i] = std::abs(data[i]);
+    }
+    c.AllReduce(data, {.what = "random"});
+    c.AllReduce(exact, {.what = "exact"});
+    c.AllReduce(sizes, {.what = "sizes"});
+    for (size_t i = 0; i < count; ++i) {
+      const double bound = 2.02 * kRounding * sizes[i];
+      Require(std::abs(data[i] - exact[i]) <= bound,
+              fmt::format("element {}: got {}, want {} +- {}", i, data[i], exact[i], bound));
+    }
+    collectives::VerifyReplicas(c, data, "bits");
+  }
+}
+
 // Many operations in flight at once, with others between them.
 inline void CheckInFlight(Communicator& c) {
   constexpr size_t kCount = 5000;
@@ -103,7 +136,28 @@ inline void CheckInFlight(Communicator& c) {
   for (const auto& range : ranges) RequireSum<float>(c, range);
 }
 
+// Pieces of many lengths, in memory of the caller and in an arena.
+template <typename T>
+void CheckReduceScatter(Communicator& c) {
+  const auto n = static_cast<size_t>(c.size());
+  const auto arena = c.AllocateArena(n * 200'000 * sizeof(T));
+  for (size_t count : {0, 1, 5, 1000, 200'000}) {
+    std::vector<T> own(n * count);
+    for (std::span<T> in : {std::span<T>(own), {reinterpret_cast<T*>(arena->data()), n * count}}) {
+      for (size_t i = 0; i < in.size(); ++i) in[i] = ValueOf<T>(c.rank(), i);
+      std::vector<T> out(count);
+      c.ReduceScatter(in, out, {.what = "scatter"});
+      std::vector<T> want(n * count);  // gathered again, the sum of all
+      c.AllGather(std::as_bytes(std::span(out)), std::as_writable_bytes(std::span(want)),
+                  {.what = "gather"});
+      RequireSum<T>(c, want);
+    }
+  }
+}
+
 inline void CheckGatherAndBroadcast(Communicator& c) {
+  CheckReduceScatter<float>(c);
+  CheckReduceScatter<double>(c);
   for (size_t bytes : {0, 1, 1000, 1'200'000}) {
     std::vector<std::byte> mine(bytes, static_cast<std::byte>(c.rank() + 1));
     std::vector<std::byte> all(bytes * c.size());
