@@ -36,7 +36,8 @@ struct LayerOptions {
   std::optional<BatchNormOptions> batch_norm;  // takes the place of the bias
   Activation activation = Activation::kRelu;
 
-  // The same weights, but with a bias and nothing behind it: logits.
+  // The same without batch norm and activation, as logits are: what batch norm kept out, the bias,
+  // is there unless has_biases says no.
   LayerOptions Linear() const;
 };
 

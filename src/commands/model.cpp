@@ -7,13 +7,17 @@
 #include "src/commands/command_line.h"
 #include "src/commands/commands.h"
 #include "src/graph/autodiff.h"
+#include "src/graph/recompute.h"
 #include "src/graph/rewrites.h"
 
 namespace carole::commands {
 namespace {
 
-constexpr double kMiB = 1 << 20;
+constexpr double kState = 3 * sizeof(float);  // of each parameter: weight, gradient, slot
 constexpr double kGiga = 1e9;
+
+// Bytes as MiB.
+double MiB(double bytes) { return bytes / (1 << 20); }
 
 // What one training step needs: activations, and weights, gradients and one slot of each weight.
 // Read off the graph, no kernel is made.
@@ -25,14 +29,24 @@ void PrintMemory(const nets::NetEntry& net, nets::ModelOptions options) {
   Fuse(*model.graph, *backend);
   Differentiate(*model.graph);
   const nets::ActivationMemory memory = nets::MeasureActivations(*model.graph);
-  const int64_t trainable = nets::CountParameters(*model.graph).trainable;
+  const auto peak = static_cast<double>(memory.peak_bytes);
   fmt::print(
-      "memory of a training step, batch {}: activations {:.0f} MiB ({:.0f} kept for backward, "
-      "largest working set {:.0f}), weights, gradients and one slot {:.0f} MiB\n",
-      options.batch_size, static_cast<double>(memory.peak_bytes) / kMiB,
-      static_cast<double>(memory.kept_bytes) / kMiB,
-      static_cast<double>(memory.working_set_bytes) / kMiB,
-      static_cast<double>(trainable) * 3 * sizeof(float) / kMiB);
+      "training at batch {}: activations {:.0f} MiB (the plan's arena; {:.0f} live at its fullest "
+      "step; {:.0f} kept for backward as it begins, {:.0f} the largest working set beside that), "
+      "weights, gradients and one slot {:.0f} MiB\n",
+      options.batch_size, MiB(static_cast<double>(memory.planned_bytes)), MiB(peak),
+      MiB(static_cast<double>(memory.kept_bytes)),
+      MiB(static_cast<double>(memory.working_set_bytes)),
+      MiB(static_cast<double>(nets::CountParameters(*model.graph).trainable) * kState));
+  for (const double share : {0.75, 0.5, 0.0}) {
+    const RecomputePlan plan = PlanRecomputation(*model.graph, static_cast<size_t>(share * peak));
+    const bool least = static_cast<double>(plan.peak_bytes) > share * peak;
+    if (least && share > 0) continue;
+    std::vector<MemoryBlock> blocks = Lifetimes(*model.graph, plan.schedule);
+    fmt::print("with recomputation: activations {:.0f} MiB, {:.0f} % of the forward pass twice{}\n",
+               MiB(static_cast<double>(PlanMemory(blocks))), 100 * plan.forward_again,
+               least ? " (the least)" : "");
+  }
 }
 
 }  // namespace

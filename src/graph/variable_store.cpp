@@ -88,7 +88,7 @@ VariableStore::VariableStore(const Backend& backend, DType dtype, std::vector<Va
   statistics_ = Buffer(static_cast<size_t>(statistics_count_) * SizeOf(dtype_));
   if (allocate_gradients) {
     gradients_ = allocate_gradients(bytes);
-  } else {
+  } else if (!ready_order_.empty()) {
     own_gradients_ = Buffer(bytes);
     gradients_ = own_gradients_.data();
   }
@@ -111,7 +111,8 @@ Tensor VariableStore::At(std::byte* arena, int variable) const {
 Tensor VariableStore::Weight(int variable) const { return At(base_of(variable), variable); }
 
 Tensor VariableStore::Gradient(int variable) const {
-  CAROLE_CHECK(places_[variable].trainable, "{} has no gradient", places_[variable].name);
+  CAROLE_CHECK(places_[variable].trainable && gradients_ != nullptr, "{} has no gradient",
+               places_[variable].name);
   return At(gradients_, variable);
 }
 

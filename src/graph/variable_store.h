@@ -35,7 +35,8 @@ struct VariablePlace {
 class VariableStore {
  public:
   // Memory for the gradients is asked from `allocate` (a collective arena, say); the default is a
-  // Buffer. The returned memory is zeroed, aligned to Buffer::kAlignment, and stays the caller's.
+  // Buffer, or none where no variable has a gradient. The returned memory is zeroed, aligned to
+  // Buffer::kAlignment, and stays the caller's.
   using Allocate = std::function<std::byte*(size_t bytes)>;
 
   // `places` in creation order, offsets not yet set; `ready_order` lists the trainable ones
@@ -55,7 +56,7 @@ class VariableStore {
   }
   template <typename T>
   std::span<T> gradients() const {
-    return Span<T>(gradients_, trainable_count_);
+    return Span<T>(gradients_, gradients_ == nullptr ? 0 : trainable_count_);
   }
   template <typename T>
   std::span<T> statistics() const {

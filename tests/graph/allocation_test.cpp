@@ -122,7 +122,7 @@ TEST(Allocation, StepsOfOneDnnMakeSmallListsOnly) {
 }
 
 // Without the library's primitives only the OpenMP runtime is left: it makes its note of a team
-// (1.5 KB) anew for each region of one thread, of which a step here has 16.
+// (1.5 KB) anew for each region of one thread, of which a step here has 18.
 TEST(Allocation, OurOwnKernelsLeaveItToOpenMp) {
   if (!CAROLE_COUNTS_ALLOCATIONS) GTEST_SKIP() << "a sanitizer or another C library allocates";
   for (const BackendEntry& entry : kBackends) {
@@ -134,7 +134,7 @@ TEST(Allocation, OurOwnKernelsLeaveItToOpenMp) {
       const ValueId y = s.Relu(s.Add(s.BatchNorm(x, "norm"), x));
       s.Loss(s.Relu(ops::Dropout(g, s.BatchNorm(y, "next"), {}), 6));
       CountSteps(g, *entry.make(threads));
-      EXPECT_LE(calls, 2 * 16) << entry.name << ", threads " << threads;
+      EXPECT_LE(calls, 2 * 18) << entry.name << ", threads " << threads;
       EXPECT_LT(largest, 4096u);
     }
   }
