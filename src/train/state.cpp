@@ -7,6 +7,7 @@
 
 #include "collectives/replicas.h"
 #include "src/core/error.h"
+#include "src/core/log.h"
 
 namespace carole::train {
 namespace {
@@ -37,17 +38,71 @@ std::span<float> WeightBits(const VariableStore& store) {
                   static_cast<size_t>(store.trainable_count()) * SizeOf(store.dtype()));
 }
 
+// Of a variable, whose arena depends on whether it is trainable.
+const std::byte* ShadowArena(const optim::MovingAverages& averages, const VariablePlace& place) {
+  return averages.shadow(place.trainable ? 0 : 1).data();
+}
+
+std::vector<io::VariableSpec> SpecsOf(const VariableStore& store, const std::string& suffix) {
+  std::vector<io::VariableSpec> specs;
+  for (const VariablePlace& p : store.places()) specs.push_back({p.name + suffix, p.tf_shape});
+  return specs;
+}
+
+const std::vector<float>& FindSlot(const Named& slots, const std::string& path,
+                                   const std::string& name, const Shape& shape) {
+  const auto it = slots.find(name);
+  if (it == slots.end() || !(it->second->shape == shape)) {
+    throw DataError(fmt::format(
+        "[train] {}: slot {} does not fit: got {}, want {}; resume with the --optimizer that "
+        "the run began with, or start in another --train_dir",
+        path, name, it == slots.end() ? "none" : it->second->shape.ToString(), shape.ToString()));
+  }
+  return it->second->data;
+}
+
+void RestoreSlots(const Named& slots, const std::string& path, const Replica& replica) {
+  optim::Optimizer& optimizer = replica.optimizer;
+  for (int v = 0; v < NumVariables(replica.store); ++v) {
+    const VariablePlace& p = replica.store.places()[v];
+    for (size_t s = 0; p.trainable && s < optimizer.slots().size(); ++s) {
+      const auto& values =
+          FindSlot(slots, path, p.name + "/" + optimizer.slots()[s].name, p.tf_shape);
+      replica.store.WriteTo(optimizer.slot(static_cast<int>(s)), v, std::span<const float>(values));
+    }
+  }
+  for (const optim::OptimizerScalar& scalar : optimizer.scalars())
+    optimizer.SetScalar(scalar.name, FindSlot(slots, path, scalar.name, {})[0]);
+}
+
+// Where the run has kept no averages so far, they begin with what the variables are.
+void RestoreShadows(const Named& slots, const std::string& path, const Replica& replica) {
+  const auto& places = replica.store.places();
+  if (std::none_of(places.begin(), places.end(), [&](const VariablePlace& p) {
+        return slots.contains(p.name + kAverageSuffix);
+      })) {
+    LogInfo("train", "{} holds no moving averages: they begin with its weights", path);
+    return replica.averages->Reset();
+  }
+  for (int v = 0; v < NumVariables(replica.store); ++v) {
+    const VariablePlace& p = places[v];
+    const auto& values = FindSlot(slots, path, p.name + kAverageSuffix, p.tf_shape);
+    replica.store.WriteTo(replica.averages->shadow(p.trainable ? 0 : 1).data(), v,
+                          std::span<const float>(values));
+  }
+}
+
+}  // namespace
+
 size_t StatisticsBytes(const VariableStore& store) {
   int64_t count = 0;
   for (const VariablePlace& p : store.places()) count += p.trainable ? 0 : p.count;
   return static_cast<size_t>(count) * SizeOf(store.dtype());
 }
 
-}  // namespace
-
-io::Checkpoint MakeSnapshot(const VariableStore& store, const optim::Optimizer& optimizer,
-                            const RunState& state,
+io::Checkpoint MakeSnapshot(const Replica& replica, const RunState& state,
                             const std::map<std::string, std::string>& attributes) {
+  const auto& [store, optimizer, averages] = replica;
   io::Checkpoint snapshot{.variables = {},
                           .slots = {},
                           .step = state.step,
@@ -67,6 +122,12 @@ io::Checkpoint MakeSnapshot(const VariableStore& store, const optim::Optimizer& 
                                 .data = ReadValues(store, optimizer.slot(static_cast<int>(s)), v)});
     }
   }
+  for (int v = 0; averages != nullptr && v < NumVariables(store); ++v) {
+    const VariablePlace& p = store.places()[v];
+    snapshot.slots.push_back({.name = p.name + kAverageSuffix,
+                              .shape = p.tf_shape,
+                              .data = ReadValues(store, ShadowArena(*averages, p), v)});
+  }
   for (const optim::OptimizerScalar& scalar : optimizer.scalars()) {
     snapshot.slots.push_back(
         {.name = scalar.name, .shape = {}, .data = {static_cast<float>(scalar.value)}});
@@ -76,56 +137,66 @@ io::Checkpoint MakeSnapshot(const VariableStore& store, const optim::Optimizer& 
 
 void RestoreVariables(const io::Checkpoint& checkpoint, const std::string& path,
                       VariableStore& store) {
-  std::vector<io::VariableSpec> expected;
-  for (const VariablePlace& p : store.places()) expected.push_back({p.name, p.tf_shape});
-  io::CheckCompatible(checkpoint, expected, path);
+  io::CheckCompatible(checkpoint, SpecsOf(store, ""), path);
   const Named variables = ByName(checkpoint.variables);
   for (int v = 0; v < NumVariables(store); ++v)
     store.Write(v, variables.at(store.places()[v].name)->data);
 }
 
-RunState Restore(const io::Checkpoint& checkpoint, const std::string& path, VariableStore& store,
-                 optim::Optimizer& optimizer) {
-  RestoreVariables(checkpoint, path, store);
+void RestoreAverages(const io::Checkpoint& checkpoint, const std::string& path,
+                     VariableStore& store) {
   const Named slots = ByName(checkpoint.slots);
-  auto find = [&](const std::string& name, const Shape& shape) -> const std::vector<float>& {
-    const auto it = slots.find(name);
-    if (it == slots.end() || !(it->second->shape == shape)) {
-      throw DataError(fmt::format(
-          "[train] {}: slot {} does not fit: got {}, want {}; resume with the --optimizer that "
-          "the run began with, or start in another --train_dir",
-          path, name, it == slots.end() ? "none" : it->second->shape.ToString(), shape.ToString()));
-    }
-    return it->second->data;
-  };
   for (int v = 0; v < NumVariables(store); ++v) {
     const VariablePlace& p = store.places()[v];
-    for (size_t s = 0; p.trainable && s < optimizer.slots().size(); ++s) {
-      const auto& values = find(p.name + "/" + optimizer.slots()[s].name, p.tf_shape);
-      store.WriteTo(optimizer.slot(static_cast<int>(s)), v, std::span<const float>(values));
+    const auto it = slots.find(p.name + kAverageSuffix);
+    if (it == slots.end() || !(it->second->shape == p.tf_shape)) {
+      throw DataError(fmt::format(
+          "[train] {}: {}{}: got {}, want {}; the run kept no moving averages of this net: leave "
+          "--moving_average_decay out",
+          path, p.name, kAverageSuffix, it == slots.end() ? "none" : it->second->shape.ToString(),
+          p.tf_shape.ToString()));
     }
+    store.Write(v, it->second->data);
   }
-  for (const optim::OptimizerScalar& scalar : optimizer.scalars())
-    optimizer.SetScalar(scalar.name, find(scalar.name, {})[0]);
+}
+
+RunState Restore(const io::Checkpoint& checkpoint, const std::string& path,
+                 const Replica& replica) {
+  RestoreVariables(checkpoint, path, replica.store);
+  const Named slots = ByName(checkpoint.slots);
+  RestoreSlots(slots, path, replica);
+  if (replica.averages != nullptr) RestoreShadows(slots, path, replica);
   return {.step = checkpoint.step,
           .epoch = checkpoint.epoch,
           .position = checkpoint.position,
           .seed = checkpoint.seed};
 }
 
-void ShareFromRank0(collectives::Communicator& communicator, VariableStore& store,
-                    optim::Optimizer& optimizer, RunState& state) {
+void ShareStatistics(collectives::Communicator& communicator, const VariableStore& store) {
+  const size_t bytes = StatisticsBytes(store);
+  if (bytes > 0) {
+    collectives::BroadcastAndVerify(communicator, AsFloats(store.statistics_base(), bytes),
+                                    "statistics");
+  }
+}
+
+void ShareFromRank0(collectives::Communicator& communicator, const Replica& replica,
+                    RunState& state) {
+  const auto& [store, optimizer, averages] = replica;
   communicator.Broadcast(std::as_writable_bytes(std::span(&state, 1)), 0, {.what = "run state"});
   collectives::BroadcastAndVerify(communicator, WeightBits(store));
-  const size_t statistics_bytes = StatisticsBytes(store);
-  if (statistics_bytes > 0) {
-    collectives::BroadcastAndVerify(
-        communicator, AsFloats(store.statistics_base(), statistics_bytes), "statistics");
-  }
+  ShareStatistics(communicator, store);
   for (size_t s = 0; s < optimizer.slots().size(); ++s) {
     collectives::BroadcastAndVerify(
         communicator, AsFloats(optimizer.slot(static_cast<int>(s)), optimizer.slot_bytes()),
         "slots");
+  }
+  for (size_t i = 0; averages != nullptr && i < averages->num_arenas(); ++i) {
+    const std::span<std::byte> shadow = averages->shadow(i);
+    if (!shadow.empty()) {
+      collectives::BroadcastAndVerify(communicator, AsFloats(shadow.data(), shadow.size()),
+                                      "averages");
+    }
   }
   for (optim::OptimizerScalar scalar : optimizer.scalars()) {
     communicator.Broadcast(std::as_writable_bytes(std::span(&scalar.value, 1)), 0,

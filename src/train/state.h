@@ -8,11 +8,23 @@
 #include "collectives/communicator.h"
 #include "io/checkpoint.h"
 #include "src/graph/variable_store.h"
+#include "src/optim/moving_averages.h"
 #include "src/optim/optimizer.h"
 
 namespace carole::train {
 
-// With weights and slots this is all that a run consists of.
+// The numbers of one rank; not owned.
+struct Replica {
+  VariableStore& store;
+  optim::Optimizer& optimizer;
+  optim::MovingAverages* averages = nullptr;  // null where none are kept
+};
+
+// Ends the name of a variable's moving average in a checkpoint:
+// "VARIABLE/ExponentialMovingAverage".
+inline constexpr char kAverageSuffix[] = "/ExponentialMovingAverage";
+
+// With a replica this is all that a run consists of.
 struct RunState {
   int64_t step = 0;      // updates done
   int64_t epoch = 0;     // of the next batch
@@ -21,8 +33,7 @@ struct RunState {
 };
 
 // A copy of everything, in TensorFlow's names, shapes and element order.
-io::Checkpoint MakeSnapshot(const VariableStore& store, const optim::Optimizer& optimizer,
-                            const RunState& state,
+io::Checkpoint MakeSnapshot(const Replica& replica, const RunState& state,
                             const std::map<std::string, std::string>& attributes);
 
 // Weights and moving statistics. `path` is for error texts. Throws DataError naming the variables
@@ -30,15 +41,24 @@ io::Checkpoint MakeSnapshot(const VariableStore& store, const optim::Optimizer& 
 void RestoreVariables(const io::Checkpoint& checkpoint, const std::string& path,
                       VariableStore& store);
 
-// Those and the optimizer's slots. Throws DataError also when a slot is missing, as after a change
-// of optimizer.
-RunState Restore(const io::Checkpoint& checkpoint, const std::string& path, VariableStore& store,
-                 optim::Optimizer& optimizer);
+// The same from their moving averages. Throws DataError also when the checkpoint has none.
+void RestoreAverages(const io::Checkpoint& checkpoint, const std::string& path,
+                     VariableStore& store);
 
-// Rank 0's weights, statistics, slots and state on every rank; checks that they arrived.
-// Collective.
-void ShareFromRank0(collectives::Communicator& communicator, VariableStore& store,
-                    optim::Optimizer& optimizer, RunState& state);
+// Variables, slots and moving averages; these begin anew, with a word in the log, when the run has
+// not kept any so far. Throws DataError also when a slot is missing, as after a change of
+// optimizer.
+RunState Restore(const io::Checkpoint& checkpoint, const std::string& path, const Replica& replica);
+
+// Rank 0's replica and state on every rank; checks that they arrived. Collective.
+void ShareFromRank0(collectives::Communicator& communicator, const Replica& replica,
+                    RunState& state);
+
+// Rank 0's moving statistics on every rank: they are the ones that count. Collective.
+void ShareStatistics(collectives::Communicator& communicator, const VariableStore& store);
+
+// Size of the arena of all variables that are not trainable.
+size_t StatisticsBytes(const VariableStore& store);
 
 // False when a weight is infinite or no number. A loss can hide that: a ReLU may turn NaN into 0.
 bool WeightsAreFinite(const VariableStore& store);

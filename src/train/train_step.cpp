@@ -9,6 +9,7 @@
 #include "src/graph/autodiff.h"
 #include "src/graph/recompute.h"
 #include "src/graph/rewrites.h"
+#include "src/train/freeze.h"
 
 namespace carole::train {
 namespace {
@@ -27,7 +28,7 @@ class Stopwatch {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-// Runs of neighbours with L2, so that the optimizer cuts less.
+// By place.
 std::vector<optim::Segment> RegularizedSegments(const VariableStore& store) {
   std::vector<optim::Segment> segments;
   for (const VariablePlace& p : store.places()) {
@@ -35,15 +36,7 @@ std::vector<optim::Segment> RegularizedSegments(const VariableStore& store) {
   }
   std::sort(segments.begin(), segments.end(),
             [](const auto& a, const auto& b) { return a.begin < b.begin; });
-  std::vector<optim::Segment> merged;
-  for (const optim::Segment& s : segments) {
-    if (!merged.empty() && merged.back().end == s.begin) {
-      merged.back().end = s.end;
-    } else {
-      merged.push_back(s);
-    }
-  }
-  return merged;
+  return segments;
 }
 
 int64_t NumClasses(const Graph& graph) {
@@ -65,7 +58,11 @@ void CopyBatch(const io::Batch& batch, const Tensor& images, const Tensor& weigh
 
 TrainStep::TrainStep(std::unique_ptr<Graph> graph, const Backend& backend,
                      collectives::Communicator& communicator, const StepOptions& options)
-    : graph_(std::move(graph)), backend_(backend), communicator_(communicator) {
+    : graph_(std::move(graph)),
+      backend_(backend),
+      communicator_(communicator),
+      frozen_(FreezeOutside(*graph_, options.trainable_scopes)),
+      weight_decay_(options.optimizer_options.weight_decay) {
   num_classes_ = NumClasses(*graph_);
   for (const auto& [name, value] : graph_->losses()) graph_->MarkOutput(value);
   message_.resize(graph_->losses().size() + 2);
@@ -80,7 +77,10 @@ TrainStep::TrainStep(std::unique_ptr<Graph> graph, const Backend& backend,
   });
   executable_->Bind(*store_);
   CheckLayouts();
+  guard_ = std::make_unique<StepGuard>(*store_, frozen_);
   MakeOptimizer(options);
+  if (options.moving_average_decay != 0)
+    MakeAverages(options.moving_average_decay, backend_.threads());
   MakeReducer(options);
 }
 
@@ -113,6 +113,16 @@ void TrainStep::MakeOptimizer(const StepOptions& options) {
   optimizer_ =
       std::make_unique<optim::Optimizer>(optim::FindOptimizer(options.optimizer),
                                          options.optimizer_options, arenas, backend_.threads());
+}
+
+void TrainStep::MakeAverages(double decay, int threads) {
+  const size_t element = SizeOf(store_->dtype());
+  averages_ = std::make_unique<optim::MovingAverages>(
+      decay, store_->dtype(),
+      std::vector{std::span(store_->weights_base(),
+                            static_cast<size_t>(store_->trainable_count()) * element),
+                  std::span(store_->statistics_base(), StatisticsBytes(*store_))},
+      threads);
 }
 
 void TrainStep::MakeReducer(const StepOptions& options) {
@@ -170,7 +180,6 @@ void TrainStep::ReadLosses(StepResult& result) {
   const size_t num_losses = message_.size() - 2;
   result.losses = std::span(message_).first(num_losses);
   for (double loss : result.losses) result.data_loss += loss;
-  result.finite = std::isfinite(result.data_loss);
   result.stop = message_[num_losses] > 0;
   result.save = message_[num_losses + 1] > 0;
 }
@@ -184,39 +193,85 @@ StepResult TrainStep::RunWith(Reducer& reducer, const io::Batch& batch, const St
 
   const double forward_before = executable_->PhaseMilliseconds(Phase::kForward);
   const double backward_before = executable_->PhaseMilliseconds(Phase::kBackward);
+  guard_->Save();
   reducer.BeginStep(input.step);
-  executable_->Run({.seed = input.seed,
-                    .step = input.step,
-                    .first_sample = batch.first_sample,
-                    .valid_rows = batch.valid},
-                   [&](int ready) {
-                     // Before the first bucket: in the same place on every rank, and there by the
-                     // time that backward is done.
-                     if (message_in_flight_ == nullptr) SendLosses(input);
-                     reducer.MarkReady(ready);
-                   });
+  const RunContext context{.seed = input.seed,
+                           .step = input.step,
+                           .first_sample = batch.first_sample,
+                           .valid_rows = batch.valid};
+  executable_->Run(context, [&](int ready) {
+    // Before the first bucket: in the same place on every rank, and there by the time that backward
+    // is done.
+    if (message_in_flight_ == nullptr) SendLosses(input);
+    reducer.MarkReady(ready);
+  });
   result.forward_ms = executable_->PhaseMilliseconds(Phase::kForward) - forward_before;
   result.backward_ms = executable_->PhaseMilliseconds(Phase::kBackward) - backward_before;
 
   watch.Lap();
   ReadLosses(result);
   optimizer_->BeginStep(input.learning_rate);
+  WaitForSums(reducer, result);
+  watch.Lap();
+  result.applied = std::isfinite(result.data_loss) && std::isfinite(result.gradient_norm);
+  if (result.applied) {
+    Apply(input, result);
+  } else {
+    TakeBack(context, result);
+  }
+  result.optimizer_ms += watch.Lap();
+  return result;
+}
+
+template <typename Reducer>
+void TrainStep::WaitForSums(Reducer& reducer, StepResult& result) {
+  Stopwatch watch;
   int64_t end = 0;
   while (const auto range = reducer.WaitNext()) {
     result.exposed_communication_ms += watch.Lap();
     end = static_cast<int64_t>(range->offset + range->count);
-    if (result.finite) optimizer_->Update(static_cast<int64_t>(range->offset), end);
+    optimizer_->Inspect(static_cast<int64_t>(range->offset), end);
     result.optimizer_ms += watch.Lap();
   }
   result.exposed_communication_ms += watch.Lap();
-  if (result.finite) {
-    optimizer_->Update(end, store_->trainable_count());  // variables that no loss depends on
-    result.regularization_loss = optimizer_->EndStep();
-  }
+  optimizer_->Inspect(end, store_->trainable_count());  // variables that no loss depends on
+  result.gradient_norm = optimizer_->gradient_norm();
   result.optimizer_ms += watch.Lap();
+}
+
+void TrainStep::Apply(const StepInput& input, StepResult& result) {
+  optimizer_->Update(0, store_->trainable_count());
+  result.regularization_loss = optimizer_->EndStep() + FrozenLoss();
   result.total_loss = result.data_loss + result.regularization_loss;
-  result.finite = result.finite && std::isfinite(result.total_loss);
-  return result;
+  if (averages_ != nullptr) averages_->Update(input.step + 1);
+}
+
+// Runs the step once more without the others: it is the same, and leaves the gradients unsummed.
+void TrainStep::TakeBack(const RunContext& context, StepResult& result) {
+  result.total_loss = result.data_loss;
+  executable_->Run(context);
+  result.blame = guard_->Blame(LocalLoss(), communicator_);
+  guard_->Restore();
+}
+
+double TrainStep::LocalLoss() const {
+  double sum = 0;
+  for (const auto& [name, value] : graph_->losses()) sum += executable_->Output(value)[0];
+  return sum;
+}
+
+double TrainStep::FrozenLoss() {
+  if (frozen_loss_) return *frozen_loss_;
+  double squares = 0;
+  for (int v : frozen_) {
+    const VariablePlace& p = store_->places()[v];
+    if (!p.l2_regularized) continue;
+    std::vector<double> values(static_cast<size_t>(p.tf_shape.size()));
+    store_->ReadFrom(store_->statistics_base(), v, std::span<double>(values));
+    squares += optim::SumOfSquares(values.data(), p.tf_shape.size());
+  }
+  frozen_loss_ = 0.5 * weight_decay_ * squares;
+  return *frozen_loss_;
 }
 
 StepResult TrainStep::Run(const io::Batch& batch, const StepInput& input) {

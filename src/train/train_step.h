@@ -1,5 +1,5 @@
 // One training step of one rank: forward, backward with the all-reduce beside it, and the optimizer
-// bucket by bucket as the sums arrive.
+// when all sums have arrived and are finite. So every rank applies the whole step, or none does.
 //
 // The loss that is minimised is the mean over all ranks' samples plus the regularisation term, so N
 // ranks at local batch B do what one rank does at batch N*B (batch norm apart, which sees its own
@@ -7,6 +7,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <variant>
@@ -17,7 +18,10 @@
 #include "io/dataset.h"
 #include "src/graph/executable.h"
 #include "src/graph/graph.h"
+#include "src/optim/moving_averages.h"
 #include "src/optim/optimizer.h"
+#include "src/train/state.h"
+#include "src/train/step_guard.h"
 
 namespace carole::train {
 
@@ -25,6 +29,8 @@ struct StepOptions {
   size_t activation_bytes = 0;  // most that activations may take (CompileWithin); 0: any
   std::string optimizer = "rmsprop";
   optim::OptimizerOptions optimizer_options;
+  double moving_average_decay = 0;            // of all variables; 0: none are kept
+  std::vector<std::string> trainable_scopes;  // see FreezeOutside(); empty: all
   collectives::BucketOptions buckets;
 };
 
@@ -41,10 +47,12 @@ struct StepResult {
   std::span<const double> losses;  // over all ranks, in the order of graph().losses(); valid until
                                    // the next Run()
   double data_loss = 0;            // their sum
-  double regularization_loss = 0;  // of the weights before the update
+  double regularization_loss = 0;  // of the weights before the update, frozen ones included
   double total_loss = 0;
-  bool finite = true;  // false: the weights were left as they were
-  bool stop = false;   // some rank asked for it; the same on every rank
+  double gradient_norm = 0;  // of the data loss, over all variables, before clipping
+  bool applied = true;       // false: weights, slots and statistics were left as they were,
+  std::string blame;         // because of this (StepGuard::Blame)
+  bool stop = false;         // some rank asked for it; the same on every rank
   bool save = false;
   double input_ms = 0;  // copying the batch in
   double forward_ms = 0;
@@ -73,16 +81,25 @@ class TrainStep {
   Executable& executable() { return *executable_; }
   VariableStore& store() { return *store_; }
   optim::Optimizer& optimizer() { return *optimizer_; }
+  // All that a checkpoint holds.
+  Replica replica() { return {*store_, *optimizer_, averages_.get()}; }
 
  private:
   void CheckLayouts();
   void MakeOptimizer(const StepOptions& options);
+  void MakeAverages(double decay, int threads);
   void MakeReducer(const StepOptions& options);
   void CopyIn(const io::Batch& batch);
   void SendLosses(const StepInput& input);
   template <typename Reducer>
   StepResult RunWith(Reducer& reducer, const io::Batch& batch, const StepInput& input);
   void ReadLosses(StepResult& result);
+  template <typename Reducer>
+  void WaitForSums(Reducer& reducer, StepResult& result);
+  void Apply(const StepInput& input, StepResult& result);
+  void TakeBack(const RunContext& context, StepResult& result);
+  double LocalLoss() const;
+  double FrozenLoss();
 
   std::unique_ptr<Graph> graph_;
   const Backend& backend_;
@@ -91,6 +108,11 @@ class TrainStep {
   std::unique_ptr<collectives::Arena> gradients_;
   std::unique_ptr<VariableStore> store_;
   std::unique_ptr<optim::Optimizer> optimizer_;
+  std::unique_ptr<optim::MovingAverages> averages_;
+  std::unique_ptr<StepGuard> guard_;
+  std::vector<int> frozen_;  // variables that would be trainable
+  double weight_decay_;
+  std::optional<double> frozen_loss_;  // their share of the regularization loss
   std::variant<std::monostate, collectives::BasicReducer<float>, collectives::BasicReducer<double>>
       reducer_;
   int64_t num_classes_ = 0;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <filesystem>
 #include <system_error>
 
@@ -53,14 +54,15 @@ void Trainer::Start() {
   if (communicator_.rank() == 0) {
     auto latest = is_writer() ? io::ReadLatest(options_.train_dir) : std::nullopt;
     if (latest) {
-      state_ = Restore(latest->checkpoint, latest->path, step_.store(), step_.optimizer());
+      state_ = Restore(latest->checkpoint, latest->path, step_.replica());
       LogInfo("train", "resuming from {} at step {}", latest->path, state_.step);
     } else {
       step_.store().Initialize(state_.seed);
+      if (step_.replica().averages != nullptr) step_.replica().averages->Reset();
       LogInfo("train", "starting with fresh weights, seed {}", state_.seed);
     }
   }
-  ShareFromRank0(communicator_, step_.store(), step_.optimizer(), state_);
+  ShareFromRank0(communicator_, step_.replica(), state_);
   if (state_.step > 0) saved_step_ = state_.step;
   if (is_writer()) {
     const std::string& folder = options_.log_dir.empty() ? options_.train_dir : options_.log_dir;
@@ -104,33 +106,49 @@ StepResult Trainer::Step() {
                .ask_stop = options_.stop_requested && options_.stop_requested(),
                .ask_save = is_writer() && SecondsSince(last_save_) >= options_.save_interval_secs});
   result.input_ms += waited_ms;
-  ++state_.step;
-  if (!result.finite)
-    ThrowDiverged(fmt::format("the loss is not finite: got {}", result.total_loss));
   state_.epoch = batch->next_epoch;
   state_.position = batch->next_position;
+  if (!result.applied) {
+    NoteSkipped(result);
+    return result;
+  }
+  skipped_in_a_row_ = 0;
+  ++state_.step;
+  if (!std::isfinite(result.total_loss))
+    ThrowDiverged(fmt::format("the regularization loss: {}", result.regularization_loss));
   Report(result, SecondsSince(start), batch->global_valid);
   return result;
+}
+
+// Every rank comes to the same decision, as all have the same sums.
+void Trainer::NoteSkipped(const StepResult& result) {
+  if (options_.on_nan == OnNan::kStop || ++skipped_in_a_row_ >= kMaxSkippedInARow)
+    ThrowDiverged(result.blame);
+  if (communicator_.rank() == 0) {
+    LogWarning("train", "step {}: not finite: {}; no rank applies it", state_.step + 1,
+               result.blame);
+  }
 }
 
 // On every rank, as loss and weights are the same everywhere.
 void Trainer::ThrowDiverged(const std::string& what) const {
   throw ConfigError(fmt::format(
-      "[train] step {}: {}; the run has diverged: try a --learning_rate below {:g}{}", state_.step,
-      what, rate_, options_.train_dir.empty() ? "" : "; the last checkpoint is untouched"));
+      "[train] after step {}: not finite: {}; the run has diverged: try a --learning_rate below "
+      "{:g}{}",
+      state_.step, what, rate_,
+      options_.train_dir.empty() ? "" : "; the last checkpoint is untouched"));
 }
 
 // Weights that have drifted apart or diverged are found before they get into a checkpoint.
 void Trainer::Save() {
   if (saved_step_ == state_.step) return;
   VerifyWeights(communicator_, step_.store(), state_.step);
-  if (!WeightsAreFinite(step_.store())) ThrowDiverged("the weights are not finite");
+  if (!WeightsAreFinite(step_.store())) ThrowDiverged("the weights");
   if (is_writer()) {
     LogInfo("", "Saving checkpoint to path {}",
             io::CheckpointPath(options_.train_dir, state_.step));
     if (options_.spare_memory) step_.executable().ReleaseMemory();
-    checkpoints_->Write(
-        MakeSnapshot(step_.store(), step_.optimizer(), state_, options_.attributes));
+    checkpoints_->Write(MakeSnapshot(step_.replica(), state_, options_.attributes));
     if (options_.spare_memory) checkpoints_->Wait();
   }
   saved_step_ = state_.step;

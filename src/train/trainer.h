@@ -21,6 +21,14 @@
 
 namespace carole::train {
 
+// What to do with a step whose loss or gradient is infinite or no number on some rank. No rank
+// applies it either way.
+enum class OnNan {
+  kStop,
+  kSkip  // goes on with the next batch; so many in a row stop the run all the same:
+};
+inline constexpr int kMaxSkippedInARow = 10;
+
 struct TrainerOptions {
   std::string train_dir;            // made when missing; "": nothing is read or written
   std::string log_dir;              // of event files, made when missing; "": train_dir
@@ -30,6 +38,7 @@ struct TrainerOptions {
   double save_summaries_secs = 600;
   int keep_checkpoints = 5;
   bool spare_memory = false;  // checkpoints take the memory of activations; training waits for them
+  OnNan on_nan = OnNan::kStop;
   uint64_t seed = 0;     // of a new run; a resumed one keeps its own
   bool progress = true;  // a progress line, where standard error is a terminal
   std::map<std::string, std::string> attributes;  // kept in checkpoints: net, flags, version
@@ -49,9 +58,9 @@ class Trainer {
   ~Trainer();
 
   // Trains until max_number_of_steps updates are done (kOk) or a rank was asked to stop (kSaved:
-  // run again to go on). Collective. Throws ConfigError when another run has train_dir and when the
-  // loss is no longer finite, CommError when ranks differ or are gone, DataError and DiskError of
-  // input and checkpoints.
+  // run again to go on). Collective. Throws ConfigError when another run has train_dir and when
+  // loss or gradients are no longer finite, CommError when ranks differ or are gone, DataError and
+  // DiskError of input and checkpoints.
   ExitCode Run();
 
   const RunState& state() const { return state_; }
@@ -66,6 +75,7 @@ class Trainer {
   void Open();
   void Start();
   StepResult Step();
+  void NoteSkipped(const StepResult& result);
   [[noreturn]] void ThrowDiverged(const std::string& what) const;
   void Save();
   void Report(const StepResult& result, double seconds, int64_t images);
@@ -85,6 +95,7 @@ class Trainer {
   RunState state_;
   float rate_ = 0;  // of the last step
   int64_t saved_step_ = -1;
+  int skipped_in_a_row_ = 0;
   Clock::time_point last_save_;
   Clock::time_point last_summary_;
   int64_t steps_since_summary_ = 0;

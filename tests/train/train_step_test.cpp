@@ -121,22 +121,122 @@ TEST(TrainStepTest, RegularizationLossIsThatOfTheWeightsBefore) {
   });
 }
 
-TEST(TrainStepTest, WeightsStayWhenTheLossIsNotFinite) {
+// A batch whose pixel 5 is this on one of the ranks.
+class SpoiledBatch {
+ public:
+  SpoiledBatch(const io::Batch& batch, bool spoil, float pixel)
+      : images_(batch.images.begin(), batch.images.end()), batch_(batch) {
+    if (spoil) images_[5] = pixel;
+    batch_.images = images_;
+  }
+  const io::Batch& batch() const { return batch_; }
+
+ private:
+  std::vector<float> images_;
+  io::Batch batch_;
+};
+
+std::vector<std::byte> SlotsOf(optim::Optimizer& optimizer) {
+  std::vector<std::byte> all;
+  for (size_t s = 0; s < optimizer.slots().size(); ++s) {
+    const std::byte* slot = optimizer.slot(static_cast<int>(s));
+    all.insert(all.end(), slot, slot + optimizer.slot_bytes());
+  }
+  return all;
+}
+
+TEST(TrainStepTest, NoRankAppliesAStepThatIsNotFiniteOnOne) {
+  RunRanks(3, [](Communicator& c) {
+    const auto backend = MakeReferenceBackend(1);
+    SmallNet net(4, /*batch_norm=*/true);
+    TrainStep step(std::move(net.graph), *backend, c,
+                   {.optimizer = "adam", .moving_average_decay = 0.9});
+    step.store().Initialize(1);
+    step.replica().averages->Reset();
+    FormulaSource source({.rank = c.rank(), .size = 3});
+    EXPECT_TRUE(step.Run(*source.Next(), kInput).applied);
+    const auto before = AllWeights(step.store());  // moving statistics too
+    const auto slots = SlotsOf(step.optimizer());
+    const SpoiledBatch spoiled(*source.Next(), c.rank() == 1,
+                               std::numeric_limits<float>::infinity());
+    const StepResult result = step.Run(spoiled.batch(), kInput);
+    EXPECT_FALSE(result.applied);
+    EXPECT_THAT(result.blame, ::testing::StartsWith("rank 1: "));
+    EXPECT_THAT(result.blame, ::testing::Not(HasSubstr("rank 0")));
+    EXPECT_EQ(AllWeights(step.store()), before);
+    EXPECT_EQ(SlotsOf(step.optimizer()), slots);
+    EXPECT_TRUE(step.Run(*source.Next(), kInput).applied);
+  });
+}
+
+TEST(TrainStepTest, GradientThatOverflowsBehindAFiniteLossIsNamed) {
   RunRanks(2, [](Communicator& c) {
     const auto backend = MakeReferenceBackend(1);
     SmallNet net(4);
-    TrainStep step(std::move(net.graph), *backend, c, {.optimizer = "sgd"});
+    TrainStep step(std::move(net.graph), *backend, c,
+                   {.optimizer = "sgd", .buckets = {.first_bucket_bytes = 64, .bucket_bytes = 64}});
     step.store().Initialize(1);
+    // Small first and large last weights: activations and loss are moderate, what flows back is
+    // not.
+    const int first = step.store().Find("net/conv/weights");
+    const int last = step.store().Find("net/logits/weights");
+    for (const auto& [variable, factor] : {std::pair{first, 1e-36F}, std::pair{last, 1e30F}}) {
+      std::vector<float> values(
+          static_cast<size_t>(step.store().places()[variable].tf_shape.size()));
+      step.store().Read(variable, values);
+      for (float& v : values) v *= factor;
+      step.store().Write(variable, values);
+    }
     const auto before = AllWeights(step.store());
     FormulaSource source({.rank = c.rank(), .size = 2});
-    io::Batch batch = *source.Next();
-    std::vector<float> images(batch.images.begin(), batch.images.end());
-    if (c.rank() == 1) images[5] = std::numeric_limits<float>::infinity();
-    batch.images = images;
-    EXPECT_FALSE(step.Run(batch, kInput).finite);
+    const SpoiledBatch spoiled(*source.Next(), c.rank() == 1, 1e12F);
+    const StepResult result = step.Run(spoiled.batch(), kInput);
+    EXPECT_TRUE(std::isfinite(result.data_loss));
+    EXPECT_FALSE(result.applied);
+    EXPECT_EQ(result.blame, "rank 1: gradient of net/conv/weights");
     EXPECT_EQ(AllWeights(step.store()), before);
-    EXPECT_TRUE(step.Run(*source.Next(), kInput).finite);
   });
+}
+
+TEST(TrainStepTest, FrozenVariablesStayAndStillCountInTheLoss) {
+  RunRanks(2, [](Communicator& c) {
+    const auto backend = MakeReferenceBackend(1);
+    auto run = [&](const std::vector<std::string>& scopes, std::vector<double>& weights) {
+      SmallNet net(4, /*batch_norm=*/true);
+      TrainStep step(std::move(net.graph), *backend, c,
+                     {.optimizer = "momentum",
+                      .optimizer_options = {.weight_decay = 0.1},
+                      .trainable_scopes = scopes});
+      step.store().Initialize(1);
+      EXPECT_EQ(step.store().ready_order().size(), scopes.empty() ? 4U : 2U);
+      FormulaSource source({.rank = c.rank(), .size = 2});
+      const StepResult result = step.Run(*source.Next(), kInput);
+      for (const VariablePlace& p : step.store().places()) {
+        std::vector<float> values(static_cast<size_t>(p.tf_shape.size()));
+        step.store().Read(step.store().Find(p.name), values);
+        weights.insert(weights.end(), values.begin(), values.end());
+      }
+      return result;
+    };
+    std::vector<double> all, some;
+    const StepResult whole = run({}, all), part = run({"net/log", "net/.*/biases"}, some);
+    EXPECT_EQ(whole.data_loss, part.data_loss);
+    EXPECT_NEAR(whole.regularization_loss, part.regularization_loss, 1e-6);
+    constexpr size_t kConv = 3 * 3 * 12, kMoving = kConv + 12;  // weights, then beta
+    EXPECT_NE(std::vector(all.begin(), all.begin() + kConv),
+              std::vector(some.begin(), some.begin() + kConv));
+    EXPECT_EQ(std::vector(all.begin() + kMoving, all.end()),
+              std::vector(some.begin() + kMoving, some.end()));
+  });
+}
+
+TEST(TrainStepTest, ScopesThatMatchNothingAreNamed) {
+  const auto errors = ErrorsOfRanks(1, [](Communicator& c) {
+    const auto backend = MakeReferenceBackend(1);
+    SmallNet net(4);
+    const TrainStep step(std::move(net.graph), *backend, c, {.trainable_scopes = {"logits"}});
+  });
+  EXPECT_THAT(errors[0], HasSubstr("--trainable_scopes: logits: no trainable variable"));
 }
 
 TEST(TrainStepTest, LabelOutOfRangeIsNamed) {
@@ -170,7 +270,7 @@ TEST(TrainStepTest, RankWithOtherWeightsIsFound) {
     TrainStep step(std::move(net.graph), *backend, c, {.optimizer = "momentum"});
     RunState state;
     step.store().Initialize(static_cast<uint64_t>(c.rank()));
-    ShareFromRank0(c, step.store(), step.optimizer(), state);
+    ShareFromRank0(c, step.replica(), state);
     VerifyWeights(c, step.store(), 0);
     if (c.rank() == 1) step.store().weights<float>()[3] += 1e-6f;
     VerifyWeights(c, step.store(), 5);

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cmath>
 #include <fstream>
+#include <set>
 
 #include "io/checkpoint_folder.h"
 #include "src/train/stop_signals.h"
@@ -32,7 +33,31 @@ struct Job {
   int64_t global_batch = 4;
   bool batch_norm = false;
   bool onednn = false;
-  bool poison_weights = false;  // in the third step, on all ranks
+  bool poison_weights = false;   // in the third step, on all ranks
+  std::set<int64_t> spoil = {};  // batches, counted from 0, with an infinite pixel on the last rank
+};
+
+// Another source, some of whose batches have an infinite pixel.
+class SpoiledSource : public io::BatchSource {
+ public:
+  SpoiledSource(std::unique_ptr<io::BatchSource> source, std::set<int64_t> spoil)
+      : source_(std::move(source)), spoil_(std::move(spoil)) {}
+  const io::Batch* Next() override {
+    batch_ = *source_->Next();
+    if (!spoil_.contains(number_++)) return &batch_;
+    images_.assign(batch_.images.begin(), batch_.images.end());
+    images_[5] = INFINITY;
+    batch_.images = images_;
+    return &batch_;
+  }
+  int64_t num_samples() const override { return source_->num_samples(); }
+
+ private:
+  std::unique_ptr<io::BatchSource> source_;
+  const std::set<int64_t> spoil_;
+  int64_t number_ = 0;
+  io::Batch batch_;
+  std::vector<float> images_;
 };
 
 struct JobResult {
@@ -65,10 +90,12 @@ JobResult RunJob(const Job& job) {
     Trainer trainer(
         step, c, rate,
         [&](const RunState& start) {
-          return std::make_unique<FormulaSource>(
-              FormulaSource::Options{
-                  .local_batch = local_batch, .rank = c.rank(), .size = c.size()},
-              start);
+          return std::make_unique<SpoiledSource>(
+              std::make_unique<FormulaSource>(
+                  FormulaSource::Options{
+                      .local_batch = local_batch, .rank = c.rank(), .size = c.size()},
+                  start),
+              c.rank() == c.size() - 1 ? job.spoil : std::set<int64_t>());
         },
         options);
     result.codes[c.rank()] = trainer.Run();
@@ -205,7 +232,37 @@ TEST(TrainerTest, DivergedLossStopsAllRanks) {
   Job job{.options = OptionsFor(folder, 500), .optimizer = "sgd", .learning_rate = 1e30};
   job.num_ranks = 2;
   for (const std::string& error : RunJob(job).errors)
-    EXPECT_THAT(error, HasSubstr("the loss is not finite"));
+    EXPECT_THAT(error, HasSubstr("not finite: rank 0: loss"));
+}
+
+TEST(TrainerTest, SkipsWhatIsNotFiniteOnAnyRank) {
+  const TemporaryFolder folder;
+  Job job{.options = OptionsFor(folder, 5), .num_ranks = 3, .global_batch = 6};
+  job.batch_norm = true;
+  job.spoil = {1, 3};
+  job.options.on_nan = OnNan::kSkip;
+  ::testing::internal::CaptureStderr();
+  const JobResult result = RunJob(job);
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  ExpectNoErrors(result);
+  EXPECT_THAT(log, HasSubstr("step 2: not finite: rank 2: loss"));
+  EXPECT_THAT(log, HasSubstr("step 3: not finite: rank 2: "));
+  EXPECT_EQ(result.state.step, 5);
+  EXPECT_EQ(result.state.epoch, 1);  // seven batches of 6 out of 22 samples
+  EXPECT_EQ(result.state.position, 18);
+  job.options.on_nan = OnNan::kStop;
+  const TemporaryFolder other;
+  job.options.train_dir = other.path();
+  for (const std::string& error : RunJob(job).errors)
+    EXPECT_THAT(error, HasSubstr("after step 1: not finite: rank 2: loss"));
+}
+
+TEST(TrainerTest, SkipsNotForEver) {
+  const TemporaryFolder folder;
+  Job job{.options = OptionsFor(folder, 5)};
+  for (int64_t i = 1; i < 40; ++i) job.spoil.insert(i);
+  job.options.on_nan = OnNan::kSkip;
+  EXPECT_THAT(RunJob(job).errors[0], HasSubstr("after step 1: not finite: rank 0"));
 }
 
 TEST(TrainerTest, WeightsThatAreNoNumbersAreNotSaved) {
@@ -213,7 +270,7 @@ TEST(TrainerTest, WeightsThatAreNoNumbersAreNotSaved) {
   Job job{.options = OptionsFor(folder, 3)};
   job.batch_norm = true;
   job.poison_weights = true;  // where a ReLU may hide them from the loss
-  EXPECT_THAT(RunJob(job).errors[0], HasSubstr("not finite"));
+  EXPECT_THAT(RunJob(job).errors[0], HasSubstr("weights of net/conv/BatchNorm/beta"));
   EXPECT_TRUE(io::ListCheckpoints(folder.path()).empty());
 }
 

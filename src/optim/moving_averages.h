@@ -1,0 +1,42 @@
+// Moving averages of a net's variables, as tf.train.ExponentialMovingAverage(decay, num_updates)
+// keeps them:
+//   shadow -= (1 - d) * (shadow - value), d = min(decay, (1 + n) / (10 + n)), in float32.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "src/core/dtype.h"
+#include "src/tensor/buffer.h"
+
+namespace carole::optim {
+
+class MovingAverages {
+ public:
+  // `arenas` hold values of `dtype` (kF32 or kF64); not owned, and they outlive this. The shadows
+  // begin as zeros: Reset() them when the variables have their first values. Throws UsageError when
+  // the decay makes no sense, DeviceError when there is no memory.
+  MovingAverages(double decay, DType dtype, std::vector<std::span<std::byte>> arenas, int threads);
+
+  void Reset();                      // shadows become what the variables are
+  void Update(int64_t num_updates);  // n: steps done, the one just applied included
+  void Swap();                       // exchanges shadows and variables
+
+  size_t num_arenas() const { return arenas_.size(); }
+  std::span<std::byte> shadow(size_t arena) const { return shadows_[arena]; }
+
+ private:
+  template <typename T>
+  void UpdateAll(double decay);
+
+  double decay_;
+  DType dtype_;
+  std::vector<std::span<std::byte>> arenas_;
+  std::vector<Buffer> memory_;
+  std::vector<std::span<std::byte>> shadows_;
+  int threads_;
+};
+
+}  // namespace carole::optim

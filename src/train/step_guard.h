@@ -1,0 +1,42 @@
+// Guards a training step against infinities and NaN: what a step that is not applied must not leave
+// behind, and who is to blame.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "collectives/communicator.h"
+#include "src/graph/variable_store.h"
+
+namespace carole::train {
+
+class StepGuard {
+ public:
+  // `frozen` lists variables (indexes into places) that lie among the statistics but never change.
+  // The store outlives this.
+  StepGuard(const VariableStore& store, const std::vector<int>& frozen);
+
+  // Before the step: keeps the moving statistics, which the forward pass changes. Cheap.
+  void Save();
+  void Restore() const;
+
+  // Which ranks have a loss, weights or gradients that are not finite, in words: "rank 1: loss nan,
+  // gradient of net/conv/weights". The gradients must be this rank's own, not sums; where all are
+  // finite, their sum over the ranks was not. Collective; the same text on every rank.
+  std::string Blame(double local_loss, collectives::Communicator& communicator) const;
+
+ private:
+  struct Piece {
+    std::byte* begin;
+    size_t bytes;
+  };
+  // The first that is not finite, as an index into places; -1: none.
+  int FirstBad(const std::vector<int>& variables, const std::byte* arena) const;
+
+  const VariableStore& store_;
+  std::vector<Piece> statistics_;
+  std::vector<std::byte> saved_;
+};
+
+}  // namespace carole::train
