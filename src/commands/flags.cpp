@@ -72,7 +72,12 @@ void AddMachineFlags(CommandLine& line, MachineFlags& flags) {
 
 void AddCollectiveFlags(CommandLine& line, MachineFlags& flags) {
   line.Group("Ranks");
-  line.Add("all_reduce", flags.all_reduce, "auto, ring, shared_memory, hierarchical or mpi");
+  line.Add(
+      "all_reduce", flags.all_reduce,
+      "auto (measures once), ring, tree, shared_memory, hierarchical, hierarchical_tree or mpi");
+  line.Add("wire_dtype", flags.wire_dtype,
+           "of gradients between hosts: fp32, or bf16 (half the bytes, sums in fp32)")
+      ->check(CLI::IsMember({"fp32", "bf16"}));
   line.Add("collective_timeout", flags.collective_timeout,
            "seconds after which a rank that does not come ends the job")
       ->check(CLI::PositiveNumber);

@@ -43,6 +43,7 @@ struct MachineFlags {
   int threads = 0;  // of each rank; 0: this rank's share of the cores
   std::string precision = "fp32";
   std::string all_reduce = "auto";
+  std::string wire_dtype = "fp32";
   double collective_timeout = 60;  // seconds
   double bucket_mb = 0;            // 0: chosen by the program
 };

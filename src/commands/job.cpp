@@ -26,7 +26,8 @@ std::unique_ptr<collectives::Communicator> MakeCommunicator(const MachineFlags& 
   const collectives::CommunicatorOptions options{
       .warn_seconds = std::min(10.0, flags.collective_timeout / 2),
       .deadline_seconds = flags.collective_timeout,
-      .all_reduce = flags.all_reduce};
+      .all_reduce = flags.all_reduce,
+      .wire_dtype = flags.wire_dtype};
   return collectives::MakeMpiCommunicator(options);
 }
 
