@@ -91,14 +91,15 @@ inline void CheckAllCounts(Communicator& c) {
 // rounded once as addend and once as sum, each by at most 2^-9 of themselves.
 inline void CheckBf16(Communicator& c) {
   constexpr double kRounding = 0x1p-8;
-  for (size_t count : CountsFor(c.size())) {
+  for (size_t count : {0, 1, c.size() - 1, c.size() + 1, 1000, 100'000}) {
     std::vector<float> data(count);
     for (size_t i = 0; i < count; ++i) data[i] = static_cast<float>((i + c.rank()) % 8);
     c.AllReduce(data, {.what = "small integers"});
     for (size_t i = 0; i < count; ++i) {
       float want = 0;
       for (int r = 0; r < c.size(); ++r) want += static_cast<float>((i + r) % 8);
-      Require(data[i] == want, fmt::format("element {}: got {}, want {}", i, data[i], want));
+      if (data[i] == want) continue;
+      throw std::runtime_error(fmt::format("element {}: got {}, want {}", i, data[i], want));
     }
     std::vector<double> exact(count), sizes(count);
     std::mt19937 random(c.rank() + 1);
@@ -113,8 +114,9 @@ inline void CheckBf16(Communicator& c) {
     c.AllReduce(sizes, {.what = "sizes"});
     for (size_t i = 0; i < count; ++i) {
       const double bound = 2.02 * kRounding * sizes[i];
-      Require(std::abs(data[i] - exact[i]) <= bound,
-              fmt::format("element {}: got {}, want {} +- {}", i, data[i], exact[i], bound));
+      if (std::abs(data[i] - exact[i]) <= bound) continue;
+      throw std::runtime_error(
+          fmt::format("element {}: got {}, want {} +- {}", i, data[i], exact[i], bound));
     }
     collectives::VerifyReplicas(c, data, "bits");
   }
@@ -140,8 +142,8 @@ inline void CheckInFlight(Communicator& c) {
 template <typename T>
 void CheckReduceScatter(Communicator& c) {
   const auto n = static_cast<size_t>(c.size());
-  const auto arena = c.AllocateArena(n * 200'000 * sizeof(T));
-  for (size_t count : {0, 1, 5, 1000, 200'000}) {
+  const auto arena = c.AllocateArena(n * 50'000 * sizeof(T));
+  for (size_t count : {0, 1, 1000, 50'000}) {
     std::vector<T> own(n * count);
     for (std::span<T> in : {std::span<T>(own), {reinterpret_cast<T*>(arena->data()), n * count}}) {
       for (size_t i = 0; i < in.size(); ++i) in[i] = ValueOf<T>(c.rank(), i);
@@ -158,7 +160,7 @@ void CheckReduceScatter(Communicator& c) {
 inline void CheckGatherAndBroadcast(Communicator& c) {
   CheckReduceScatter<float>(c);
   CheckReduceScatter<double>(c);
-  for (size_t bytes : {0, 1, 1000, 1'200'000}) {
+  for (size_t bytes : {0, 1, 1000, 600'000}) {
     std::vector<std::byte> mine(bytes, static_cast<std::byte>(c.rank() + 1));
     std::vector<std::byte> all(bytes * c.size());
     c.AllGather(mine, all, {.what = "gather"});
