@@ -48,6 +48,12 @@ class FileSource : public Source {
     return done;
   }
 
+  void ExpectRandomReads() const override { posix_fadvise(file_.get(), 0, 0, POSIX_FADV_RANDOM); }
+  void WillNeed(uint64_t offset, uint64_t length) const override {
+    posix_fadvise(file_.get(), static_cast<off_t>(offset), static_cast<off_t>(length),
+                  POSIX_FADV_WILLNEED);
+  }
+
  private:
   std::string name_;
   FileDescriptor file_;

@@ -41,6 +41,10 @@ class Source {
   // Fills `out` from `offset` on. Returns the number of bytes read, fewer than asked for only at
   // the end. Throws DiskError, or DataError when a compressed stream is damaged.
   virtual size_t ReadAt(uint64_t offset, std::span<char> out) const = 0;
+
+  // Hints, which may do nothing: reads will come in no order; these bytes will be read soon.
+  virtual void ExpectRandomReads() const {}
+  virtual void WillNeed(uint64_t /*offset*/, uint64_t /*length*/) const {}
 };
 
 // Opens a file for reading (pread). Throws DiskError when it cannot be opened or is no regular

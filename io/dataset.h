@@ -7,11 +7,27 @@
 // end have weight 0 (and repeat samples of the batch, so that batch statistics stay sensible).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
 
 namespace carole::io {
+
+// Why a record was skipped: its bytes (crc, length), its example (fields, label), its image.
+enum class RecordFault { kRecord, kExample, kImage };
+inline constexpr int kNumRecordFaults = 3;
+
+// Records of an epoch, of one rank or of all.
+struct EpochCounts {
+  int64_t seen = 0;  // and used
+  std::array<int64_t, kNumRecordFaults> skipped{};
+  // Sum of a hash of each record's number, seen or skipped: equal sums of equally many records mean
+  // that they are the same ones.
+  uint64_t hash = 0;
+
+  int64_t num_skipped() const { return skipped[0] + skipped[1] + skipped[2]; }
+};
 
 // A batch as kernels want it. Memory belongs to the BatchSource; valid until the next call of
 // Next().
@@ -24,11 +40,15 @@ struct Batch {
   int64_t epoch = 0;                // of this batch, from 0
   int64_t next_epoch = 0;           // where the run stands after this batch:
   int64_t next_position = 0;        // samples of next_epoch that all ranks together have seen
+  // Of this rank and this epoch, with this batch, since the source was made. A skipped record takes
+  // its row from `valid`, not from global_valid: it counts as one whose loss is 0.
+  EpochCounts counts;
 };
 
 // What the input has cost so far, summed over its threads, since it was made.
 struct InputCounters {
   int64_t images = 0;
+  int64_t read_bytes = 0;
   double read_ms = 0;     // record bytes and their crc
   double parse_ms = 0;    // example
   double decode_ms = 0;   // JPEG, PNG
@@ -45,6 +65,11 @@ class BatchSource {
   virtual const Batch* Next() = 0;
 
   virtual int64_t num_samples() const = 0;  // of the split, over all ranks
+
+  // What Batch::counts of all ranks must sum to at the end of an epoch, but for `skipped`: seen and
+  // hash are of all records that were not yet seen when the source was made. seen is 0 for sources
+  // that do not count.
+  virtual EpochCounts ExpectedCounts(int64_t /*epoch*/) const { return {}; }
 
   // Thread-safe. All zero for sources that do not count.
   virtual InputCounters counters() const { return {}; }

@@ -27,6 +27,23 @@ struct Image {
   ImageView view() const { return {pixels.data(), height, width, channels}; }
 };
 
+// A part of (height, width) pixels whose corner lies at (top, left) of an image.
+struct Window {
+  int top = 0;
+  int left = 0;
+  int height = 0;
+  int width = 0;
+
+  bool operator==(const Window&) const = default;
+};
+
+// How libjpeg computes the inverse DCT. Results differ by up to 5 levels (11 in small images of
+// high quality).
+enum class DctMethod {
+  kIntegerFast,     // TensorFlow's default
+  kIntegerAccurate  // libjpeg's, and that of most other programs
+};
+
 // Larger images are refused before memory is allocated for them.
 inline constexpr int64_t kMaxImagePixels = int64_t{1} << 26;
 
@@ -39,16 +56,22 @@ void DecodeImage(std::string_view bytes, int channels, Image* image);
 bool IsJpeg(std::string_view bytes);
 bool IsPng(std::string_view bytes);
 
-// JPEG as TensorFlow's decode_jpeg at its defaults, bit by bit: fast integer DCT, triangular
-// upsampling of chroma, CMYK by C*K/255 for Adobe's inverted inks. CMYK to one channel is refused,
-// as there.
-void DecodeJpeg(std::string_view bytes, int channels, Image* image);
+// Throws the DataError of bytes that are neither JPEG nor PNG; it names the formats that are known
+// by sight (GIF, BMP, WebP, TIFF).
+[[noreturn]] void FailUnknownFormat(std::string_view bytes);
+
+// JPEG as TensorFlow's decode_jpeg, bit by bit: triangular upsampling of chroma, CMYK by C*K/255
+// for Adobe's inverted inks. CMYK to one channel is refused, as there.
+void DecodeJpeg(std::string_view bytes, int channels, Image* image,
+                DctMethod dct_method = DctMethod::kIntegerFast);
 void DecodePng(std::string_view bytes, int channels, Image* image);
 
 // A PNG of 1 or 3 channels of 8 bits, without loss.
 std::string EncodePng(const ImageView& image);
 
-// Makes room for an image of this size; throws DataError when that is more than kMaxImagePixels.
+// Throws DataError unless 0 < height * width <= kMaxImagePixels.
+void CheckImageSize(std::string_view format, int64_t height, int64_t width);
+// Makes room for an image of this size, checked as above.
 void ResizeImage(std::string_view format, int64_t height, int64_t width, int channels,
                  Image* image);
 

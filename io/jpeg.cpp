@@ -1,60 +1,99 @@
-// JPEG through libjpeg-turbo. libjpeg reports errors by longjmp: each function below that calls
-// setjmp holds no object with a destructor, and memory is owned by its caller.
+// libjpeg reports errors by longjmp: each function below that calls setjmp holds no object with a
+// destructor, and memory is owned by its caller.
+#include "io/jpeg.h"
+
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <csetjmp>
 #include <cstdio>
+#include <cstring>
 // jpeglib.h needs FILE and size_t.
 #include <jerror.h>
 #include <jpeglib.h>
 
-#include "io/image.h"
+#include "src/core/check.h"
 #include "src/core/error.h"
 
 namespace carole::io {
 namespace {
 
-// One decompressor, used again and again by its thread: setting it up costs more than decoding a
-// small image.
-class JpegDecoder {
+// Progressive images are kept whole, as coefficients: six bytes a pixel, three with chroma halved.
+constexpr long kMaxDecoderBytes = 256L << 20;
+// Encoders write about ten. Each scan walks the whole image, however short its data are.
+constexpr int kMaxScans = 100;
+// Pixels beyond a window that its edge pixels depend on, through the upsampling of chroma.
+constexpr int kMarginColumns = 2;
+constexpr int kMarginRows = 1;
+
+// True when an end marker stands behind the header, which holds none but in thumbnails.
+bool HasEndMarker(const JOCTET* data, size_t size) {
+  for (size_t i = size; i >= 2; --i) {
+    if (data[i - 2] == 0xff && data[i - 1] == JPEG_EOI) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+class JpegDecoder::Impl {
  public:
-  JpegDecoder() {
+  Impl() {
     jpeg_.err = jpeg_std_error(&errors_);
     errors_.error_exit = [](j_common_ptr jpeg) { Jump(jpeg); };
     errors_.emit_message = [](j_common_ptr jpeg, int level) {
       // Other warnings (stray bytes between markers) leave a usable image; a missing end does not.
       if (level < 0 && jpeg->err->msg_code == JWRN_JPEG_EOF) Jump(jpeg);
     };
+    progress_.progress_monitor = [](j_common_ptr jpeg) {
+      if (reinterpret_cast<j_decompress_ptr>(jpeg)->input_scan_number <= kMaxScans) return;
+      auto* self = static_cast<Impl*>(jpeg->client_data);
+      std::snprintf(self->message_, sizeof self->message_, "more than %d scans", kMaxScans);
+      longjmp(self->jump_, 1);
+    };
     jpeg_.client_data = this;
     jpeg_create_decompress(&jpeg_);
+    jpeg_.progress = &progress_;
+    jpeg_.mem->max_memory_to_use = kMaxDecoderBytes;
   }
-  JpegDecoder(const JpegDecoder&) = delete;
-  JpegDecoder& operator=(const JpegDecoder&) = delete;
-  ~JpegDecoder() { jpeg_destroy_decompress(&jpeg_); }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+  ~Impl() { jpeg_destroy_decompress(&jpeg_); }
 
-  void Decode(std::string_view bytes, int channels, Image* image) {
+  int height() const { return static_cast<int>(jpeg_.image_height); }
+  int width() const { return static_cast<int>(jpeg_.image_width); }
+
+  void Open(std::string_view bytes, const JpegOptions& options) {
+    jpeg_abort_decompress(&jpeg_);
+    channels_ = options.channels;
     if (!ReadHeader(bytes)) Fail();
-    const bool cmyk = jpeg_.jpeg_color_space == JCS_CMYK || jpeg_.jpeg_color_space == JCS_YCCK;
-    if (cmyk && channels == 1) {
-      jpeg_abort_decompress(&jpeg_);
+    cmyk_ = jpeg_.jpeg_color_space == JCS_CMYK || jpeg_.jpeg_color_space == JCS_YCCK;
+    if (cmyk_ && channels_ == 1)
       throw DataError("[io.image] jpeg: cannot be decoded to grey: got CMYK, want grey or colour");
+    CheckImageSize("jpeg", jpeg_.image_height, jpeg_.image_width);
+    if (!HasEndMarker(jpeg_.src->next_input_byte, jpeg_.src->bytes_in_buffer)) {
+      throw DataError(fmt::format(
+          "[io.image] jpeg: is truncated: got {} bytes without an end marker", bytes.size()));
     }
-    jpeg_.out_color_space = cmyk ? JCS_CMYK : channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
-    jpeg_.dct_method = JDCT_IFAST;
+    jpeg_.out_color_space = cmyk_ ? JCS_CMYK : channels_ == 1 ? JCS_GRAYSCALE : JCS_RGB;
+    jpeg_.dct_method = options.dct_method == DctMethod::kIntegerFast ? JDCT_IFAST : JDCT_ISLOW;
     jpeg_.do_fancy_upsampling = TRUE;
-    try {
-      ResizeImage("jpeg", jpeg_.image_height, jpeg_.image_width, channels, image);
-    } catch (...) {
-      jpeg_abort_decompress(&jpeg_);
-      throw;
-    }
-    if (cmyk) cmyk_row_.resize(size_t{jpeg_.image_width} * 4);
-    if (!ReadRows(image->pixels.data(), size_t{jpeg_.image_width} * channels, cmyk)) Fail();
+  }
+
+  void Decode(const Window& window, Image* image) {
+    CAROLE_CHECK(window.top >= 0 && window.left >= 0 && window.height > 0 && window.width > 0 &&
+                     window.top + window.height <= height() &&
+                     window.left + window.width <= width(),
+                 "a window of {}x{} at ({}, {}) of {}x{}", window.height, window.width, window.top,
+                 window.left, height(), width());
+    ResizeImage("jpeg", window.height, window.width, channels_, image);
+    row_.resize(size_t{jpeg_.image_width} * 4);  // four: CMYK
+    if (!ReadWindow(window, image->pixels.data())) Fail();
   }
 
  private:
   static void Jump(j_common_ptr jpeg) {
-    auto* self = static_cast<JpegDecoder*>(jpeg->client_data);
+    auto* self = static_cast<Impl*>(jpeg->client_data);
     jpeg->err->format_message(jpeg, self->message_);
     longjmp(self->jump_, 1);
   }
@@ -66,23 +105,46 @@ class JpegDecoder {
     return true;
   }
 
-  bool ReadRows(uint8_t* pixels, size_t row_bytes, bool cmyk) {
+  bool ReadWindow(const Window& window, uint8_t* const out) {
     if (setjmp(jump_) != 0) return false;
     jpeg_start_decompress(&jpeg_);
-    while (jpeg_.output_scanline < jpeg_.output_height) {
-      uint8_t* out = pixels + jpeg_.output_scanline * row_bytes;
-      JSAMPROW row = cmyk ? cmyk_row_.data() : out;
-      jpeg_read_scanlines(&jpeg_, &row, 1);
-      if (cmyk) CmykToRgb(out);
-    }
-    jpeg_finish_decompress(&jpeg_);
+    const JDIMENSION left = CropColumns(window);
+    if (window.top > kMarginRows) jpeg_skip_scanlines(&jpeg_, window.top - kMarginRows);
+    while (static_cast<int>(jpeg_.output_scanline) < window.top + window.height)
+      ReadRow(window, window.left - static_cast<int>(left), out);
+    jpeg_abort_decompress(&jpeg_);
     return true;
   }
 
-  void CmykToRgb(uint8_t* out) const {
+  // The next row of libjpeg's, which has `surplus` columns before the window's.
+  void ReadRow(const Window& window, int surplus, uint8_t* out) {
+    const int y = static_cast<int>(jpeg_.output_scanline) - window.top;
+    const size_t row_bytes = static_cast<size_t>(window.width) * channels_;
+    uint8_t* to = out + y * static_cast<ptrdiff_t>(row_bytes);
+    const bool direct = y >= 0 && !cmyk_ && window.width == static_cast<int>(jpeg_.output_width);
+    JSAMPROW row = direct ? to : row_.data();
+    jpeg_read_scanlines(&jpeg_, &row, 1);
+    if (y < 0 || direct) return;
+    if (cmyk_) {
+      CmykToRgb(row_.data() + ptrdiff_t{surplus} * 4, window.width, to);
+    } else {
+      std::memcpy(to, row_.data() + ptrdiff_t{surplus} * channels_, row_bytes);
+    }
+  }
+
+  // Lets libjpeg leave out columns. Returns the column that its rows now begin with.
+  JDIMENSION CropColumns(const Window& window) {
+    const int first = std::max(window.left - kMarginColumns, 0);
+    const int end = std::min(window.left + window.width + kMarginColumns, width());
+    JDIMENSION left = first;
+    JDIMENSION columns = end - first;
+    if (columns < jpeg_.output_width) jpeg_crop_scanline(&jpeg_, &left, &columns);
+    return left;
+  }
+
+  void CmykToRgb(const uint8_t* in, int count, uint8_t* out) const {
     const int invert = jpeg_.saw_Adobe_marker ? 0 : 255;  // Adobe stores 255 - ink
-    const uint8_t* in = cmyk_row_.data();
-    for (JDIMENSION x = 0; x < jpeg_.output_width; ++x, in += 4, out += 3) {
+    for (int x = 0; x < count; ++x, in += 4, out += 3) {
       for (int c = 0; c < 3; ++c) {
         out[c] = static_cast<uint8_t>((in[c] ^ invert) * (in[3] ^ invert) / 255);
       }
@@ -96,16 +158,27 @@ class JpegDecoder {
 
   jpeg_decompress_struct jpeg_{};
   jpeg_error_mgr errors_{};
+  jpeg_progress_mgr progress_{};
   jmp_buf jump_;
   char message_[JMSG_LENGTH_MAX] = {};
-  std::vector<uint8_t> cmyk_row_;
+  int channels_ = 3;
+  bool cmyk_ = false;
+  std::vector<uint8_t> row_;
 };
 
-}  // namespace
+JpegDecoder::JpegDecoder() : impl_(std::make_unique<Impl>()) {}
+JpegDecoder::~JpegDecoder() = default;
+void JpegDecoder::Open(std::string_view bytes, const JpegOptions& options) {
+  impl_->Open(bytes, options);
+}
+int JpegDecoder::height() const { return impl_->height(); }
+int JpegDecoder::width() const { return impl_->width(); }
+void JpegDecoder::Decode(const Window& window, Image* image) { impl_->Decode(window, image); }
 
-void DecodeJpeg(std::string_view bytes, int channels, Image* image) {
+void DecodeJpeg(std::string_view bytes, int channels, Image* image, DctMethod dct_method) {
   thread_local JpegDecoder decoder;
-  decoder.Decode(bytes, channels, image);
+  decoder.Open(bytes, {.channels = channels, .dct_method = dct_method});
+  decoder.Decode({.height = decoder.height(), .width = decoder.width()}, image);
 }
 
 }  // namespace carole::io

@@ -1,21 +1,27 @@
 #include "io/pipeline.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <exception>
-#include <limits>
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "io/preprocessing.h"
+#include "io/read_ahead.h"
 #include "io/record_index.h"
 #include "io/sample_reader.h"
 #include "io/sharding.h"
 #include "src/core/check.h"
+#include "src/core/error.h"
 #include "src/core/log.h"
+#include "src/core/rng.h"
 
 namespace carole::io {
 namespace {
@@ -28,10 +34,11 @@ struct Slot {
   std::vector<int64_t> records;  // the plan: record of each row
   Batch batch;
   std::atomic<int64_t> rows_left{0};
-  // Of the first row that failed, so that it does not depend on the threads.
-  std::exception_ptr error;
-  int64_t error_row = std::numeric_limits<int64_t>::max();
+  std::vector<std::pair<int64_t, std::exception_ptr>> failures;  // of rows, in no order
 };
+
+// Of a record's number, for EpochCounts::hash.
+uint64_t HashOf(int64_t record) { return SplitMix64(static_cast<uint64_t>(record)); }
 
 class Pipeline : public BatchSource {
  public:
@@ -42,6 +49,9 @@ class Pipeline : public BatchSource {
                  .local_batch = options.local_batch,
                  .rank = options.rank,
                  .size = options.size},
+        order_options_{.shuffle = options.shuffle,
+                       .block_records = options.shuffle_block_records,
+                       .seed = options.seed},
         next_plan_{options.start_epoch, options.start_position},
         slots_(static_cast<size_t>(options.depth)) {
     for (Slot& slot : slots_) {
@@ -50,6 +60,9 @@ class Pipeline : public BatchSource {
       slot.records.resize(static_cast<size_t>(options.local_batch));
     }
     if (next_plan_.position == sharing_.num_records) next_plan_ = {next_plan_.epoch + 1, 0};
+    start_ = next_plan_;
+    if (order_options_.shuffle && order_options_.block_records > 0)
+      read_ahead_ = std::make_unique<ReadAhead>(reader_);
     CAROLE_CHECK(next_plan_.position >= 0 && next_plan_.position < sharing_.num_records,
                  "start at {} in an epoch of {}", next_plan_.position, sharing_.num_records);
     for (int i = 0; i < options.depth; ++i) Plan();
@@ -63,7 +76,8 @@ class Pipeline : public BatchSource {
   }
 
   const Batch* Next() override {
-    if (next_batch_ > 0 && !failed_) Plan();  // the batch given last is given back
+    if (failure_) std::rethrow_exception(failure_);
+    if (next_batch_ > 0) Plan();  // the batch given last is given back
     if (next_batch_ == planned_.load()) return nullptr;
     Slot& slot = slots_[next_batch_ % slots_.size()];
     const auto start = std::chrono::steady_clock::now();
@@ -72,12 +86,25 @@ class Pipeline : public BatchSource {
       ready_.wait(lock, [&] { return slot.rows_left.load() == 0; });
     }
     counters_.wait_ns += std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count();
-    if (slot.error) {
-      failed_ = true;  // stay at this batch: it throws again
-      std::rethrow_exception(slot.error);
+    try {
+      Settle(slot);
+    } catch (...) {
+      failure_ = std::current_exception();
+      throw;
     }
     ++next_batch_;
     return &slot.batch;
+  }
+
+  // All records, less those that came before the place where this pipeline began.
+  EpochCounts ExpectedCounts(int64_t epoch) const override {
+    EpochCounts counts{.seen = sharing_.num_records};
+    for (int64_t record = 0; record < sharing_.num_records; ++record) counts.hash += HashOf(record);
+    if (epoch != start_.epoch || start_.position == 0) return counts;
+    const EpochOrder order(sharing_.num_records, order_options_, epoch);
+    for (int64_t place = 0; place < start_.position; ++place) counts.hash -= HashOf(order[place]);
+    counts.seen -= start_.position;
+    return counts;
   }
 
   int64_t num_samples() const override { return reader_.num_records(); }
@@ -89,9 +116,10 @@ class Pipeline : public BatchSource {
   void Plan() {
     if (!options_.repeat && next_plan_.epoch != options_.start_epoch) return;
     if (!order_ || order_epoch_ != next_plan_.epoch) {
-      order_.emplace(sharing_.num_records, options_.shuffle, options_.seed, next_plan_.epoch);
+      order_.emplace(sharing_.num_records, order_options_, next_plan_.epoch);
       order_epoch_ = next_plan_.epoch;
     }
+    if (read_ahead_) AskAhead();
     const BatchShare share = ShareOf(sharing_, next_plan_.epoch, next_plan_.position);
     next_plan_ = After(sharing_, share);
     Slot& slot = slots_[planned_.load() % slots_.size()];
@@ -105,12 +133,72 @@ class Pipeline : public BatchSource {
                   .epoch = share.epoch,
                   .next_epoch = next_plan_.epoch,
                   .next_position = next_plan_.position};
+    slot.failures.clear();
     slot.rows_left = options_.local_batch;
     {
       const std::lock_guard lock(mutex_);
       ++planned_;
     }
     planned_more_.notify_all();
+  }
+
+  // Asks for this rank's records of the next window of a block shuffle.
+  void AskAhead() {
+    const int64_t window = order_options_.window_records();
+    if (ahead_.epoch != next_plan_.epoch) ahead_ = next_plan_;
+    while (ahead_.epoch == next_plan_.epoch && ahead_.position < next_plan_.position + window) {
+      std::vector<int64_t> records;
+      const int64_t end = ahead_.position + window;
+      while (ahead_.epoch == next_plan_.epoch && ahead_.position < end) {
+        const BatchShare share = ShareOf(sharing_, ahead_.epoch, ahead_.position);
+        for (int64_t row = 0; row < share.valid; ++row)
+          records.push_back((*order_)[share.PlaceOf(row)]);
+        ahead_ = After(sharing_, share);
+      }
+      read_ahead_->Ask(std::move(records));
+    }
+  }
+
+  // Counts the records of a finished batch and takes out those that failed, or throws the first
+  // failure when it may not be skipped.
+  void Settle(Slot& slot) {
+    Batch& batch = slot.batch;
+    if (batch.epoch != counts_epoch_) counts_ = {};
+    counts_epoch_ = batch.epoch;
+    std::sort(slot.failures.begin(), slot.failures.end(),
+              [](const auto& a, const auto& b) { return a.first < b.first; });
+    const int64_t planned = batch.valid;
+    for (const auto& [row, error] : slot.failures) {
+      try {
+        std::rethrow_exception(error);
+      } catch (const BadRecordError& bad) {
+        if (options_.max_bad_records == 0) throw;
+        if (row < planned) Skip(bad);  // rows behind repeat records that count elsewhere
+      }
+    }
+    for (int64_t row = 0; row < planned; ++row) counts_.hash += HashOf(slot.records[row]);
+    for (auto failure = slot.failures.rbegin(); failure != slot.failures.rend(); ++failure)
+      if (failure->first < planned) RemoveRow(slot, failure->first);
+    counts_.seen += batch.valid;
+    batch.counts = counts_;
+  }
+
+  void Skip(const BadRecordError& bad) {
+    ++counts_.skipped[static_cast<int>(bad.fault())];
+    if (counts_.num_skipped() > options_.max_bad_records) {
+      throw DataError(fmt::format("{}; this is bad record {} of the epoch, --max_bad_records={}",
+                                  bad.what(), counts_.num_skipped(), options_.max_bad_records));
+    }
+    LogWarning("io.pipeline", "skipped: {}", bad.what());
+  }
+
+  // The last row that counts takes its place.
+  void RemoveRow(Slot& slot, int64_t row) {
+    const int64_t last = --slot.batch.valid;
+    const int64_t values = reader_.image_values();
+    if (row != last)
+      std::copy_n(slot.images.begin() + last * values, values, slot.images.begin() + row * values);
+    slot.labels[row] = slot.labels[last];
   }
 
   void Work(const std::stop_token& stop) {
@@ -133,9 +221,9 @@ class Pipeline : public BatchSource {
                    std::span(slot.images).subspan(row * values, values), &slot.labels[row],
                    counters_);
     } catch (...) {
+      slot.labels[row] = 0;
       const std::lock_guard lock(mutex_);
-      if (row < slot.error_row) slot.error = std::current_exception();
-      slot.error_row = std::min(slot.error_row, row);
+      slot.failures.emplace_back(row, std::current_exception());
     }
     if (slot.rows_left.fetch_sub(1) == 1) {
       const std::lock_guard lock(mutex_);  // the consumer may stand between its test and its wait
@@ -149,12 +237,18 @@ class Pipeline : public BatchSource {
   StageCounters counters_;
 
   // The consumer's own.
+  const OrderOptions order_options_;
   DataPosition next_plan_;
+  DataPosition start_;
+  DataPosition ahead_{-1, 0};  // what has been asked for of a block shuffle
   std::optional<EpochOrder> order_;
   int64_t order_epoch_ = -1;
-  int64_t next_batch_ = 0;  // that Next() gives, counted from the start of this pipeline
-  bool failed_ = false;
+  int64_t next_batch_ = 0;      // that Next() gives, counted from the start of this pipeline
+  std::exception_ptr failure_;  // given once, given again
+  EpochCounts counts_;          // of the batches given of counts_epoch_
+  int64_t counts_epoch_ = -1;
 
+  std::unique_ptr<ReadAhead> read_ahead_;
   std::vector<Slot> slots_;
   std::atomic<int64_t> planned_{0};   // batches
   std::atomic<int64_t> next_row_{0};  // over all batches, to be claimed
@@ -181,23 +275,30 @@ void CheckOptions(const PipelineOptions& options) {
 std::unique_ptr<BatchSource> MakePipeline(const PipelineOptions& options) {
   CheckOptions(options);
   const PreprocessingEntry& preprocessing = FindPreprocessing(options.preprocessing);
+  CheckPreprocessingSize(preprocessing, options.height, options.width);
   RecordIndex index =
       LoadRecordIndex({.shards = FindShards(*options.dataset, options.split, options.dataset_dir),
                        .work_dir = options.work_dir,
-                       .threads = options.threads});
+                       .threads = options.threads,
+                       .skip_damage = options.max_bad_records > 0});
   const int64_t full = FindSplit(*options.dataset, options.split).num_samples;
   if (index.num_records() != full) {
     LogInfo("io.pipeline", "{} {}: {} records; the full data set has {}", options.dataset->name,
             options.split, index.num_records(), full);
   }
   SampleReader reader({.dataset = options.dataset,
-                       .preprocess = options.training ? preprocessing.train : preprocessing.eval,
+                       .preprocessing = &preprocessing,
+                       .training = options.training,
                        .height = options.height,
                        .width = options.width,
                        .channels = options.channels,
                        .labels_offset = options.labels_offset,
                        .num_classes = options.num_classes,
-                       .seed = options.seed},
+                       .seed = options.seed,
+                       .dct_method = options.dct_method,
+                       .fast_mode = options.fast_mode,
+                       .use_bounding_boxes = options.use_bounding_boxes,
+                       .random_order = options.shuffle && options.shuffle_block_records == 0},
                       std::move(index));
   return std::make_unique<Pipeline>(options, std::move(reader));
 }

@@ -17,6 +17,7 @@
 
 #include "io/dataset.h"
 #include "io/datasets.h"
+#include "io/image.h"
 
 namespace carole::io {
 
@@ -42,6 +43,14 @@ struct PipelineOptions {
   int64_t start_epoch =
       0;  // where a run goes on: Batch::next_epoch and next_position of the batch before.
   int64_t start_position = 0;  // Any position in [0, num_samples].
+  // Records are shuffled in runs of this many neighbours, for disks that are slow at seeking
+  // (sharding.h); 0: freely.
+  int64_t shuffle_block_records = 0;
+  // Records of an epoch that each rank may skip, with a warning; 0: the first bad one is an error.
+  int64_t max_bad_records = 0;
+  DctMethod dct_method = DctMethod::kIntegerFast;
+  bool fast_mode = true;            // of Inception's training
+  bool use_bounding_boxes = false;  // of the records, in Inception's training
   int threads = 1;
   int depth = 4;  // batches in memory
 };

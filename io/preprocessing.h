@@ -1,23 +1,36 @@
-// Turns decoded images into the numbers that a net is fed, one way for training and one for
-// evaluation. Add a declaration and a row.
+// Turns images into the numbers that a net is fed, one way for training and one for evaluation. Add
+// a declaration and a row.
+//
+// Each training function draws what is random first (see distortion.h), then does it; only the
+// pixels that the result needs are decoded.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <string_view>
 
-#include "io/image.h"
+#include "io/picture.h"
 #include "src/core/rng.h"
 
 namespace carole::io {
 
+// The place of an object, as fractions of the image's height and width.
+struct Box {
+  float ymin = 0;
+  float xmin = 0;
+  float ymax = 1;
+  float xmax = 1;
+};
+
 struct PreprocessingTask {
-  ImageView image;  // any size; its channels are those of the output
-  int height = 0;   // of the output
+  Picture& picture;  // any size, not yet decoded; its channels are those of the output
+  int height = 0;    // of the output
   int width = 0;
   std::span<float> out;  // (height, width, channels), overwritten
-  Rng* rng =
-      nullptr;  // training only; keyed by (epoch, record), so that threads and ranks change nothing
+  // Training only; keyed by (epoch, record), so that threads and ranks change nothing.
+  Rng* rng = nullptr;
+  std::span<const Box> boxes = {};  // that a crop should show something of; none: the whole image
+  bool fast_mode = true;            // Inception's: bilinear only, brightness and saturation only
 };
 
 // Functions are pure and may run on any thread. They throw DataError when an image cannot be made
@@ -27,6 +40,9 @@ using PreprocessingFunction = void (*)(const PreprocessingTask& task);
 // Values 0..255, cut or zero-padded to size about the centre, then (x - 128) / 128.
 void PreprocessLenet(const PreprocessingTask& task);
 
+// Values 0..255, cut or zero-padded to size about the centre, then x / 255.
+void PreprocessMnistKeras(const PreprocessingTask& task);
+
 // Evaluation: cut or zero-padded to size, then (x - mean) / max(deviation, 1 / sqrt(values)) over
 // the whole image.
 void PreprocessCifarnetEval(const PreprocessingTask& task);
@@ -34,19 +50,50 @@ void PreprocessCifarnetEval(const PreprocessingTask& task);
 // U[-63, 63), contrast U[0.2, 1.8) about each channel's mean, then standardised as in evaluation.
 void PreprocessCifarnetTrain(const PreprocessingTask& task);
 
+// Values 0..255, resized so that the shorter side is 256 (evaluation; crop from the centre) or
+// uniform in 256..512 (training; crop anywhere, mirrored with probability 1/2); means subtracted.
+void PreprocessVggEval(const PreprocessingTask& task);
+void PreprocessVggTrain(const PreprocessingTask& task);
+
+// The official ImageNet ResNet's of 2017: as vgg's, but values in [0, 1], and sides are truncated,
+// so that the shorter one may be a pixel less.
+void PreprocessImagenetResnetEval(const PreprocessingTask& task);
+void PreprocessImagenetResnetTrain(const PreprocessingTask& task);
+
+// Evaluation: the central 87.5 % of each side, resized, in [-1, 1].
+void PreprocessInceptionEval(const PreprocessingTask& task);
+// Training: a random box (random_box.h), resized whatever its shape, mirrored with probability 1/2,
+// colours distorted, in [-1, 1].
+void PreprocessInceptionTrain(const PreprocessingTask& task);
+
 struct PreprocessingEntry {
   std::string_view name;
   PreprocessingFunction train = nullptr;
   PreprocessingFunction eval = nullptr;
+  int max_size = 1 << 14;  // of the output
+  bool uses_boxes = false;
 };
 
-// Named, as in TF-Slim, after the nets that need them.
+// Named, as in TF-Slim, after the nets that need them. 255: the shorter side may be 255 after all.
 inline constexpr PreprocessingEntry kPreprocessings[] = {
     {.name = "lenet", .train = PreprocessLenet, .eval = PreprocessLenet},
     {.name = "cifarnet", .train = PreprocessCifarnetTrain, .eval = PreprocessCifarnetEval},
+    {.name = "vgg", .train = PreprocessVggTrain, .eval = PreprocessVggEval, .max_size = 256},
+    {.name = "inception",
+     .train = PreprocessInceptionTrain,
+     .eval = PreprocessInceptionEval,
+     .uses_boxes = true},
+    {.name = "imagenet_resnet",
+     .train = PreprocessImagenetResnetTrain,
+     .eval = PreprocessImagenetResnetEval,
+     .max_size = 255},
+    {.name = "mnist_keras", .train = PreprocessMnistKeras, .eval = PreprocessMnistKeras},
 };
 
 // The row of a name. Throws UsageError that lists the names.
 const PreprocessingEntry& FindPreprocessing(std::string_view name);
+
+// Throws UsageError when the preprocessing cannot make images of this size.
+void CheckPreprocessingSize(const PreprocessingEntry& entry, int height, int width);
 
 }  // namespace carole::io

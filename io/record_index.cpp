@@ -49,7 +49,7 @@ std::string CacheName(const std::vector<ShardIndex>& shards) {
   return fmt::format(".carole_index_{:016x}", hash);
 }
 
-void ScanAll(std::vector<ShardIndex>& shards, int threads) {
+void ScanAll(std::vector<ShardIndex>& shards, int threads, bool skip_damage) {
   std::atomic<size_t> next{0};
   std::mutex mutex;
   size_t failed_shard = shards.size();
@@ -57,7 +57,8 @@ void ScanAll(std::vector<ShardIndex>& shards, int threads) {
   const auto scan = [&] {
     for (size_t i = next++; i < shards.size(); i = next++) {
       try {
-        shards[i].offsets = ScanRecords(*OpenSeekableRecords(shards[i].path));
+        shards[i].offsets = ScanRecords(*OpenSeekableRecords(shards[i].path),
+                                        skip_damage ? &shards[i].damaged : nullptr);
       } catch (...) {
         const std::lock_guard lock(mutex);
         if (i < failed_shard) error = std::current_exception();
@@ -73,6 +74,29 @@ void ScanAll(std::vector<ShardIndex>& shards, int threads) {
     scan();
   }
   if (error) std::rethrow_exception(error);
+}
+
+// Where the first whole record at or behind `offset` begins; `end` when there is none.
+uint64_t FindNextRecord(const Source& source, uint64_t offset, uint64_t end) {
+  constexpr size_t kWindowBytes = size_t{1} << 20;
+  std::string window(kWindowBytes, '\0');
+  std::string record;
+  const auto is_record = [&](uint64_t at, std::string_view header) {
+    if (MaskedCrc32c(header.substr(0, 8)) != LoadLittle<uint32_t>(header.data() + 8)) return false;
+    try {
+      return ReadRecordAt(source, at, 0, record).has_value();
+    } catch (const DataError&) {
+      return false;
+    }
+  };
+  while (offset + kRecordFramingBytes <= end) {
+    const std::string_view bytes(window.data(), source.ReadAt(offset, window));
+    for (size_t i = 0; i + kRecordHeaderBytes <= bytes.size(); ++i) {
+      if (is_record(offset + i, bytes.substr(i, kRecordHeaderBytes))) return offset + i;
+    }
+    offset += kWindowBytes - kRecordHeaderBytes + 1;
+  }
+  return end;
 }
 
 bool ReadCache(const std::filesystem::path& path, std::vector<ShardIndex>& shards) {
@@ -117,10 +141,11 @@ RecordIndex::Entry RecordIndex::Find(int64_t record) const {
   return {.shard = static_cast<int>(after - 1 - shards_.begin()),
           .index = index,
           .offset = offset,
-          .length = shard.offsets[index + 1] - offset - kRecordFramingBytes};
+          .length = std::max(shard.offsets[index + 1] - offset, kRecordFramingBytes) -
+                    kRecordFramingBytes};
 }
 
-std::vector<uint64_t> ScanRecords(const Source& source) {
+std::vector<uint64_t> ScanRecords(const Source& source, bool* damaged) {
   constexpr size_t kWindowBytes =
       4096;  // small records: several headers a read; large ones: little waste
   CAROLE_CHECK(source.size().has_value(), "{}: scanning needs a size", source.name());
@@ -140,7 +165,13 @@ std::vector<uint64_t> ScanRecords(const Source& source) {
                                         .substr(offset - window_start, kRecordHeaderBytes);
     const auto index = static_cast<int64_t>(offsets.size());
     offsets.push_back(offset);
-    offset += CheckRecordHeader(header, source.name(), index, offset, end) + kRecordFramingBytes;
+    try {
+      offset += CheckRecordHeader(header, source.name(), index, offset, end) + kRecordFramingBytes;
+    } catch (const DataError&) {
+      if (damaged == nullptr) throw;
+      *damaged = true;
+      offset = FindNextRecord(source, offset + 1, end);
+    }
   }
   if (offsets.empty()) FailEmptyShard(source.name());
   offsets.push_back(end);
@@ -196,7 +227,9 @@ RecordIndex LoadRecordIndex(const RecordIndexOptions& options) {
   for (const auto& cache : caches) {
     if (ReadCache(cache, shards)) return RecordIndex(std::move(shards));
   }
-  ScanAll(shards, options.threads);
+  ScanAll(shards, options.threads, options.skip_damage);
+  const auto is_damaged = [](const ShardIndex& shard) { return shard.damaged; };
+  if (std::any_of(shards.begin(), shards.end(), is_damaged)) return RecordIndex(std::move(shards));
   const std::string bytes = SerializeIndex(shards);
   const bool kept = std::any_of(caches.begin(), caches.end(),
                                 [&](const auto& cache) { return WriteCache(cache, bytes); });

@@ -22,6 +22,7 @@ struct ShardIndex {
   int64_t modified_ns = 0;
   int64_t first_record = 0;       // number, over all shards, of the shard's record 0
   std::vector<uint64_t> offsets;  // of each record, then the end of the last one
+  bool damaged = false;           // some "records" are bytes that could not be made out
 
   int64_t num_records() const { return static_cast<int64_t>(offsets.size()) - 1; }
 };
@@ -53,6 +54,9 @@ struct RecordIndexOptions {
   std::vector<std::filesystem::path> shards;
   std::filesystem::path work_dir;  // second choice for the cache file; may be empty
   int threads = 1;                 // that scan shards
+  // Damage that hides where the next record begins becomes one record, which cannot be read; the
+  // index is then not cached.
+  bool skip_damage = false;
 };
 
 // Reads the cached index when name, size and time of every shard still fit; otherwise scans the
@@ -60,8 +64,9 @@ struct RecordIndexOptions {
 // for a damaged or empty shard.
 RecordIndex LoadRecordIndex(const RecordIndexOptions& options);
 
-// The offsets of ShardIndex, by reading the headers. Throws DataError.
-std::vector<uint64_t> ScanRecords(const Source& source);
+// The offsets of ShardIndex, by reading the headers. Throws DataError; but when `damaged` is given,
+// it goes on behind the damage, at the next record that is whole, and sets it.
+std::vector<uint64_t> ScanRecords(const Source& source, bool* damaged = nullptr);
 
 // The bytes of a cache file, and back: false when they are damaged or of other shards. `shards`
 // comes with path, size and time filled in and receives the offsets.

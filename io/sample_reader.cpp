@@ -1,13 +1,14 @@
 #include "io/sample_reader.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 
 #include "io/example.h"
 #include "io/tfrecord.h"
-#include "src/core/error.h"
 
 namespace carole::io {
 namespace {
@@ -15,42 +16,64 @@ namespace {
 // Adds the time since it was made, or since the last lap, to a counter.
 class Stopwatch {
  public:
-  void Lap(std::atomic<int64_t>& counter) {
+  int64_t Lap() {
     const auto now = std::chrono::steady_clock::now();
-    counter.fetch_add(std::chrono::nanoseconds(now - last_).count(), std::memory_order_relaxed);
+    const int64_t ns = std::chrono::nanoseconds(now - last_).count();
     last_ = now;
+    return ns;
   }
+  void Lap(std::atomic<int64_t>& counter) { counter.fetch_add(Lap(), std::memory_order_relaxed); }
 
  private:
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
-// The error of a stage that does not know the record, with the record's place behind its tag.
-[[noreturn]] void RethrowAt(const DataError& error, std::string_view file,
+// The error of a stage, with the record's place behind its tag, where the stage does not know it.
+[[noreturn]] void RethrowAt(const DataError& error, RecordFault fault, std::string_view file,
                             const RecordIndex::Entry& entry) {
   std::string_view text = error.what();
+  const std::string place = RecordPlace(file, entry.index, entry.offset);
+  if (text.starts_with(place)) throw BadRecordError(fault, std::string(text));
   const size_t tag_end = text.starts_with('[') ? text.find("] ") : std::string_view::npos;
   if (tag_end != std::string_view::npos) text.remove_prefix(tag_end + 2);
-  throw DataError(RecordPlace(file, entry.index, entry.offset) + std::string(text));
+  throw BadRecordError(fault, place + std::string(text));
 }
 
-// What a sample needs of its example.
-struct LabelledImage {
-  std::string_view encoded;
-  int64_t label = 0;
-  bool raw = false;  // encoded is (height, width, channels) pixels
-  int64_t height = 0;
-  int64_t width = 0;
-};
+enum Key { kEncoded, kFormat, kLabel, kHeight, kWidth, kYmin, kXmin, kYmax, kXmax, kNumKeys };
 
-LabelledImage ParseExample(std::string_view example) {
-  enum Key { kEncoded, kFormat, kLabel, kHeight, kWidth, kNumKeys };
+void ReadBoxes(std::span<const FeatureQuery> found, std::vector<Box>& boxes) {
+  std::array<std::vector<float>, 4> edges;  // ymin, xmin, ymax, xmax
+  for (int i = 0; i < 4; ++i) edges[i] = AllFloats(found[kYmin + i]);
+  for (int i = 1; i < 4; ++i) {
+    if (edges[i].size() == edges[0].size()) continue;
+    throw DataError(fmt::format("boxes do not fit: got {} of {} and {} of {}", edges[0].size(),
+                                found[kYmin].key, edges[i].size(), found[kYmin + i].key));
+  }
+  for (size_t i = 0; i < edges[0].size(); ++i) {
+    const Box box{edges[0][i], edges[1][i], edges[2][i], edges[3][i]};
+    const bool inside = box.ymin >= 0 && box.xmin >= 0 && box.ymax <= 1 && box.xmax <= 1;
+    if (!inside || !(box.ymin <= box.ymax) || !(box.xmin <= box.xmax)) {
+      throw DataError(
+          fmt::format("box outside the image: got y {} to {}, x {} to {}, want 0 to 1 in order",
+                      box.ymin, box.ymax, box.xmin, box.xmax));
+    }
+    boxes.push_back(box);
+  }
+}
+
+LabelledImage ParseExample(std::string_view example, bool want_boxes, std::vector<Box>& boxes) {
   std::array<FeatureQuery, kNumKeys> found = {{{"image/encoded"},
                                                {"image/format"},
                                                {"image/class/label"},
                                                {"image/height"},
-                                               {"image/width"}}};
-  FindFeatures(example, found);
+                                               {"image/width"},
+                                               {"image/object/bbox/ymin"},
+                                               {"image/object/bbox/xmin"},
+                                               {"image/object/bbox/ymax"},
+                                               {"image/object/bbox/xmax"}}};
+  FindFeatures(example, std::span(found).first(want_boxes ? kNumKeys : kYmin));
+  boxes.clear();
+  if (want_boxes) ReadBoxes(found, boxes);
   const auto encoded = FirstBytes(found[kEncoded]);
   if (!encoded) throw DataError("key missing: got no image/encoded; is this a record of images?");
   const auto label = FirstInt64(found[kLabel]);
@@ -64,6 +87,15 @@ LabelledImage ParseExample(std::string_view example) {
           .width = FirstInt64(found[kWidth]).value_or(0)};
 }
 
+// A data set of 1024 shards needs more open files than a process is first allowed.
+void AllowOpenFiles(size_t count) {
+  constexpr rlim_t kOthers = 256;  // libraries, checkpoints, sockets
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= count + kOthers) return;
+  limit.rlim_cur = std::min<rlim_t>(count + kOthers, limit.rlim_max);
+  setrlimit(RLIMIT_NOFILE, &limit);  // when refused, opening says so
+}
+
 }  // namespace
 
 InputCounters StageCounters::ToCounters() const {
@@ -71,6 +103,7 @@ InputCounters StageCounters::ToCounters() const {
     return 1e-6 * static_cast<double>(ns.load());
   };
   return {.images = images.load(),
+          .read_bytes = read_bytes.load(),
           .read_ms = ms(read_ns),
           .parse_ms = ms(parse_ns),
           .decode_ms = ms(decode_ns),
@@ -79,9 +112,26 @@ InputCounters StageCounters::ToCounters() const {
 }
 
 SampleReader::SampleReader(const SampleOptions& options, RecordIndex index)
-    : options_(options), index_(std::move(index)) {
-  for (const ShardIndex& shard : index_.shards())
+    : options_(options),
+      preprocess_(options.training ? options.preprocessing->train : options.preprocessing->eval),
+      want_boxes_(options.use_bounding_boxes && options.training &&
+                  options.preprocessing->uses_boxes),
+      index_(std::move(index)) {
+  AllowOpenFiles(index_.shards().size());
+  constexpr uint64_t kMaxInflatedBytes = uint64_t{8} << 30;
+  uint64_t inflated_bytes = 0;
+  for (const ShardIndex& shard : index_.shards()) {
     shards_.push_back(OpenSeekableRecords(shard.path));
+    const Source& source = *shards_.back();
+    if (options_.random_order) source.ExpectRandomReads();
+    if (source.size() != shard.file_bytes) inflated_bytes += source.size().value_or(0);
+    if (inflated_bytes > kMaxInflatedBytes) {
+      throw DataError(fmt::format(
+          "[io.tfrecord] {}: compressed shards take too much memory: got over {} bytes, want at "
+          "most {}; gunzip them first",
+          shard.path, inflated_bytes, kMaxInflatedBytes));
+    }
+  }
 }
 
 void SampleReader::Read(int64_t record, int64_t epoch, Scratch& scratch, std::span<float> image,
@@ -89,33 +139,58 @@ void SampleReader::Read(int64_t record, int64_t epoch, Scratch& scratch, std::sp
   Stopwatch watch;
   const RecordIndex::Entry entry = index_.Find(record);
   const Source& shard = *shards_[entry.shard];
-  const auto example = ReadRecordAt(shard, entry.offset, entry.index, scratch.record, entry.length);
-  watch.Lap(counters.read_ns);
+  RecordFault stage = RecordFault::kRecord;
   try {
+    const auto example =
+        ReadRecordAt(shard, entry.offset, entry.index, scratch.record, entry.length);
     if (!example) throw DataError("record is gone: the shard became shorter while it was read");
-    const LabelledImage parsed = ParseExample(*example);
+    counters.read_bytes.fetch_add(static_cast<int64_t>(example->size()), std::memory_order_relaxed);
+    watch.Lap(counters.read_ns);
+
+    stage = RecordFault::kExample;
+    const LabelledImage parsed = ParseExample(*example, want_boxes_, scratch.boxes);
     *label = CheckedLabel(parsed.label);
     watch.Lap(counters.parse_ns);
 
-    if (parsed.raw) {
-      CopyRaw(parsed.encoded, parsed.height, parsed.width, &scratch.image);
-    } else {
-      DecodeImage(parsed.encoded, options_.channels, &scratch.image);
-    }
-    watch.Lap(counters.decode_ns);
-
+    stage = RecordFault::kImage;
+    const std::chrono::nanoseconds decoded = scratch.picture.decode_time();
+    OpenPicture(parsed, scratch);
     Rng rng(options_.seed, RngPurpose::kAugment, static_cast<uint64_t>(epoch),
             static_cast<uint64_t>(record));
-    options_.preprocess({.image = scratch.image.view(),
-                         .height = options_.height,
-                         .width = options_.width,
-                         .out = image,
-                         .rng = &rng});
-    watch.Lap(counters.augment_ns);
+    preprocess_({.picture = scratch.picture,
+                 .height = options_.height,
+                 .width = options_.width,
+                 .out = image,
+                 .rng = &rng,
+                 .boxes = scratch.boxes,
+                 .fast_mode = options_.fast_mode});
+    const int64_t decode_ns = (scratch.picture.decode_time() - decoded).count();
+    counters.decode_ns.fetch_add(decode_ns, std::memory_order_relaxed);
+    counters.augment_ns.fetch_add(watch.Lap() - decode_ns, std::memory_order_relaxed);
   } catch (const DataError& error) {
-    RethrowAt(error, shard.name(), entry);
+    RethrowAt(error, stage, shard.name(), entry);
   }
   counters.images.fetch_add(1, std::memory_order_relaxed);
+}
+
+void SampleReader::WillNeed(std::vector<int64_t>& records) const {
+  constexpr uint64_t kGapBytes = 64 << 10;  // cheaper to read than to seek over
+  std::sort(records.begin(), records.end());
+  int shard = -1;
+  uint64_t begin = 0, end = 0;
+  const auto ask = [&] {
+    if (shard >= 0) shards_[shard]->WillNeed(begin, end - begin);
+  };
+  for (int64_t record : records) {
+    const RecordIndex::Entry entry = index_.Find(record);
+    if (entry.shard != shard || entry.offset > end + kGapBytes) {
+      ask();
+      shard = entry.shard;
+      begin = entry.offset;
+    }
+    end = entry.offset + entry.length + kRecordFramingBytes;
+  }
+  ask();
 }
 
 int32_t SampleReader::CheckedLabel(int64_t stored) const {
@@ -127,14 +202,23 @@ int32_t SampleReader::CheckedLabel(int64_t stored) const {
                   stored, low, high, options_.num_classes, options_.labels_offset));
 }
 
-void SampleReader::CopyRaw(std::string_view pixels, int64_t height, int64_t width,
-                           Image* image) const {
-  ResizeImage("raw", height, width, options_.channels, image);
-  if (pixels.size() != image->pixels.size()) {
-    throw DataError(fmt::format("raw image of wrong size: got {} bytes, want {}x{}x{}",
-                                pixels.size(), height, width, options_.channels));
+void SampleReader::OpenPicture(const LabelledImage& image, Scratch& scratch) const {
+  if (!image.raw) {
+    scratch.picture.Open(image.encoded,
+                         {.channels = options_.channels, .dct_method = options_.dct_method});
+    return;
   }
-  pixels.copy(reinterpret_cast<char*>(image->pixels.data()), pixels.size());
+  CheckImageSize("raw", image.height, image.width);
+  const int64_t values = image.height * image.width * options_.channels;
+  if (static_cast<int64_t>(image.encoded.size()) != values) {
+    throw DataError(fmt::format("raw image of wrong size: got {} bytes, want {}x{}x{}",
+                                image.encoded.size(), image.height, image.width,
+                                options_.channels));
+  }
+  scratch.picture.Open({.pixels = reinterpret_cast<const uint8_t*>(image.encoded.data()),
+                        .height = static_cast<int>(image.height),
+                        .width = static_cast<int>(image.width),
+                        .channels = options_.channels});
 }
 
 }  // namespace carole::io

@@ -6,19 +6,23 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "io/dataset.h"
 #include "io/datasets.h"
 #include "io/image.h"
+#include "io/picture.h"
 #include "io/preprocessing.h"
 #include "io/record_index.h"
+#include "src/core/error.h"
 
 namespace carole::io {
 
 // Time and images, counted by several threads at once.
 struct StageCounters {
   std::atomic<int64_t> images{0};
+  std::atomic<int64_t> read_bytes{0};
   std::atomic<int64_t> read_ns{0};
   std::atomic<int64_t> parse_ns{0};
   std::atomic<int64_t> decode_ns{0};
@@ -28,15 +32,39 @@ struct StageCounters {
   InputCounters ToCounters() const;
 };
 
+// A record that cannot be used: its place, and what is wrong with it.
+class BadRecordError : public DataError {
+ public:
+  BadRecordError(RecordFault fault, const std::string& text) : DataError(text), fault_(fault) {}
+  RecordFault fault() const { return fault_; }
+
+ private:
+  RecordFault fault_;
+};
+
+// What a sample needs of its example: views into the record.
+struct LabelledImage {
+  std::string_view encoded;
+  int64_t label = 0;
+  bool raw = false;  // encoded is (height, width, channels) pixels
+  int64_t height = 0;
+  int64_t width = 0;
+};
+
 struct SampleOptions {
   const DatasetEntry* dataset = nullptr;
-  PreprocessingFunction preprocess = nullptr;
+  const PreprocessingEntry* preprocessing = nullptr;
+  bool training = false;  // random preprocessing
   int height = 0;
   int width = 0;
   int channels = 3;
   int labels_offset = 0;  // subtracted from the records' labels
   int num_classes = 0;    // labels are then in [0, num_classes)
   uint64_t seed = 0;
+  DctMethod dct_method = DctMethod::kIntegerFast;
+  bool fast_mode = true;            // of Inception's training
+  bool use_bounding_boxes = false;  // of the records, where the preprocessing takes them
+  bool random_order = false;        // of reads: a hint to the operating system
 };
 
 // Shared by all threads: the shards, open, and their index.
@@ -45,10 +73,12 @@ class SampleReader {
   // A thread's own memory, reused from sample to sample.
   struct Scratch {
     std::string record;
-    Image image;
+    Picture picture;
+    std::vector<Box> boxes;
   };
 
-  // Opens the shards. Throws DiskError.
+  // Opens the shards. Throws DiskError, and DataError when inflated shards would take too much
+  // memory.
   SampleReader(const SampleOptions& options, RecordIndex index);
 
   int64_t num_records() const { return index_.num_records(); }
@@ -56,17 +86,21 @@ class SampleReader {
     return int64_t{options_.height} * options_.width * options_.channels;
   }
 
-  // Fills one row: image (height, width, channels) and label. Thread-safe. Throws DataError that
-  // names file, record and offset, or DiskError.
+  // Fills one row: image (height, width, channels) and label. Thread-safe. Throws BadRecordError
+  // that names file, record and offset, or DiskError.
   void Read(int64_t record, int64_t epoch, Scratch& scratch, std::span<float> image, int32_t* label,
             StageCounters& counters) const;
 
+  // Asks the operating system to have these records in memory soon. Sorts them.
+  void WillNeed(std::vector<int64_t>& records) const;
+
  private:
   int32_t CheckedLabel(int64_t stored) const;
-  // A record of format "raw": its bytes are the pixels.
-  void CopyRaw(std::string_view pixels, int64_t height, int64_t width, Image* image) const;
+  void OpenPicture(const LabelledImage& image, Scratch& scratch) const;
 
   SampleOptions options_;
+  PreprocessingFunction preprocess_;
+  bool want_boxes_;
   RecordIndex index_;
   std::vector<std::unique_ptr<Source>> shards_;
 };

@@ -12,12 +12,24 @@
 
 namespace carole::io {
 
+struct OrderOptions {
+  bool shuffle = false;
+  // 0: every permutation is equally likely. Otherwise runs of this many neighbours are shuffled,
+  // and then the records within each window of kRunsOfWindow runs, so that a disk that is slow at
+  // seeking reads a few long runs at a time.
+  int64_t block_records = 0;
+  uint64_t seed = 0;
+
+  static constexpr int64_t kRunsOfWindow = 16;
+  int64_t window_records() const { return block_records * kRunsOfWindow; }
+};
+
 // The order in which an epoch visits records: position in the epoch -> record.
 class EpochOrder {
  public:
-  // A uniform permutation of num_records (less than 2^32) keyed by (seed, epoch); the identity when
+  // A permutation of num_records (less than 2^32) keyed by (seed, epoch); the identity when
   // !shuffle.
-  EpochOrder(int64_t num_records, bool shuffle, uint64_t seed, int64_t epoch);
+  EpochOrder(int64_t num_records, const OrderOptions& options, int64_t epoch);
 
   int64_t size() const { return num_records_; }
   int64_t operator[](int64_t position) const {

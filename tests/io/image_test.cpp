@@ -56,7 +56,7 @@ TEST(Jpeg, TruncationIsAnErrorAtAnyPlace) {
   const std::string bytes = ReadText(kData / "io_images/landscape_420.jpg");
   for (size_t size : {size_t{3}, size_t{20}, size_t{200}, bytes.size() / 2, bytes.size() - 20}) {
     EXPECT_THAT(TextOf<DataError>([&] { Decode(bytes.substr(0, size), 3); }),
-                HasSubstr("[io.image] jpeg: cannot be decoded: "));
+                HasSubstr("[io.image] jpeg: "));
   }
   EXPECT_EQ(Decode(bytes, 3).width, 167);
 }
@@ -135,8 +135,8 @@ TEST(Image, SizeIsCheckedBeforeMemoryIsTaken) {
 
 TEST(Image, UnknownFormat) {
   EXPECT_EQ(TextOf<DataError>([] { Decode("GIF89a", 3); }),
-            "[io.image] image: unknown format: got 6 bytes that begin with 0x474946383961, want a "
-            "JPEG or a PNG");
+            "[io.image] image: unknown format: got 6 bytes that begin with 0x474946383961 (a "
+            "GIF), want a JPEG or a PNG");
   EXPECT_THAT(TextOf<DataError>([] { Decode("", 3); }), HasSubstr("got 0 bytes"));
 }
 

@@ -2,8 +2,10 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <set>
 
+#include "io/colour.h"
+#include "io/distortion.h"
+#include "io/resize.h"
 #include "tests/io/damage.h"
 
 namespace carole::io {
@@ -24,30 +26,48 @@ Moments MomentsOf(const std::vector<float>& values) {
   return {sum / values.size(), std::sqrt(squares / values.size())};
 }
 
+// How far float32 may be from TensorFlow's: its results are sums of a few roundings of values of
+// the size given by the preprocessing's range.
+double ToleranceOf(const std::string& preprocessing) {
+  if (preprocessing == "lenet") return 0;        // exact
+  if (preprocessing == "cifarnet") return 5e-6;  // mean and deviation in float32
+  return preprocessing == "vgg" ? 2e-5 : 5e-7;   // of 256, of 1
+}
+
+void ExpectEvaluation(const nlohmann::json& entry, const std::string& preprocessing, int size,
+                      int channels) {
+  SCOPED_TRACE(preprocessing + " " + std::string(entry["file"]));
+  const std::string bytes = ReadText(kData / "io_images" / std::string(entry["file"]));
+  Picture picture;
+  picture.Open(bytes, {.channels = channels});
+  std::vector<float> out(static_cast<size_t>(size) * size * channels, NAN);
+  FindPreprocessing(preprocessing)
+      .eval({.picture = picture, .height = size, .width = size, .out = out});
+  for (const auto& sample : entry["samples"])
+    EXPECT_NEAR(out[sample[0]], float{sample[1]}, ToleranceOf(preprocessing));
+  const double range = preprocessing == "vgg" ? 255 : 1;
+  EXPECT_NEAR(MomentsOf(out).mean, double{entry["mean"]}, 1e-6 * range);
+  EXPECT_NEAR(MomentsOf(out).deviation, double{entry["std"]}, 1e-6 * range);
+}
+
 // Outputs recorded from TF-Slim's own evaluation preprocessing of decoded JPEGs.
 TEST(Preprocessing, EvaluationEqualsTensorFlow) {
   const auto golden = nlohmann::json::parse(ReadText(kData / "io_preprocessing.json"));
-  int checked = 0;
-  for (const auto& entry : golden["outputs"]) {
-    const std::string prep = entry["prep"];
-    if (prep != "lenet" && prep != "cifarnet") continue;
-    SCOPED_TRACE(prep + " " + std::string(entry["file"]));
-    const int size = entry["size"];
-    const int channels = entry["channels"];
-    Image image;
-    DecodeImage(ReadText(kData / "io_images" / std::string(entry["file"])), channels, &image);
-    std::vector<float> out(static_cast<size_t>(size) * size * channels, NAN);
-    FindPreprocessing(prep).eval(
-        {.image = image.view(), .height = size, .width = size, .out = out});
-    // TensorFlow takes mean and deviation in float32; values are of order 1.
-    const double tolerance = prep == "lenet" ? 0 : 5e-6;
-    for (const auto& sample : entry["samples"])
-      EXPECT_NEAR(out[sample[0]], float{sample[1]}, tolerance);
-    EXPECT_NEAR(MomentsOf(out).mean, double{entry["mean"]}, 1e-6);
-    EXPECT_NEAR(MomentsOf(out).deviation, double{entry["std"]}, 1e-6);
-    ++checked;
+  for (const auto& entry : golden["outputs"])
+    ExpectEvaluation(entry, entry["prep"], entry["size"], entry["channels"]);
+  EXPECT_EQ(golden["outputs"].size(), 60u);
+}
+
+TEST(Preprocessing, ImagenetResnetEvaluationEqualsTensorFlow) {
+  const auto golden =
+      nlohmann::json::parse(ReadText(kData / "io_preprocessing_imagenet_resnet.json"));
+  for (const auto& entry : golden["outputs"]) ExpectEvaluation(entry, "imagenet_resnet", 224, 3);
+  EXPECT_EQ(golden["outputs"].size(), 10u);
+  for (const auto& row : golden["resize_h_w_side_newh_neww"]) {
+    const ScaledCrop crop = ScaleShorterSide(row[0], row[1], row[2], SideRounding::kTruncate);
+    EXPECT_EQ(crop.height, row[3]) << row;
+    EXPECT_EQ(crop.width, row[4]) << row;
   }
-  EXPECT_EQ(checked, 20);
 }
 
 // (height, width, channels) bytes that differ from place to place.
@@ -61,8 +81,9 @@ Image Pattern(int height, int width, int channels) {
 
 TEST(Preprocessing, LenetPadsWithMinusOne) {
   const Image image = Pattern(1, 3, 1);
+  Picture picture(image.view());
   std::vector<float> out(4 * 4, NAN);
-  PreprocessLenet({.image = image.view(), .height = 4, .width = 4, .out = out});
+  PreprocessLenet({.picture = picture, .height = 4, .width = 4, .out = out});
   // Three rows and one column are missing: one row and no column before, the rest behind.
   for (int y = 0; y < 4; ++y) {
     for (int x = 0; x < 4; ++x) {
@@ -77,7 +98,8 @@ TEST(Preprocessing, FlatImageIsNotDividedByZero) {
   ResizeImage("test", 32, 32, 3, &image);
   std::fill(image.pixels.begin(), image.pixels.end(), uint8_t{200});
   std::vector<float> out(32 * 32 * 3, NAN);
-  PreprocessCifarnetEval({.image = image.view(), .height = 32, .width = 32, .out = out});
+  Picture picture(image.view());
+  PreprocessCifarnetEval({.picture = picture, .height = 32, .width = 32, .out = out});
   for (float v : out) EXPECT_NEAR(v, 0, 1e-3);
 }
 
@@ -124,8 +146,9 @@ TEST(Preprocessing, CifarnetTrainingEqualsItsStepsOneByOne) {
       for (uint64_t record = 0; record < 50; ++record) {
         Rng rng(1, RngPurpose::kAugment, 0, record);
         std::vector<float> out(32 * 32 * channels, NAN);
+        Picture picture(image.view());
         PreprocessCifarnetTrain(
-            {.image = image.view(), .height = 32, .width = 32, .out = out, .rng = &rng});
+            {.picture = picture, .height = 32, .width = 32, .out = out, .rng = &rng});
         const auto want =
             CifarnetTrainStepByStep(image, 32, Rng(1, RngPurpose::kAugment, 0, record));
         for (size_t i = 0; i < out.size(); ++i)
@@ -139,11 +162,154 @@ TEST(Preprocessing, CifarnetTrainingRefusesImagesThatDoNotFit) {
   const Image image = Pattern(20, 32, 3);
   Rng rng(1, RngPurpose::kAugment);
   std::vector<float> out(32 * 32 * 3);
+  Picture picture(image.view());
   EXPECT_EQ(TextOf<DataError>([&] {
               PreprocessCifarnetTrain(
-                  {.image = image.view(), .height = 32, .width = 32, .out = out, .rng = &rng});
+                  {.picture = picture, .height = 32, .width = 32, .out = out, .rng = &rng});
             }),
             "[io.preprocessing] cifarnet: image too small: got 20x32, want at least 24x24");
+}
+
+TEST(Preprocessing, MnistKerasIsAFractionOfInk) {
+  const Image image = Pattern(28, 28, 1);
+  Picture picture(image.view());
+  std::vector<float> out(28 * 28, NAN);
+  PreprocessMnistKeras({.picture = picture, .height = 28, .width = 28, .out = out});
+  for (size_t i = 0; i < out.size(); ++i) EXPECT_FLOAT_EQ(out[i], image.pixels[i] / 255.0f);
+}
+
+// The image of float operations: what a mirrored image looks like.
+void Mirror(FloatImage& image) {
+  const FloatImage from = image;
+  for (size_t i = 0; i < image.values.size(); ++i) {
+    const size_t c = i % image.channels;
+    const size_t x = i / image.channels % image.width;
+    const size_t row = i / image.channels / image.width;
+    image.values[i] = from.values[(row * image.width + image.width - 1 - x) * image.channels + c];
+  }
+}
+
+// The whole image resized, cut, mirrored, then shifted: the steps of TF-Slim's vgg_preprocessing,
+// each with its own picture.
+std::vector<float> VggStepByStep(const Image& image, const ScaledCrop& crop, int size, float unit) {
+  const FloatImage resized =
+      Resize(ToFloats(image.view(), unit), crop.height, crop.width, ResizeMethod::kBilinear);
+  FloatImage cut{.height = size, .width = size, .channels = 3};
+  for (int y = 0; y < size; ++y) {
+    for (int i = 0; i < size * 3; ++i)
+      cut.values.push_back(
+          resized.values[(static_cast<size_t>(crop.top + y) * crop.width + crop.left) * 3 + i]);
+  }
+  if (crop.mirrored) Mirror(cut);
+  constexpr double kMeans[] = {123.68, 116.78, 103.94};
+  for (size_t i = 0; i < cut.values.size(); ++i)
+    cut.values[i] -= static_cast<float>(kMeans[i % 3] * unit);
+  return cut.values;
+}
+
+TEST(Preprocessing, VggTrainingEqualsItsStepsOneByOne) {
+  const std::string bytes = ReadText(kData / "io_images/landscape_420.jpg");
+  Image image;
+  DecodeJpeg(bytes, 3, &image);
+  Picture picture;
+  std::vector<float> out(224 * 224 * 3);
+  for (uint64_t record = 0; record < 12; ++record) {
+    for (const bool slim : {true, false}) {
+      const SideRounding rounding = slim ? SideRounding::kHalfEven : SideRounding::kTruncate;
+      Rng rng(1, RngPurpose::kAugment, 0, record);
+      picture.Open(bytes, {});
+      FindPreprocessing(slim ? "vgg" : "imagenet_resnet")
+          .train({.picture = picture, .height = 224, .width = 224, .out = out, .rng = &rng});
+      Rng same(1, RngPurpose::kAugment, 0, record);
+      const auto crop = DrawScaledCrop(image.height, image.width, 224, 224, rounding, same);
+      const float unit = slim ? 1.0f : 1.0f / 255.0f;
+      const std::vector<float> want = VggStepByStep(image, crop, 224, unit);
+      for (size_t i = 0; i < out.size(); ++i)
+        ASSERT_NEAR(out[i], want[i], 1e-4 * unit) << record << " at " << i;
+    }
+  }
+}
+
+// The fused pass against one operation after the other on the whole, decoded image.
+std::vector<float> InceptionStepByStep(const Image& image, const InceptionDistortion& d, int size) {
+  Picture whole(image.view());
+  FloatImage x = Resize(ToFloats(whole.Decode(d.window), 1.0f / 255.0f), size, size,
+                        static_cast<ResizeMethod>(d.resize_method));
+  if (d.mirrored) Mirror(x);
+  AdjustBrightness(x, d.colour.brightness);
+  AdjustSaturation(x, d.colour.saturation);
+  ClipToUnit(x);
+  for (float& value : x.values) value = (value - 0.5f) * 2.0f;
+  return x.values;
+}
+
+TEST(Preprocessing, InceptionTrainingEqualsItsStepsOneByOne) {
+  const std::string bytes = ReadText(kData / "io_images/wide_422.jpg");
+  Image image;
+  DecodeJpeg(bytes, 3, &image);
+  Picture picture;
+  std::vector<float> out(99 * 99 * 3);
+  for (uint64_t record = 0; record < 25; ++record) {
+    Rng rng(1, RngPurpose::kAugment, 0, record);
+    picture.Open(bytes, {});
+    PreprocessInceptionTrain(
+        {.picture = picture, .height = 99, .width = 99, .out = out, .rng = &rng});
+    Rng same(1, RngPurpose::kAugment, 0, record);
+    const auto d = DrawInceptionDistortion(image.height, image.width, {}, true, same);
+    const std::vector<float> want = InceptionStepByStep(image, d, 99);
+    for (size_t i = 0; i < out.size(); ++i)
+      ASSERT_NEAR(out[i], want[i], 3e-6) << record << " at " << i;
+  }
+}
+
+TEST(Preprocessing, InceptionSlowModeUsesEveryMethodAndOrderAndStaysInRange) {
+  const std::string bytes = ReadText(kData / "io_images/portrait_444.jpg");
+  Picture picture;
+  std::vector<float> out(31 * 31 * 3);
+  std::vector<std::vector<float>> different;
+  for (uint64_t record = 0; record < 40; ++record) {
+    Rng rng(1, RngPurpose::kAugment, 0, record);
+    picture.Open(bytes, {});
+    std::fill(out.begin(), out.end(), NAN);
+    PreprocessInceptionTrain({.picture = picture,
+                              .height = 31,
+                              .width = 31,
+                              .out = out,
+                              .rng = &rng,
+                              .fast_mode = false});
+    for (float value : out) ASSERT_TRUE(value >= -1 && value <= 1) << value;
+    if (std::find(different.begin(), different.end(), out) == different.end())
+      different.push_back(out);
+  }
+  EXPECT_EQ(different.size(), 40u);
+}
+
+TEST(Preprocessing, GreyIsDistortedInBrightnessOnly) {
+  const Image image = Pattern(40, 30, 1);
+  std::vector<float> out(20 * 20, NAN);
+  Picture picture(image.view());
+  Rng rng(1, RngPurpose::kAugment, 0, 3);
+  PreprocessInceptionTrain(
+      {.picture = picture, .height = 20, .width = 20, .out = out, .rng = &rng});
+  Rng same(1, RngPurpose::kAugment, 0, 3);
+  const auto d = DrawInceptionDistortion(40, 30, {}, true, same);
+  Picture again(image.view());
+  FloatImage want =
+      Resize(ToFloats(again.Decode(d.window), 1.0f / 255.0f), 20, 20, ResizeMethod::kBilinear);
+  if (d.mirrored) Mirror(want);
+  for (size_t i = 0; i < out.size(); ++i) {
+    const float value = std::clamp(want.values[i] + d.colour.brightness, 0.0f, 1.0f);
+    EXPECT_NEAR(out[i], (value - 0.5f) * 2.0f, 1e-6);
+  }
+}
+
+TEST(Preprocessing, VggRefusesSizesThatDoNotFit) {
+  EXPECT_EQ(
+      TextOf<UsageError>([] { CheckPreprocessingSize(FindPreprocessing("vgg"), 299, 299); }),
+      "[io.preprocessing] vgg: images too large for it: got 299x299, want at most 256 a side; "
+      "the crop must fit an image whose shorter side is 256");
+  CheckPreprocessingSize(FindPreprocessing("vgg"), 256, 256);
+  CheckPreprocessingSize(FindPreprocessing("inception"), 331, 331);
 }
 
 TEST(Preprocessing, UnknownNameListsTheTable) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 
 namespace carole::io {
 namespace {
@@ -69,7 +70,7 @@ TEST(Sharding, RankWithoutValidRowsStillHasSamples) {
 }
 
 std::vector<int64_t> Order(int64_t num_records, uint64_t seed, int64_t epoch) {
-  const EpochOrder order(num_records, true, seed, epoch);
+  const EpochOrder order(num_records, {.shuffle = true, .seed = seed}, epoch);
   std::vector<int64_t> records;
   for (int64_t i = 0; i < num_records; ++i) records.push_back(order[i]);
   return records;
@@ -103,8 +104,36 @@ TEST(EpochOrder, AllPermutationsAreEquallyLikely) {
   EXPECT_EQ(seen, 24);
 }
 
+TEST(EpochOrder, BlocksStayWithinTheirWindow) {
+  constexpr int64_t kBlock = 8;
+  const OrderOptions options{.shuffle = true, .block_records = kBlock, .seed = 3};
+  constexpr int64_t kRecords = 1003;
+  const EpochOrder order(kRecords, options, 2);
+  std::vector<int> seen(kRecords);
+  std::set<int64_t> firsts;
+  int64_t neighbours = 0;
+  for (int64_t begin = 0; begin < kRecords; begin += options.window_records()) {
+    const int64_t end = std::min(begin + options.window_records(), kRecords);
+    std::set<int64_t> runs;
+    for (int64_t place = begin; place < end; ++place) {
+      ++seen[order[place]];
+      runs.insert(order[place] / kBlock);
+      if (place > begin) neighbours += order[place] == order[place - 1] + 1;
+    }
+    // One more where the last, short run moves the borders of the windows.
+    EXPECT_LE(runs.size(), size_t{OrderOptions::kRunsOfWindow + 1});
+    firsts.insert(*runs.begin());
+  }
+  for (int count : seen) EXPECT_EQ(count, 1);
+  EXPECT_LT(neighbours, 40);  // records of a window are in no order
+  const EpochOrder next(kRecords, options, 3);
+  int64_t same = 0;
+  for (int64_t place = 0; place < kRecords; ++place) same += order[place] == next[place];
+  EXPECT_LT(same, 30);
+}
+
 TEST(EpochOrder, WithoutShuffleIsTheOrderOfTheFiles) {
-  const EpochOrder order(5, false, 1, 2);
+  const EpochOrder order(5, {.seed = 1}, 2);
   for (int64_t i = 0; i < 5; ++i) EXPECT_EQ(order[i], i);
 }
 

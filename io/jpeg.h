@@ -1,0 +1,40 @@
+// JPEG through libjpeg-turbo, decoded only where pixels are wanted.
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "io/image.h"
+
+namespace carole::io {
+
+struct JpegOptions {
+  int channels = 3;  // 1 or 3
+  DctMethod dct_method = DctMethod::kIntegerFast;
+};
+
+// A decompressor that is used again and again by its thread: setting it up costs more than decoding
+// a small image. Memory is bounded whatever a file claims; so is the number of scans.
+class JpegDecoder {
+ public:
+  JpegDecoder();
+  ~JpegDecoder();
+
+  // Reads the header. `bytes` must outlive the calls of Decode(). Throws DataError for damage, for
+  // images without an end, and for those larger than kMaxImagePixels.
+  void Open(std::string_view bytes, const JpegOptions& options);
+
+  int height() const;
+  int width() const;
+
+  // Decodes the window of the open image, which must lie within it, into `image`: the same pixels
+  // as that part of the whole picture. Rows below it are not even read, columns beside it are not
+  // transformed. Afterwards the image is no longer open. Throws DataError.
+  void Decode(const Window& window, Image* image);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace carole::io
