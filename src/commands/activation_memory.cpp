@@ -40,7 +40,7 @@ int64_t LeastShare(collectives::Communicator& communicator) {
   for (const Rank& rank : all) {
     const auto neighbours = std::count_if(
         all.begin(), all.end(), [&](const Rank& other) { return other.host == rank.host; });
-    least = std::min<int64_t>(least, rank.available / neighbours);
+    least = std::min<int64_t>(least, rank.available / std::max<int64_t>(neighbours, 1));
   }
   return least;
 }

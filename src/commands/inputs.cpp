@@ -20,6 +20,11 @@ NetInput ResolveNetInput(const NetFlags& net, const DatasetFlags& dataset) {
   input.image_size = net.image_size > 0 ? net.image_size : static_cast<int>(input.net->image_size);
   input.channels = input.dataset->channels;
   input.num_classes = input.dataset->num_classes - dataset.labels_offset;
+  if (input.num_classes < 2) {
+    throw UsageError(fmt::format(
+        "[flags] --labels_offset: too few classes are left: got {}, want 2 or more",
+        input.num_classes));
+  }
   return input;
 }
 

@@ -73,10 +73,13 @@ int ModelSummary(const Arguments& arguments) {
                    "Layers, shapes, parameters, operations and memory of a net.");
   line.AddPositional("NAME", name, "of the net")->required();
   line.Group("Net");
-  line.Add("batch_size", options.batch_size, "images of a batch");
-  line.Add("image_size", options.image_size, "height and width; 0: the net's own");
-  line.Add("channels", options.channels, "of the images; 0: the net's own");
-  line.Add("num_classes", options.num_classes, "0: the net's own");
+  line.Add("batch_size", options.batch_size, "images of a batch")->check(CLI::PositiveNumber);
+  line.Add("image_size", options.image_size, "height and width; the default is the net's own")
+      ->check(CLI::PositiveNumber);
+  line.Add("channels", options.channels, "of the images; the default is the net's own")
+      ->check(CLI::PositiveNumber);
+  line.Add("num_classes", options.num_classes, "the default is the net's own")
+      ->check(CLI::PositiveNumber);
   if (!line.Parse(arguments)) return 0;
   const nets::NetEntry& net = nets::FindNet(name);
   const nets::NetSummary summary = nets::Summarize(*nets::BuildModel(net, options).graph);

@@ -38,11 +38,13 @@ void Count(size_t bytes) {
 }  // namespace
 
 #if CAROLE_COUNTS_ALLOCATIONS
+// NOLINTBEGIN(bugprone-reserved-identifier): the C library's own names
 extern "C" {
 void* __libc_malloc(size_t bytes);
 void* __libc_calloc(size_t count, size_t bytes);
 void* __libc_realloc(void* p, size_t bytes);
 void* __libc_memalign(size_t alignment, size_t bytes);
+// NOLINTEND(bugprone-reserved-identifier)
 
 void* malloc(size_t bytes) {
   Count(bytes);

@@ -67,7 +67,7 @@ TEST(Recompute, EveryOperationKeepsItsBits) {
 }
 
 struct NetCase {
-  const char* net;
+  const char* name;
   int64_t image_size;
 };
 
@@ -75,11 +75,11 @@ class NetsKeepTheirBits : public ::testing::TestWithParam<NetCase> {};
 
 // Dropout and batch norm, branches that meet in a concatenation, drop path, squeeze-excite.
 TEST_P(NetsKeepTheirBits, AtEachBudget) {
-  const auto [net, image_size] = GetParam();
+  const NetCase& net = GetParam();
   ForEachBackend([&](const Backend& backend) {
     const nets::Model model = nets::BuildModel(
-        nets::FindNet(net),
-        {.batch_size = 4, .image_size = image_size, .num_classes = 4, .training = true});
+        nets::FindNet(net.name),
+        {.batch_size = 4, .image_size = net.image_size, .num_classes = 4, .training = true});
     Fuse(*model.graph, backend);
     Differentiate(*model.graph);
     const size_t peak = PlainPeak(*model.graph);
@@ -99,7 +99,7 @@ INSTANTIATE_TEST_SUITE_P(Recompute, NetsKeepTheirBits,
                          ::testing::Values(NetCase{"inception_v2", 33},
                                            NetCase{"mobilenet_v3_small", 33},
                                            NetCase{"nasnet_cifar", 16}),
-                         [](const auto& info) { return std::string(info.param.net); });
+                         [](const auto& info) { return std::string(info.param.name); });
 
 // 416 layers in a row: a seventh of the memory for less than one more forward pass.
 TEST(Recompute, DeepChainNeedsLittle) {

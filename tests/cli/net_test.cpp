@@ -1,0 +1,64 @@
+// What a user does with nets: asks for impossible ones, gives one the checkpoint of another, trains
+// in little memory.
+#include "tests/cli/cli.h"
+
+namespace carole::testing {
+namespace {
+
+class NetTest : public CliTest {
+ protected:
+  ProcessResult Train(const Words& more) { return Carole(TrainWords(train_dir_, more)); }
+};
+
+TEST_F(NetTest, ImpossibleOnesAreWrongUsage) {
+  EXPECT_TRUE(FailsWith(Train({"--model_name=lenett"}), 64,
+                        {"--model_name", "got lenett", "did you mean lenet?"}));
+  EXPECT_TRUE(FailsWith(Train({"--train_image_size=3"}), 64,
+                        {"lenet", "image size", "got 3", "want 4 to 4096 pixels"}));
+  EXPECT_TRUE(
+      FailsWith(Train({"--labels_offset=10"}), 64, {"--labels_offset", "got 0, want 2 or more"}));
+  EXPECT_TRUE(FailsWith(Train({"--batch_size=0"}), 64, {"--batch_size"}));
+  EXPECT_TRUE(
+      FailsWith(Carole({"model", "summary", "lenet", "--num_classes=0"}), 64, {"--num_classes"}));
+  EXPECT_TRUE(FailsWith(Carole({"model", "summary", "lenet", "--num_classes=1"}), 64,
+                        {"lenet", "number of classes", "got 1, want 2 to"}));
+  EXPECT_TRUE(FailsWith(Carole({"model", "summary", "vgg_16", "--image_size=100"}), 64,
+                        {"vgg_16", "got 100", "want 224 to 255 pixels"}));
+  EXPECT_TRUE(FailsWith(Carole({"model", "summary", "resnet-50"}), 64, {"did you mean"}));
+}
+
+TEST_F(NetTest, CheckpointOfAnotherNetNamesTheFirstVariablesThatDiffer) {
+  ASSERT_EQ(Train({"--max_number_of_steps=1"}).exit_code, 0);
+  const Words names = {"model.ckpt-1.h5", "CifarNet/conv1/weights", "LeNet/conv1/weights"};
+  EXPECT_TRUE(FailsWith(Train({"--model_name=cifarnet"}), 65, names));
+  EXPECT_TRUE(FailsWith(Carole(EvalWords(train_dir_, {"--model_name=cifarnet"})), 65, names));
+}
+
+// The least that works is found by asking for too little; then every bit is what it was.
+TEST_F(NetTest, TrainsInLittleMemory) {
+  EXPECT_TRUE(FailsWith(Train({"--activation_memory=much"}), 64, {"--activation_memory", "much"}));
+  const Words net = {"--model_name=inception_v2", "--train_image_size=33", "--batch_size=32",
+                     "--preprocessing_name=lenet", "--max_number_of_steps=2"};
+  auto train = [&](const std::string& folder, const std::string& memory) {
+    Words more = net;
+    if (!memory.empty()) more.push_back("--activation_memory=" + memory);
+    return Carole(TrainWords(folder_ / folder, more));
+  };
+  const ProcessResult refused = train("none", "0.0001");
+  EXPECT_TRUE(FailsWith(refused, 64, {"--activation_memory", "want at least"}));
+  const size_t at = refused.err.find("want at least ");
+  ASSERT_NE(at, std::string::npos);
+  const std::string least = refused.err.substr(at + 14, refused.err.find(';', at) - at - 14);
+  const ProcessResult plain = train("plain", ""), little = train("little", least),
+                      automatic = train("auto", "auto");
+  ASSERT_EQ(plain.exit_code, 0) << plain.err;
+  ASSERT_EQ(little.exit_code, 0) << little.err;
+  ASSERT_EQ(automatic.exit_code, 0) << automatic.err;
+  EXPECT_THAT(little.err, ::testing::HasSubstr("of the forward pass is done twice"));
+  EXPECT_THAT(automatic.err, ::testing::Not(::testing::HasSubstr("is done twice")));
+  EXPECT_EQ(DigestOf(folder_ / "little"), DigestOf(folder_ / "plain"));
+  EXPECT_EQ(DigestOf(folder_ / "auto"), DigestOf(folder_ / "plain"));
+}
+
+}  // namespace
+}  // namespace carole::testing
