@@ -75,8 +75,7 @@ struct Exchange {
   std::vector<std::byte*>
       peers;       // where this range lies in each local rank's arena; empty: outside of arenas
   Buffer scratch;  // received segments, kept between operations
-  size_t link_bytes = 0;    // received from the left in rings' first turns …
-  double link_seconds = 0;  // … and how long that took
+  double link_seconds = 0;  // WaitStats::link_seconds
 
   // At least so many elements of scratch.
   template <typename T>

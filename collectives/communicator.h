@@ -87,10 +87,8 @@ struct CollectiveRecord {
 
 // How this rank waited since the statistics were last taken.
 struct WaitStats {
-  int64_t steps = 0;          // steps in which it took part in an all-reduce
-  double waited_seconds = 0;  // at the first all-reduce of each step, for ranks that came later
-  size_t link_bytes = 0;      // received from the left neighbour in first turns of rings
-  double link_seconds = 0;    // and how long that took
+  double waited_seconds = 0;  // at all-reduces, for ranks that came later
+  double link_seconds = 0;    // of rings, at the pace at which the left neighbour's first turn came
 };
 
 struct CommunicatorOptions {
@@ -111,6 +109,7 @@ class Communicator {
   virtual int local_rank() const = 0;  // among the ranks of this host
   virtual int local_size() const = 0;
   virtual int num_hosts() const = 0;
+  virtual const std::string& NameOf(int rank) const = 0;  // "rank 3 (host)"
 
   // Zeroed, aligned to Buffer::kAlignment. Collective: every rank asks for the same size.
   virtual std::unique_ptr<Arena> AllocateArena(size_t bytes) = 0;

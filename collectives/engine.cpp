@@ -68,6 +68,8 @@ class Engine final : public Communicator {
   int local_size() const override { return exchange_.topology.local_size(); }
   int num_hosts() const override { return static_cast<int>(exchange_.topology.hosts.size()); }
 
+  const std::string& NameOf(int rank) const override { return watch_.names()[rank]; }
+
   std::unique_ptr<Arena> AllocateArena(size_t bytes) override;
   std::unique_ptr<Pending> AllReduceAsync(std::span<float> data, const Tag& tag) override {
     return StartSum(data, tag);
@@ -143,7 +145,6 @@ class Engine final : public Communicator {
   std::string failure_;  // of the first operation that failed
   uint64_t next_sequence_ = 0;
   WaitStats stats_;
-  int64_t last_step_ = -1;
 
   std::unique_ptr<JobQueue> queue_;  // of several ranks
 };
@@ -221,13 +222,9 @@ void Engine::Execute(Header header, const Work& work) {
 }
 
 void Engine::Observe(const Header& header, Clock::time_point start, Clock::time_point agreed) {
-  if (header.operation == Operation::kAllReduce && header.step != last_step_) {
-    last_step_ = header.step;
-    ++stats_.steps;
-    stats_.waited_seconds += std::chrono::duration<double>(agreed - start).count();
-  }
-  if (!observer_) return;
   const bool is_sum = header.operation == Operation::kAllReduce;
+  if (is_sum) stats_.waited_seconds += std::chrono::duration<double>(agreed - start).count();
+  if (!observer_) return;
   observer_({.operation = Name(header.operation),
              .what = header.what,
              .algorithm = is_sum ? RowName(header.algorithm) : "",
@@ -391,7 +388,6 @@ double Engine::ClockOffset() {
 }
 
 WaitStats Engine::TakeWaitStats() {
-  stats_.link_bytes = std::exchange(exchange_.link_bytes, 0);
   stats_.link_seconds = std::exchange(exchange_.link_seconds, 0);
   return std::exchange(stats_, {});
 }

@@ -65,8 +65,9 @@ void RunRing(Exchange& x, int left, int right, const RingPlan& plan, size_t num_
     while (sent < may_send) send(sent++);
     receives[i % kInFlight].Wait(*x.watch);
     const RingStep& step = plan.steps[i];
-    if (i < plan.lag) x.link_bytes += step.receive.count * sizeof(T);
-    if (i == plan.lag - 1) x.link_seconds += SecondsSince(start);
+    if (i == plan.lag - 1) {
+      x.link_seconds += SecondsSince(start) * static_cast<double>(num_steps / plan.lag);
+    }
     if (step.add) AddTo(data.data() + step.receive.begin, landing(i), step.receive.count);
     if (i + kInFlight < num_steps) receive(i + kInFlight);
   }

@@ -170,9 +170,8 @@ TEST(Communicator, CountsHowLongARankWaitsForLaterOnes) {
       }
     }
     const collectives::WaitStats stats = c.TakeWaitStats();
-    Require(stats.steps == 3, "steps");
     Require((stats.waited_seconds > 0.1) == (c.rank() == 0), "rank 0 waits for rank 1");
-    Require(c.TakeWaitStats().steps == 0, "taken");
+    Require(c.TakeWaitStats().waited_seconds == 0, "taken");
   });
 }
 
