@@ -4,6 +4,7 @@
 #include <isa-l/crc64.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <string_view>
 #include <unordered_map>
@@ -54,8 +55,8 @@ class Crc64 {
 std::string DigestText(uint64_t digest) { return fmt::format("{:016x}", digest); }
 
 // Writes the variables as Keras's layers; returns for each the path of its dataset.
-std::vector<std::string> WriteKerasWeights(Hdf5File& file,
-                                           const std::vector<CheckpointVariable>& variables) {
+std::vector<std::string> WriteKerasWeights(Hdf5File& file, const Checkpoint& checkpoint) {
+  const std::vector<CheckpointVariable>& variables = checkpoint.variables;
   std::vector<std::string> names;
   for (const CheckpointVariable& v : variables) names.push_back(v.name);
   std::vector<std::string> paths(variables.size());
@@ -72,6 +73,13 @@ std::vector<std::string> WriteKerasWeights(Hdf5File& file,
       file.WriteFloats(path, v.shape, v.data);
     }
     layer_names.push_back(layer.name);
+  }
+  if (checkpoint.keras) {
+    for (const std::string& layer : checkpoint.keras->layers)
+      CAROLE_CHECK(std::ranges::count(layer_names, layer) == 1, "Keras layer {}: no weights",
+                   layer);
+    layer_names = checkpoint.keras->layers;
+    file.SetString("/", "model_config", checkpoint.keras->config);
   }
   file.SetStringList(kWeights, "layer_names", layer_names);
   for (const char* object : {"/", kWeights}) {
@@ -105,7 +113,7 @@ void WriteTable(Hdf5File& file, const std::string& group, const std::vector<std:
 
 void WriteFile(const Checkpoint& checkpoint, const std::string& path) {
   Hdf5File file = Hdf5File::Create(path);
-  const std::vector<std::string> paths = WriteKerasWeights(file, checkpoint.variables);
+  const std::vector<std::string> paths = WriteKerasWeights(file, checkpoint);
   for (const char* group : {kState, kAttributes, kVariables, kSlots}) file.CreateGroup(group);
   WriteTable(file, kVariables, paths, checkpoint.variables);
   WriteTable(file, kSlots, WriteSlots(file, checkpoint.slots), checkpoint.slots);

@@ -6,10 +6,12 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "io/keras_layout.h"
 #include "src/core/shape.h"
 
 namespace carole::io {
@@ -31,6 +33,7 @@ struct Checkpoint {
   uint64_t seed = 0;
   std::map<std::string, std::string> attributes;  // net, flags, program version, …: name -> text
   uint64_t digest = 0;                            // of all the above; set by reading and writing
+  std::optional<KerasModel> keras;                // for Keras alone: written, never read back
 };
 
 // What a net expects to find.

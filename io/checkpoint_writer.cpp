@@ -32,6 +32,7 @@ void CheckpointWriter::Write(Checkpoint snapshot) {
   {
     const std::lock_guard lock(mutex_);
     snapshot_ = std::move(snapshot);
+    snapshot_->keras = options_.keras;
   }
   changed_.notify_all();
 }

@@ -13,8 +13,9 @@
 namespace carole::io {
 
 struct CheckpointWriterOptions {
-  std::string folder;  // must exist
-  int keep = 5;        // newest checkpoints that stay; 0: all
+  std::string folder;               // must exist
+  int keep = 5;                     // newest checkpoints that stay; 0: all
+  std::optional<KerasModel> keras;  // goes into each
 };
 
 // One thread that writes snapshots into a folder and deletes the oldest once a newer one is on the

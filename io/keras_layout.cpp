@@ -37,15 +37,7 @@ std::string_view LeafOf(std::string_view name) { return name.substr(name.rfind('
 
 // A variable without a scope is a layer of its own.
 std::string LayerNameOf(std::string_view name) {
-  std::string layer;
-  for (char c : name.substr(0, std::min(name.rfind('/'), name.size()))) {
-    if (c == '/') {
-      layer += "__";
-    } else {
-      layer += c;
-    }
-  }
-  return layer;
+  return KerasLayerName(name.substr(0, std::min(name.rfind('/'), name.size())));
 }
 
 void CheckName(std::string_view name) {
@@ -59,6 +51,18 @@ void CheckName(std::string_view name) {
 }
 
 }  // namespace
+
+std::string KerasLayerName(std::string_view scope) {
+  std::string layer;
+  for (char c : scope) {
+    if (c == '/') {
+      layer += "__";
+    } else {
+      layer += c;
+    }
+  }
+  return layer;
+}
 
 std::vector<KerasLayer> MapToKeras(std::span<const std::string> variable_names) {
   std::vector<KerasLayer> layers;

@@ -9,6 +9,7 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace carole::io {
@@ -18,6 +19,15 @@ struct KerasLayer {
   std::vector<std::string> weight_names;  // "resnet_v1_50__conv1/kernel:0", in Keras's order
   std::vector<size_t> variables;          // for each weight the index of its variable
 };
+
+// What Keras needs to rebuild the net of a checkpoint and to give each layer its weights.
+struct KerasModel {
+  std::string config;               // JSON: the attribute model_config
+  std::vector<std::string> layers;  // its layers that have weights, in Keras's order
+};
+
+// The layer of a scope: "net/conv1" -> "net__conv1".
+std::string KerasLayerName(std::string_view scope);
 
 // Layers in the order in which their first variable comes. Weights in Keras's order: kernels, bias;
 // gamma, beta, moving mean, moving variance; anything else after them, under its own name, as it

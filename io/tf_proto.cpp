@@ -299,9 +299,10 @@ void ReadTensorProto(std::string_view tensor, TfType type, std::span<char> out) 
     const bool wanted = field.tag() == want.tag;
     if (IsMessage(field) && (field.tag() == kTensorContent || (wanted && want.is_raw))) {
       filler.AddBytes(ToView(field.get_view()));
-    } else if (!wanted) {
-      return false;
-    } else if (IsMessage(field)) {
+      return true;
+    }
+    if (!wanted) return false;
+    if (IsMessage(field)) {
       for (int64_t value : field.get_packed_int64()) filler.AddInteger(value);
     } else if (IsVarint(field) && !want.is_raw) {
       filler.AddInteger(field.get_int64());

@@ -9,6 +9,7 @@
 #include "src/commands/job.h"
 #include "src/commands/train_flags.h"
 #include "src/core/log.h"
+#include "src/train/keras_model.h"
 #include "src/train/stop_signals.h"
 #include "src/train/trainer.h"
 
@@ -81,6 +82,9 @@ int Run(TrainFlags& flags, const CommandLine& line, const NetInput& input, Job& 
   if (flags.sync_replicas) flags.schedule.replicas_to_aggregate = flags.replicas_to_aggregate;
   const optim::LearningRate rate(flags.schedule);
   nets::Model model = BuildTrainingModel(flags, input);
+  train::TrainerOptions trainer_options = MakeTrainerOptions(flags, input, line);
+  trainer_options.keras =
+      train::MakeKerasModel(*model.graph, model.logits, std::string(input.net->name));
   const int64_t parameters = nets::CountParameters(*model.graph).trainable;
   LogStart(flags, input, job, rate, parameters);
 
@@ -99,7 +103,7 @@ int Run(TrainFlags& flags, const CommandLine& line, const NetInput& input, Job& 
     return io::MakePipeline(options);
   };
   train::Trainer trainer(step, job.communicator(), rate, make_source,
-                         MakeTrainerOptions(flags, input, line));
+                         std::move(trainer_options));
   return static_cast<int>(trainer.Run());
 }
 

@@ -42,7 +42,9 @@ void Trainer::Open() {
   MakeFolder(options_.train_dir);
   lock_ = std::make_unique<io::RunLock>(options_.train_dir);
   checkpoints_ = std::make_unique<io::CheckpointWriter>(
-      io::CheckpointWriterOptions{.folder = options_.train_dir, .keep = options_.keep_checkpoints});
+      io::CheckpointWriterOptions{.folder = options_.train_dir,
+                                  .keep = options_.keep_checkpoints,
+                                  .keras = options_.keras});
 }
 
 // Rank 0 reads the checkpoint or draws first weights; the others get them from it, so only rank 0

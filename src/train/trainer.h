@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "collectives/communicator.h"
@@ -42,6 +43,7 @@ struct TrainerOptions {
   uint64_t seed = 0;     // of a new run; a resumed one keeps its own
   bool progress = true;  // a progress line, where standard error is a terminal
   std::map<std::string, std::string> attributes;  // kept in checkpoints: net, flags, version
+  std::optional<io::KerasModel> keras;            // the net as Keras has it, for checkpoints
   std::function<bool()> stop_requested;           // asked each step; on true the run saves and ends
 };
 

@@ -1,0 +1,121 @@
+// Runs nets on weights and images made by formula, for check_keras.py to repeat with Keras.
+//
+//   keras_nets write FOLDER NET IMAGE_SIZE CLASSES   a checkpoint, FOLDER/NET.h5
+//   keras_nets load FOLDER NET IMAGE_SIZE CLASSES FILE   the net's weights from FILE, and a report
+//
+// Both write the images (N,H,W,C) to FOLDER/NET.images and the probabilities (N,K) to
+// FOLDER/NET.probabilities, as raw fp32.
+#include <fmt/format.h>
+
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "io/disk.h"
+#include "nets/nets.h"
+#include "src/core/error.h"
+#include "src/graph/executable.h"
+#include "src/graph/rewrites.h"
+#include "src/train/keras_model.h"
+#include "src/train/state.h"
+#include "tests/golden/formula.h"
+
+namespace carole {
+namespace {
+
+constexpr int64_t kBatch = 2;
+
+struct Request {
+  std::string mode, folder, net, file;
+  int64_t image_size = 0, num_classes = 0;
+};
+
+void WriteFloats(const std::string& path, const std::vector<float>& values) {
+  io::WriteWholeFile("test", path,
+                     {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)});
+}
+
+class Net {
+ public:
+  explicit Net(const Request& request)
+      : model_(nets::BuildModel(nets::FindNet(request.net), {.batch_size = kBatch,
+                                                             .image_size = request.image_size,
+                                                             .num_classes = request.num_classes})),
+        keras_(train::MakeKerasModel(*model_.graph, model_.logits, request.net)),
+        backend_(OneDnnAvailable() ? MakeOneDnnBackend(1) : MakeReferenceBackend(1)) {
+    Fuse(*model_.graph, *backend_);
+    executable_ = std::make_unique<Executable>(*model_.graph, *backend_);
+    store_ = executable_->MakeStore();
+    executable_->Bind(*store_);
+  }
+
+  VariableStore& store() { return *store_; }
+
+  void FillByFormula() {
+    for (size_t v = 0; v < store_->places().size(); ++v) {
+      const VariablePlace& place = store_->places()[v];
+      store_->Write(static_cast<int>(v), golden::FormulaVariable(place.name, place.tf_shape, 1));
+    }
+  }
+
+  void WriteCheckpoint(const std::string& path) {
+    io::Checkpoint checkpoint{.step = 1, .keras = keras_};
+    for (size_t v = 0; v < store_->places().size(); ++v) {
+      const VariablePlace& place = store_->places()[v];
+      std::vector<float> data(static_cast<size_t>(place.tf_shape.size()));
+      store_->Read(static_cast<int>(v), data);
+      checkpoint.variables.push_back({.name = place.name,
+                                      .shape = place.tf_shape,
+                                      .data = std::move(data),
+                                      .trainable = place.trainable});
+    }
+    io::WriteCheckpoint(checkpoint, path);
+  }
+
+  void WritePredictions(const std::string& prefix) {
+    const Tensor images = executable_->Input("images");
+    const std::vector<float> pixels = golden::FormulaInput("input", images.size());
+    std::copy(pixels.begin(), pixels.end(), images.as<float>());
+    executable_->Run({});
+    const std::vector<double> found = executable_->Output(model_.predictions);
+    WriteFloats(prefix + ".images", pixels);
+    WriteFloats(prefix + ".probabilities", {found.begin(), found.end()});
+  }
+
+ private:
+  nets::Model model_;
+  const std::optional<io::KerasModel> keras_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Executable> executable_;
+  std::unique_ptr<VariableStore> store_;
+};
+
+int Run(const Request& request) {
+  Net net(request);
+  const std::string prefix = request.folder + "/" + request.net;
+  net.FillByFormula();
+  net.WriteCheckpoint(prefix + ".h5");
+  net.WritePredictions(prefix);
+  return 0;
+}
+
+}  // namespace
+}  // namespace carole
+
+int main(int argc, char** argv) {
+  if (argc < 6) {
+    fmt::print(stderr, "usage: keras_nets write|load FOLDER NET IMAGE_SIZE CLASSES [FILE]\n");
+    return 64;
+  }
+  try {
+    return carole::Run({.mode = argv[1],
+                        .folder = argv[2],
+                        .net = argv[3],
+                        .file = argc > 6 ? argv[6] : "",
+                        .image_size = std::stoll(argv[4]),
+                        .num_classes = std::stoll(argv[5])});
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}\n", error.what());
+    return 1;
+  }
+}
