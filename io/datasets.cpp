@@ -31,7 +31,7 @@ struct ShardNumber {
 // "train-00003-of-00128.tfrecord" -> {train-, 3, 128}; nullopt for names of another form.
 std::optional<ShardNumber> ParseShardNumber(const std::string& name) {
   const size_t of = name.rfind("-of-");
-  if (of == std::string::npos) return std::nullopt;
+  if (of == std::string::npos || of == 0) return std::nullopt;
   const size_t before = name.find_last_not_of("0123456789", of - 1);
   const size_t start = before == std::string::npos ? 0 : before + 1;
   ShardNumber shard{.stem = name.substr(0, start)};
@@ -42,7 +42,20 @@ std::optional<ShardNumber> ParseShardNumber(const std::string& name) {
   return shard;
 }
 
-// Throws DataError when not all N shards of a `-of-N` set are there.
+// Names the numbers of [0, count) that are not in `numbers`, the first few.
+std::string NameMissing(const std::set<int>& numbers, int count) {
+  constexpr int kMaxNamed = 5;
+  std::string missing;
+  int named = 0;
+  for (int i = 0; i < count && named <= kMaxNamed; ++i) {
+    if (numbers.contains(i)) continue;
+    if (named++ == kMaxNamed) return missing + ", ...";
+    missing += fmt::format("{}{:05}-of-{:05}", missing.empty() ? "" : ", ", i, count);
+  }
+  return missing;
+}
+
+// Throws DataError when not each of the N shards of a `-of-N` set is there once.
 void CheckAllShards(const std::vector<std::filesystem::path>& shards) {
   std::set<int> numbers;
   int count = 0;
@@ -56,23 +69,29 @@ void CheckAllShards(const std::vector<std::filesystem::path>& shards) {
                       path.string(), count, shard->count));
     }
     count = shard->count;
-    numbers.insert(shard->number);
+    if (shard->number < 0 || shard->number >= count) {
+      throw DataError(
+          fmt::format("[io.datasets] {}: number of the shard out of range: got {}, want "
+                      "0 to {}",
+                      path.string(), shard->number, count - 1));
+    }
+    if (!numbers.insert(shard->number).second) {
+      throw DataError(
+          fmt::format("[io.datasets] {}: shard {:05}-of-{:05} is there twice: its records "
+                      "would be seen twice; remove one",
+                      path.string(), shard->number, count));
+    }
   }
-  constexpr int kMaxNamed = 5;
-  std::string missing;
-  int num_missing = 0;
-  for (int i = 0; i < count; ++i) {
-    if (numbers.contains(i) || ++num_missing > kMaxNamed) continue;
-    missing += fmt::format("{}{:05}-of-{:05}", missing.empty() ? "" : ", ", i, count);
-  }
+  const int num_missing = count - static_cast<int>(numbers.size());
   if (num_missing == 0) return;
-  throw DataError(fmt::format("[io.datasets] {}: {} of {} shards are missing: {}{}; copy them too",
-                              shards[0].parent_path().string(), num_missing, count, missing,
-                              num_missing > kMaxNamed ? ", ..." : ""));
+  throw DataError(fmt::format("[io.datasets] {}: {} of {} shards are missing: {}; copy them too",
+                              shards[0].parent_path().string(), num_missing, count,
+                              NameMissing(numbers, count)));
 }
 
-// INDEX:NAME lines, split at the first colon.
-void ReadLabels(const std::filesystem::path& path, std::vector<std::string>& names) {
+// Calls take(index, name) for each of the INDEX:NAME lines, split at the first colon.
+template <typename Take>
+void ReadLabels(const std::filesystem::path& path, Take&& take) {
   constexpr uint64_t kMaxLabelsBytes = 16 << 20;
   const std::string text = ReadAll(*OpenFile(path), kMaxLabelsBytes);
   int number = 0;
@@ -82,13 +101,13 @@ void ReadLabels(const std::filesystem::path& path, std::vector<std::string>& nam
     start = end + 1;
     if (line.ends_with('\r')) line.remove_suffix(1);
     if (line.empty()) continue;
-    size_t index = 0;
+    int index = 0;
     const auto [after, error] = std::from_chars(line.data(), line.data() + line.size(), index);
-    if (error != std::errc() || after == line.data() + line.size() || *after != ':') {
+    if (error != std::errc() || index < 0 || after == line.data() + line.size() || *after != ':') {
       throw DataError(fmt::format("[io.datasets] {}: line {}: got '{}', want INDEX:NAME",
                                   path.string(), number + 1, line.substr(0, 80)));
     }
-    if (index < names.size()) names[index] = std::string(after + 1, line.data() + line.size());
+    take(index, std::string_view(after + 1, line.data() + line.size()));
   }
 }
 
@@ -140,14 +159,35 @@ std::vector<std::filesystem::path> FindShards(const DatasetEntry& dataset, std::
   return shards;
 }
 
+int NumClasses(const DatasetEntry& dataset, const std::filesystem::path& dataset_dir) {
+  if (dataset.num_classes > 0) return dataset.num_classes;
+  constexpr int kMaxClasses = 1'000'000;
+  const std::filesystem::path labels = dataset_dir / "labels.txt";
+  int num_classes = 0;
+  if (std::filesystem::exists(labels)) {
+    ReadLabels(labels, [&](int index, std::string_view) {
+      num_classes = std::max(num_classes, std::min(index, kMaxClasses) + 1);
+    });
+  }
+  if (num_classes > 0 && num_classes <= kMaxClasses) return num_classes;
+  throw DataError(fmt::format(
+      "[io.datasets] {}: number of classes of {}: got {}, want 1 to {}: a line INDEX:NAME for each",
+      labels.string(), dataset.name, num_classes, kMaxClasses));
+}
+
 std::vector<std::string> ClassNames(const DatasetEntry& dataset,
                                     const std::filesystem::path& dataset_dir) {
+  const int num_classes = NumClasses(dataset, dataset_dir);
   std::vector<std::string> names;
-  names.reserve(static_cast<size_t>(dataset.num_classes));
-  for (int i = 0; i < dataset.num_classes; ++i) names.push_back(std::to_string(i));
+  names.reserve(static_cast<size_t>(num_classes));
+  for (int i = 0; i < num_classes; ++i) names.push_back(std::to_string(i));
   std::copy(dataset.class_names.begin(), dataset.class_names.end(), names.begin());
   const std::filesystem::path labels = dataset_dir / "labels.txt";
-  if (std::filesystem::exists(labels)) ReadLabels(labels, names);
+  if (std::filesystem::exists(labels)) {
+    ReadLabels(labels, [&](int index, std::string_view name) {
+      if (index < num_classes) names[static_cast<size_t>(index)] = name;
+    });
+  }
   return names;
 }
 

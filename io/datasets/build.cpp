@@ -44,8 +44,7 @@ void SplitWriter::Add(const ImageView& image, int label, const std::string& sour
   writer_.Write(example.Finish());
   constexpr int64_t kReportEvery = 1000;
   ++done_;
-  if (options_.progress && (done_ % kReportEvery == 0 || full()))
-    options_.progress(split_, done_, total_);
+  if (done_ % kReportEvery == 0 || full()) options_.Report(split_, done_, total_);
 }
 
 void SplitWriter::Commit() {
@@ -53,12 +52,15 @@ void SplitWriter::Commit() {
   sink_->Commit();
 }
 
-void WriteLabels(const BuildOptions& options) {
+void WriteLabels(const BuildOptions& options, std::span<const std::string> names) {
   const std::unique_ptr<Sink> sink = CreateOutput(options.output_dir, "labels.txt");
-  for (size_t i = 0; i < options.dataset->class_names.size(); ++i) {
-    sink->Append(fmt::format("{}:{}\n", i, options.dataset->class_names[i]));
-  }
+  for (size_t i = 0; i < names.size(); ++i) sink->Append(fmt::format("{}:{}\n", i, names[i]));
   sink->Commit();
+}
+
+void WriteLabels(const BuildOptions& options) {
+  const auto& names = options.dataset->class_names;
+  WriteLabels(options, std::vector<std::string>(names.begin(), names.end()));
 }
 
 int64_t NumToBuild(const BuildOptions& options, int64_t count) {

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -35,7 +36,8 @@ class SplitWriter {
   int64_t total_ = 0;
 };
 
-// Writes labels.txt: INDEX:NAME lines.
+// Writes labels.txt: INDEX:NAME lines. Without names: those of the table.
+void WriteLabels(const BuildOptions& options, std::span<const std::string> names);
 void WriteLabels(const BuildOptions& options);
 
 // max_images, or all `count` when it is 0.

@@ -58,6 +58,29 @@ TEST(Datasets, ShardsOfTwoSetsAreRefused) {
       HasSubstr("shards of two sets: got -of-00001 and -of-00002"));
 }
 
+TEST(Datasets, ShardsThatAreThereTwiceAreRefused) {
+  const TemporaryFolder folder;
+  for (const char* name :
+       {"train-00000-of-00002", "train-00001-of-00002", "train-00001-of-00002.tfrecord"})
+    WriteText(folder / name, "x");
+  EXPECT_THAT(
+      TextOf<DataError>([&] { FindShards(FindDataset("imagenet"), "train", folder.path()); }),
+      HasSubstr("train-00001-of-00002.tfrecord: shard 00001-of-00002 is there twice"));
+  std::filesystem::rename(folder / "train-00001-of-00002.tfrecord",
+                          folder / "train-00007-of-00002");
+  EXPECT_THAT(
+      TextOf<DataError>([&] { FindShards(FindDataset("imagenet"), "train", folder.path()); }),
+      HasSubstr("train-00007-of-00002: number of the shard out of range: got 7, want 0 to 1"));
+}
+
+TEST(Datasets, AnAbsurdNumberOfShardsIsNotCounted) {
+  const TemporaryFolder folder;
+  WriteText(folder / "train-00000-of-2000000000", "x");
+  EXPECT_THAT(
+      TextOf<DataError>([&] { FindShards(FindDataset("imagenet"), "train", folder.path()); }),
+      HasSubstr("1999999999 of 2000000000 shards are missing: 00001-of-2000000000"));
+}
+
 TEST(Datasets, MissingFolderOrFilesNameTheFlag) {
   const TemporaryFolder folder;
   const DatasetEntry& mnist = FindDataset("mnist");

@@ -1,0 +1,88 @@
+#include <fmt/format.h>
+
+#include <array>
+
+#include "io/example.h"
+#include "io/image.h"
+#include "io/verify.h"
+#include "src/core/error.h"
+
+namespace carole::io {
+namespace {
+
+// An image/object/bbox list that holds another number of values than the first, or values outside.
+void CheckBoxes(std::span<const FeatureQuery> sides, const FeatureQuery& labels) {
+  std::array<std::vector<float>, 4> values;  // xmin, xmax, ymin, ymax
+  for (size_t s = 0; s < values.size(); ++s) {
+    values[s] = AllFloats(sides[s]);
+    if (values[s].size() == values[0].size()) continue;
+    throw DataError(fmt::format("{}: got {} boxes, want {} as in {}", sides[s].key,
+                                values[s].size(), values[0].size(), sides[0].key));
+  }
+  const size_t num_labels = AllInt64(labels).size();
+  if (num_labels != 0 && num_labels != values[0].size())
+    throw DataError(fmt::format("{}: got {} labels, want {} as in {}", labels.key, num_labels,
+                                values[0].size(), sides[0].key));
+  for (size_t i = 0; i < values[0].size(); ++i) {
+    for (size_t low : {0u, 2u}) {
+      const float min = values[low][i];
+      const float max = values[low + 1][i];
+      if (min >= 0 && min <= max && max <= 1) continue;
+      throw DataError(
+          fmt::format("{}: box {} outside the picture: got {} to {}, want 0 to 1 in order",
+                      sides[low].key, i, min, max));
+    }
+  }
+}
+
+// Where the record says how large its picture is, it must be so.
+void CheckSize(const FeatureQuery& query, int size) {
+  const auto stored = FirstInt64(query);
+  if (stored && *stored != size)
+    throw DataError(
+        fmt::format("{}: got {}, want {} as the picture has", query.key, *stored, size));
+}
+
+}  // namespace
+
+int64_t CheckExample(std::string_view example, const DatasetEntry* dataset, int num_classes,
+                     Image* image) {
+  enum Key { kEncoded, kFormat, kLabel, kHeight, kWidth, kXmin, kXmax, kYmin, kYmax, kBoxLabel };
+  std::array<FeatureQuery, 10> found = {{{"image/encoded"},
+                                         {"image/format"},
+                                         {"image/class/label"},
+                                         {"image/height"},
+                                         {"image/width"},
+                                         {"image/object/bbox/xmin"},
+                                         {"image/object/bbox/xmax"},
+                                         {"image/object/bbox/ymin"},
+                                         {"image/object/bbox/ymax"},
+                                         {"image/object/bbox/label"}}};
+  FindFeatures(example, found);
+  const auto encoded = FirstBytes(found[kEncoded]);
+  if (!encoded) throw DataError("feature image/encoded: missing");
+  const auto label = FirstInt64(found[kLabel]);
+  if (!label) throw DataError("feature image/class/label: missing");
+  if (dataset != nullptr && (*label < dataset->label_of_first || *label >= num_classes)) {
+    throw DataError(fmt::format("image/class/label: out of range: got {}, want {} to {}", *label,
+                                dataset->label_of_first, num_classes - 1));
+  }
+  CheckBoxes(std::span(found).subspan(kXmin, 4), found[kBoxLabel]);
+  const std::string_view format = FirstBytes(found[kFormat]).value_or("");
+  const int channels = dataset != nullptr ? dataset->channels : 3;
+  if (format == "raw" || format == "RAW") {
+    const int64_t height = FirstInt64(found[kHeight]).value_or(0);
+    const int64_t width = FirstInt64(found[kWidth]).value_or(0);
+    ResizeImage("raw", height, width, channels, image);
+    if (encoded->size() != image->pixels.size())
+      throw DataError(fmt::format("raw image of wrong size: got {} bytes, want {}x{}x{}",
+                                  encoded->size(), height, width, channels));
+    return *label;
+  }
+  DecodeImage(*encoded, channels, image);
+  CheckSize(found[kHeight], image->height);
+  CheckSize(found[kWidth], image->width);
+  return *label;
+}
+
+}  // namespace carole::io

@@ -1,0 +1,60 @@
+#include "io/datasets/image_example.h"
+
+#include <fmt/format.h>
+
+#include <vector>
+
+#include "io/example.h"
+#include "io/image.h"
+#include "io/jpeg_encode.h"
+#include "src/core/error.h"
+
+namespace carole::io {
+
+CheckedImage CheckImage(std::string bytes, bool only_jpeg, const std::string& place) {
+  constexpr int kQuality = 100;
+  thread_local Image image;
+  try {
+    DecodeImage(bytes, 3, &image);
+  } catch (const DataError& error) {
+    throw DataError(fmt::format("[io.build] {}: {}", place, error.what()));
+  }
+  const bool cmyk = IsJpeg(bytes) && JpegChannels(bytes) == 4;
+  if (cmyk || (only_jpeg && !IsJpeg(bytes))) bytes = EncodeJpeg(image.view(), kQuality);
+  return {.bytes = std::move(bytes), .height = image.height, .width = image.width};
+}
+
+std::string ImagenetExample(const CheckedImage& image, const ImagenetFields& fields) {
+  ExampleBuilder example;
+  example.Add("image/height", int64_t{image.height});
+  example.Add("image/width", int64_t{image.width});
+  example.Add("image/colorspace", "RGB");
+  example.Add("image/channels", int64_t{3});
+  example.Add("image/class/label", fields.label);
+  example.Add("image/class/synset", fields.synset);
+  example.Add("image/class/text", fields.text);
+  constexpr std::string_view kSides[] = {"xmin", "ymin", "xmax", "ymax"};
+  for (size_t side = 0; side < 4; ++side) {
+    std::vector<float> values;
+    for (const BoundingBox& box : fields.boxes) values.push_back(box[side]);
+    example.Add(fmt::format("image/object/bbox/{}", kSides[side]), std::span<const float>(values));
+  }
+  const std::vector<int64_t> labels(fields.boxes.size(), fields.label);
+  example.Add("image/object/bbox/label", std::span<const int64_t>(labels));
+  example.Add("image/format", "JPEG");
+  example.Add("image/filename", fields.filename);
+  example.Add("image/encoded", image.bytes);
+  return example.Finish();
+}
+
+std::string PhotoExample(const CheckedImage& image, int64_t label) {
+  ExampleBuilder example;
+  example.Add("image/encoded", image.bytes);
+  example.Add("image/format", IsJpeg(image.bytes) ? "jpg" : "png");
+  example.Add("image/class/label", label);
+  example.Add("image/height", int64_t{image.height});
+  example.Add("image/width", int64_t{image.width});
+  return example.Finish();
+}
+
+}  // namespace carole::io

@@ -1,0 +1,7 @@
+# ImageNet's lists travel in the program: writes ${CMAKE_CURRENT_BINARY_DIR}/imagenet_lists_text.cpp.
+foreach(list synsets validation_labels)
+  set(file ${CMAKE_CURRENT_LIST_DIR}/${list}.txt)
+  file(READ ${file} imagenet_${list})
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
+endforeach()
+configure_file(${CMAKE_CURRENT_LIST_DIR}/lists.cpp.in ${CMAKE_CURRENT_BINARY_DIR}/imagenet_lists_text.cpp @ONLY)

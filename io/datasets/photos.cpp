@@ -1,0 +1,185 @@
+// Folders of pictures, one folder for each class: TF-Slim's flowers, and any other.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+
+#include "io/datasets/build.h"
+#include "io/datasets/image_example.h"
+#include "io/datasets/python_random.h"
+#include "io/shard_writer.h"
+#include "src/core/error.h"
+#include "src/core/hash.h"
+
+namespace carole::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint64_t kMaxPictureBytes = uint64_t{1} << 28;
+
+struct Photo {
+  fs::path path;
+  int label = 0;
+};
+
+struct Photos {
+  std::vector<std::string> classes;  // names of the folders, sorted
+  std::vector<Photo> all;            // sorted by label, then name
+};
+
+struct Split {
+  std::vector<Photo> train;
+  std::vector<Photo> validation;
+};
+
+bool IsPicture(const fs::path& path) {
+  std::string extension = path.extension().string();
+  std::transform(extension.begin(), extension.end(), extension.begin(),
+                 [](unsigned char c) { return std::tolower(c); });
+  return extension == ".jpg" || extension == ".jpeg" || extension == ".png";
+}
+
+// The entries of a folder that are no hidden ones, sorted by name.
+std::vector<fs::path> List(const fs::path& folder) {
+  std::error_code error;
+  std::vector<fs::path> entries;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    if (!entry.path().filename().string().starts_with('.')) entries.push_back(entry.path());
+  }
+  if (error) {
+    throw DataError(fmt::format("[io.build] --raw_dir {}: cannot be read: {}", folder.string(),
+                                error.message()));
+  }
+  std::sort(entries.begin(), entries.end());
+  return entries;
+}
+
+Photos ListPhotos(const fs::path& root) {
+  Photos photos;
+  for (const fs::path& folder : List(root)) {
+    if (!fs::is_directory(folder)) continue;
+    const size_t before = photos.all.size();
+    const int label = static_cast<int>(photos.classes.size());
+    for (const fs::path& file : List(folder)) {
+      if (IsPicture(file)) photos.all.push_back({file, label});
+    }
+    if (photos.all.size() > before) photos.classes.push_back(folder.filename().string());
+  }
+  if (photos.all.empty()) {
+    throw DataError(
+        fmt::format("[io.build] --raw_dir {}: got no pictures, want a folder of .jpg or .png files "
+                    "for each class",
+                    root.string()));
+  }
+  return photos;
+}
+
+// TF-Slim's: the first 350 of all, shuffled, are for validation; a tenth when there are fewer than
+// its 3670.
+Split SplitAsSlim(const Photos& photos, uint32_t seed) {
+  constexpr size_t kSlimPhotos = 3670;
+  constexpr int64_t kSlimValidation = 350;
+  std::vector<Photo> order = photos.all;
+  PythonRandom(seed).Shuffle(order);
+  const auto count = static_cast<int64_t>(order.size());
+  const int64_t validation = order.size() >= kSlimPhotos ? kSlimValidation : count / 10;
+  return {.train = {order.begin() + validation, order.end()},
+          .validation = {order.begin(), order.begin() + validation}};
+}
+
+// The same fraction of each class, rounded, but never all of it; then each split is shuffled.
+Split SplitEachClass(const Photos& photos, double fraction, uint32_t seed) {
+  PythonRandom random(seed);
+  Split split;
+  for (auto first = photos.all.begin(); first != photos.all.end();) {
+    const auto last = std::find_if(first, photos.all.end(),
+                                   [&](const Photo& photo) { return photo.label != first->label; });
+    std::vector<Photo> order(first, last);
+    random.Shuffle(order);
+    const auto count = static_cast<int64_t>(order.size());
+    const int64_t validation =
+        std::min<int64_t>(std::llround(fraction * static_cast<double>(count)), count - 1);
+    split.validation.insert(split.validation.end(), order.begin(), order.begin() + validation);
+    split.train.insert(split.train.end(), order.begin() + validation, order.end());
+    first = last;
+  }
+  random.Shuffle(split.train);
+  random.Shuffle(split.validation);
+  return split;
+}
+
+// Shards of ceil(count / num_shards), the last one shorter, as TF-Slim's flowers have them.
+std::vector<int64_t> EvenStarts(int64_t count, int num_shards) {
+  const int64_t each = (count + num_shards - 1) / num_shards;
+  if (each * (num_shards - 1) >= count) return LinearParts(0, count, num_shards);
+  std::vector<int64_t> starts;
+  for (int s = 0; s <= num_shards; ++s) starts.push_back(std::min(s * each, count));
+  return starts;
+}
+
+void BuildSplit(const BuildOptions& options, std::string_view stem, const std::string& split,
+                const std::vector<Photo>& photos, int num_shards) {
+  const int64_t count = NumToBuild(options, static_cast<int64_t>(photos.size()));
+  if (count == 0) return;
+  uint64_t hash = kFnvOffset;
+  for (const Photo& photo : photos)
+    hash = Fnv1a64(fmt::format("{} {} {}\n", photo.path.filename().string(), photo.label,
+                               fs::file_size(photo.path)),
+                   hash);
+  num_shards = static_cast<int>(std::min<int64_t>(num_shards, count));
+  WriteShards(
+      {.folder = options.output_dir,
+       .stem = fmt::format("{}{}", stem, split == "train" ? "train" : "validation") +
+               (stem.empty() ? "-" : "_"),
+       .suffix = ".tfrecord",
+       .starts = EvenStarts(count, num_shards),
+       .recipe = fmt::format("{} {}: first {} of {} images {:016x}, {} shards",
+                             options.dataset->name, split, count, photos.size(), hash, num_shards),
+       .threads = options.threads,
+       .progress = [&](int64_t done, int64_t total) { options.Report(split, done, total); }},
+      [&](int64_t i) {
+        const Photo& photo = photos[static_cast<size_t>(i)];
+        std::string bytes = ReadAll(*OpenFile(photo.path), kMaxPictureBytes);
+        return PhotoExample(CheckImage(std::move(bytes), false, photo.path.string()), photo.label);
+      });
+}
+
+}  // namespace
+
+void BuildFlowers(const BuildOptions& options) {
+  constexpr int kShards = 5;
+  const fs::path inner = options.raw_dir / "flower_photos";
+  const Photos photos = ListPhotos(fs::exists(inner) ? inner : options.raw_dir);
+  const auto& names = options.dataset->class_names;
+  if (!std::equal(photos.classes.begin(), photos.classes.end(), names.begin(), names.end())) {
+    std::string want;
+    for (std::string_view name : names) want += fmt::format("{}{}", want.empty() ? "" : ", ", name);
+    throw DataError(
+        fmt::format("[io.build] --raw_dir {}: got other folders, want {}; for classes of your own: "
+                    "--dataset_name=folder",
+                    options.raw_dir.string(), want));
+  }
+  const Split split = SplitAsSlim(photos, options.seed.value_or(0));
+  BuildSplit(options, "flowers_", "train", split.train, options.train_shards.value_or(kShards));
+  BuildSplit(options, "flowers_", "validation", split.validation,
+             options.validation_shards.value_or(kShards));
+  WriteLabels(options, photos.classes);
+}
+
+void BuildFolder(const BuildOptions& options) {
+  const auto shards_for = [](const std::vector<Photo>& photos) {
+    constexpr size_t kImagesOfShard = 1024;
+    return static_cast<int>((photos.size() + kImagesOfShard - 1) / kImagesOfShard);
+  };
+  const Photos photos = ListPhotos(options.raw_dir);
+  const Split split = SplitEachClass(photos, options.validation_fraction, options.seed.value_or(0));
+  BuildSplit(options, "", "train", split.train,
+             options.train_shards.value_or(shards_for(split.train)));
+  BuildSplit(options, "", "validation", split.validation,
+             options.validation_shards.value_or(shards_for(split.validation)));
+  WriteLabels(options, photos.classes);
+}
+
+}  // namespace carole::io

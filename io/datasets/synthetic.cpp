@@ -1,0 +1,77 @@
+// Drawn JPEGs in ImageNet's form: labels from 1, boxes, two splits of shards.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "io/datasets/build.h"
+#include "io/datasets/drawing.h"
+#include "io/datasets/image_example.h"
+#include "io/jpeg_encode.h"
+#include "io/shard_writer.h"
+#include "src/core/error.h"
+
+namespace carole::io {
+namespace {
+
+constexpr int kMaxSide = 4096;
+
+std::string SynsetOf(int label) { return fmt::format("s{:08}", label); }
+
+std::string MakeExample(const BuildOptions& options, const std::string& split, int64_t number) {
+  constexpr int kQuality = 90;
+  const auto label = static_cast<int>(number % options.num_classes);
+  const Drawing drawing = Draw({.height = std::max(8, options.image_width * 3 / 4),
+                                .width = options.image_width,
+                                .label = label,
+                                .seed = options.seed.value_or(0),
+                                .stream = split == "train" ? 0u : 1u,
+                                .number = static_cast<uint64_t>(number)});
+  const CheckedImage image{.bytes = EncodeJpeg(drawing.image.view(), kQuality),
+                           .height = drawing.image.height,
+                           .width = drawing.image.width};
+  return ImagenetExample(image, {.label = label + 1,
+                                 .synset = SynsetOf(label + 1),
+                                 .text = fmt::format("drawing {}", label + 1),
+                                 .filename = fmt::format("{}_{}.JPEG", SynsetOf(label + 1), number),
+                                 .boxes = std::span(&drawing.box, 1)});
+}
+
+void BuildSplit(const BuildOptions& options, const std::string& split, int64_t count,
+                std::optional<int> shards) {
+  constexpr int64_t kImagesOfShard = 1024;
+  const int num_shards =
+      shards.value_or(static_cast<int>((count + kImagesOfShard - 1) / kImagesOfShard));
+  WriteShards(
+      {.folder = options.output_dir,
+       .stem = split + "-",
+       .starts = LinearParts(0, count, num_shards),
+       .recipe = fmt::format("synthetic {}: {} images of {} classes, width {}, seed {}, {} shards",
+                             split, count, options.num_classes, options.image_width,
+                             options.seed.value_or(0), num_shards),
+       .threads = options.threads,
+       .progress = [&](int64_t done, int64_t total) { options.Report(split, done, total); }},
+      [&](int64_t i) { return MakeExample(options, split, i); });
+}
+
+}  // namespace
+
+void BuildSynthetic(const BuildOptions& options) {
+  if (options.num_classes < 1 || options.num_classes > 1000)
+    throw UsageError(
+        fmt::format("[io.build] --num_classes: got {}, want 1 to 1000", options.num_classes));
+  if (options.num_images < 1)
+    throw UsageError(
+        fmt::format("[io.build] --num_images: got {}, want at least 1", options.num_images));
+  if (options.image_width < 8 || options.image_width > kMaxSide)
+    throw UsageError(fmt::format("[io.build] --image_width: got {}, want 8 to {}",
+                                 options.image_width, kMaxSide));
+  BuildSplit(options, "train", options.num_images, options.train_shards);
+  BuildSplit(options, "validation", std::max<int64_t>(1, options.num_images / 10),
+             options.validation_shards);
+  std::vector<std::string> names = {"background"};
+  for (int label = 1; label <= options.num_classes; ++label)
+    names.push_back(fmt::format("drawing {}", label));
+  WriteLabels(options, names);
+}
+
+}  // namespace carole::io

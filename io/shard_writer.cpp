@@ -1,0 +1,127 @@
+#include "io/shard_writer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "io/bytes.h"
+#include "io/parallel.h"
+#include "io/run_lock.h"
+#include "io/tfrecord.h"
+#include "src/core/error.h"
+
+namespace carole::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+void MakeFolder(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) {
+    throw DiskError(
+        fmt::format("[io.build] {}: cannot make the folder: {}", folder.string(), error.message()));
+  }
+}
+
+// Beside the shards lies the recipe they were made by; what differs is not finished but refused.
+void CheckRecipe(const ShardPlan& plan, bool any_shard) {
+  constexpr uint64_t kMaxRecipeBytes = 1 << 20;
+  const fs::path path = plan.folder / fmt::format(".carole_build_{}", plan.stem);
+  const std::string recipe = plan.recipe + "\n";
+  if (any_shard) {
+    if (fs::exists(path) && ReadAll(*OpenFile(path), kMaxRecipeBytes) == recipe) return;
+    throw UsageError(
+        fmt::format("[io.build] {}: holds {}* of another build: got shards that were not made by "
+                    "'{}'; remove them or choose another --dataset_dir",
+                    plan.folder.string(), plan.stem, plan.recipe));
+  }
+  const std::unique_ptr<Sink> sink = CreateFile(path);
+  sink->Append(recipe);
+  sink->Commit();
+}
+
+// What killed runs left behind. The caller holds the folder's lock.
+void RemoveLeftovers(const ShardPlan& plan) {
+  for (const auto& file : fs::directory_iterator(plan.folder)) {
+    const std::string name = file.path().filename().string();
+    if (name.starts_with("." + plan.stem) && name.ends_with(".tmp")) fs::remove(file.path());
+  }
+}
+
+// A shard of another number of shards would be read beside ours.
+bool HasShards(const ShardPlan& plan) {
+  for (const auto& file : fs::directory_iterator(plan.folder)) {
+    const std::string name = file.path().filename().string();
+    if (name.starts_with(plan.stem) && name.find("-of-") != std::string::npos) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+fs::path ShardPath(const ShardPlan& plan, int shard) {
+  return plan.folder /
+         fmt::format("{}{:05}-of-{:05}{}", plan.stem, shard, plan.num_shards(), plan.suffix);
+}
+
+std::vector<int64_t> LinearParts(int64_t first, int64_t last, int count) {
+  const double step = static_cast<double>(last - first) / count;
+  std::vector<int64_t> bounds;
+  for (int i = 0; i < count; ++i)
+    bounds.push_back(static_cast<int64_t>(i * step + static_cast<double>(first)));
+  bounds.push_back(last);
+  return bounds;
+}
+
+std::vector<int64_t> ShardStarts(int64_t count, int num_shards) {
+  constexpr int kThreads = 8;
+  if (num_shards % kThreads != 0) return LinearParts(0, count, num_shards);
+  const std::vector<int64_t> parts = LinearParts(0, count, kThreads);
+  std::vector<int64_t> starts = {0};
+  for (int t = 0; t < kThreads; ++t) {
+    const auto bounds = LinearParts(parts[t], parts[t + 1], num_shards / kThreads);
+    starts.insert(starts.end(), bounds.begin() + 1, bounds.end());
+  }
+  return starts;
+}
+
+void WriteShards(const ShardPlan& plan, const std::function<std::string(int64_t)>& make) {
+  MakeFolder(plan.folder);
+  const RunLock lock(plan.folder.string());
+  RemoveLeftovers(plan);
+  CheckRecipe(plan, HasShards(plan));
+  std::atomic<int64_t> done = 0;
+  std::vector<int> missing;
+  for (int s = 0; s < plan.num_shards(); ++s) {
+    const int64_t count = plan.starts[s + 1] - plan.starts[s];
+    if (count == 0) {
+      throw UsageError(
+          fmt::format("[io.build] {}: more shards than images: got {} images for {} shards",
+                      ShardPath(plan, s).string(), plan.starts.back(), plan.num_shards()));
+    }
+    if (fs::exists(ShardPath(plan, s))) {
+      done += count;
+    } else {
+      missing.push_back(s);
+    }
+  }
+  const auto write = [&](int64_t i) {
+    const int shard = missing[static_cast<size_t>(i)];
+    const std::unique_ptr<Sink> sink = CreateFile(ShardPath(plan, shard));
+    TfRecordWriter writer(*sink);
+    for (int64_t k = plan.starts[shard]; k < plan.starts[shard + 1]; ++k) {
+      writer.Write(make(k));
+      ++done;
+    }
+    sink->Commit();
+  };
+  const auto report = [&] {
+    if (plan.progress) plan.progress(done, plan.starts.back());
+  };
+  report();
+  ParallelFor(static_cast<int64_t>(missing.size()), plan.threads, write, report);
+}
+
+}  // namespace carole::io

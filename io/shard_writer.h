@@ -1,0 +1,44 @@
+// Examples to the shards of a split: on all cores, each shard appearing when it is whole, so that a
+// run that was stopped goes on with the shards that are missing.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace carole::io {
+
+struct ShardPlan {
+  std::filesystem::path folder;  // made when it is not there
+  std::string stem;              // "train-"
+  std::string suffix;            // ".tfrecord" or nothing
+  // Shard s holds the examples [starts[s], starts[s + 1]).
+  std::vector<int64_t> starts;
+  // One line with all that decides what the shards hold. Shards of another build are refused.
+  std::string recipe;
+  int threads = 0;  // 0: one for each core
+  // Called now and then from the calling thread. done counts the shards found as well.
+  std::function<void(int64_t done, int64_t total)> progress;
+
+  int num_shards() const { return static_cast<int>(starts.size()) - 1; }
+};
+
+// "train-00003-of-01024".
+std::filesystem::path ShardPath(const ShardPlan& plan, int shard);
+
+// Bounds of `count` parts of [first, last) as numpy.linspace(first, last, count + 1).astype(int)
+// has them.
+std::vector<int64_t> LinearParts(int64_t first, int64_t last, int count);
+
+// Bounds of shards as TF-Slim's ImageNet tool with its 8 threads has them: 8 parts, each parted
+// again; a number of shards that 8 does not divide is parted at once.
+std::vector<int64_t> ShardStarts(int64_t count, int num_shards);
+
+// Writes the shards that are not there. make(i) gives serialized example i, on any thread. Throws
+// UsageError when the folder holds shards of another recipe, DataError for an empty shard.
+void WriteShards(const ShardPlan& plan, const std::function<std::string(int64_t)>& make);
+
+}  // namespace carole::io

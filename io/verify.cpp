@@ -1,0 +1,265 @@
+#include "io/verify.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <optional>
+#include <tuple>
+
+#include "io/crc32c.h"
+#include "io/image.h"
+#include "io/parallel.h"
+#include "io/tfrecord.h"
+#include "src/core/error.h"
+#include "src/core/hash.h"
+
+namespace carole::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kMaxTextsOfShard = 1000;
+
+// What two records have in common when they are the same: length, crc and hash of their bytes.
+struct Fingerprint {
+  uint64_t hash = 0;
+  uint32_t crc = 0;
+  uint64_t length = 0;
+  auto operator<=>(const Fingerprint&) const = default;
+};
+
+struct CheckedRecord {
+  GoodRecord record;
+  Fingerprint fingerprint;
+  int64_t label = 0;
+};
+
+struct BadRecord {
+  int64_t index = 0;
+  std::string text;
+};
+
+struct ShardReport {
+  std::vector<CheckedRecord> good;
+  std::vector<BadRecord> bad;  // the first kMaxTextsOfShard
+  int64_t num_bad = 0;
+
+  void AddBad(int64_t index, std::string text) {
+    ++num_bad;
+    if (bad.size() < kMaxTextsOfShard) bad.push_back({index, std::move(text)});
+  }
+};
+
+// The text of an error without its "[tag] ".
+std::string WithoutTag(std::string_view text) {
+  const size_t end = text.starts_with('[') ? text.find("] ") : std::string_view::npos;
+  return std::string(end == std::string_view::npos ? text : text.substr(end + 2));
+}
+
+// Reads one shard front to back.
+class ShardChecker {
+ public:
+  ShardChecker(const VerifyOptions& options, const fs::path& shard,
+               std::atomic<uint64_t>& done_bytes)
+      : options_(options), source_(OpenRecords(shard)), done_bytes_(done_bytes) {}
+
+  ShardReport Run() {
+    while (Step()) ++index_;
+    if (index_ == 0 && report_.num_bad == 0)
+      report_.AddBad(0, fmt::format("[io.tfrecord] {}: the file is empty", source_->name()));
+    return std::move(report_);
+  }
+
+ private:
+  // False at the end of the shard.
+  bool Step() {
+    std::optional<std::string_view> record;
+    try {
+      record = ReadRecordAt(*source_, offset_, index_, buffer_);
+    } catch (const DataError& error) {
+      report_.AddBad(index_, error.what());
+      const auto length = LengthAt(offset_);
+      return length ? Advance(offset_ + *length + kRecordFramingBytes) : Resynchronise();
+    }
+    if (!record) return false;
+    Check(*record);
+    return Advance(offset_ + record->size() + kRecordFramingBytes);
+  }
+
+  void Check(std::string_view record) {
+    try {
+      const int64_t label = CheckExample(record, options_.dataset, options_.num_classes, &image_);
+      report_.good.push_back(
+          {.record = {.offset = offset_, .length = record.size(), .index = index_},
+           .fingerprint = {Fnv1a64(record), MaskedCrc32c(record), record.size()},
+           .label = label});
+    } catch (const DataError& error) {
+      report_.AddBad(index_,
+                     RecordPlace(source_->name(), index_, offset_) + WithoutTag(error.what()));
+    }
+  }
+
+  bool Advance(uint64_t offset) {
+    if (source_->size()) done_bytes_ += offset - offset_;
+    offset_ = offset;
+    return true;
+  }
+
+  // The length at an offset when its crc and the end of the file allow it.
+  std::optional<uint64_t> LengthAt(uint64_t offset) const {
+    std::array<char, kRecordHeaderBytes> header;
+    try {
+      const size_t got = source_->ReadAt(offset, header);
+      return CheckRecordHeader({header.data(), got}, source_->name(), index_, offset,
+                               source_->size());
+    } catch (const DataError&) {
+      return std::nullopt;
+    }
+  }
+
+  bool IsRecordAt(uint64_t offset) {
+    if (!LengthAt(offset)) return false;
+    try {
+      return ReadRecordAt(*source_, offset, index_, buffer_).has_value();
+    } catch (const DataError&) {
+      return false;
+    }
+  }
+
+  // Behind a length that cannot be believed: goes to the next place where a whole record lies.
+  bool Resynchronise() {
+    constexpr size_t kWindow = size_t{1} << 20;
+    if (!source_->size()) return false;
+    std::string window(kWindow, '\0');
+    for (uint64_t start = offset_ + 1; start + kRecordFramingBytes <= *source_->size();
+         start += kWindow - kRecordHeaderBytes + 1) {
+      const size_t got = source_->ReadAt(start, window);
+      for (size_t i = 0; i + kRecordHeaderBytes <= got; ++i) {
+        const std::string_view header = std::string_view(window).substr(i, kRecordHeaderBytes);
+        if (MaskedCrc32c(header.substr(0, 8)) == LoadLittle<uint32_t>(header.data() + 8) &&
+            IsRecordAt(start + i)) {
+          return Advance(start + i);
+        }
+      }
+    }
+    return false;
+  }
+
+  const VerifyOptions& options_;
+  std::unique_ptr<Source> source_;
+  std::atomic<uint64_t>& done_bytes_;
+  std::string buffer_;
+  Image image_;
+  uint64_t offset_ = 0;
+  int64_t index_ = 0;
+  ShardReport report_;
+};
+
+// Moves each record whose bytes an earlier one has to the bad ones.
+void FindDuplicates(const std::vector<fs::path>& names, std::vector<ShardReport>& shards) {
+  struct Place {
+    Fingerprint fingerprint;
+    size_t shard;
+    size_t record;
+    auto operator<=>(const Place&) const = default;
+  };
+  std::vector<Place> places;
+  for (size_t s = 0; s < shards.size(); ++s) {
+    for (size_t r = 0; r < shards[s].good.size(); ++r)
+      places.push_back({shards[s].good[r].fingerprint, s, r});
+  }
+  std::sort(places.begin(), places.end());
+  const Place* first = nullptr;  // of the run of equal records
+  for (const Place& place : places) {
+    if (first == nullptr || first->fingerprint != place.fingerprint) {
+      first = &place;
+      continue;
+    }
+    const GoodRecord& original = shards[first->shard].good[first->record].record;
+    GoodRecord& copy = shards[place.shard].good[place.record].record;
+    shards[place.shard].AddBad(
+        copy.index, fmt::format("{}duplicate: the same bytes as record {} at byte {} of {}",
+                                RecordPlace(names[place.shard].string(), copy.index, copy.offset),
+                                original.index, original.offset, names[first->shard].string()));
+    copy.index = -1;
+  }
+  for (ShardReport& shard : shards)
+    std::erase_if(shard.good, [](const CheckedRecord& record) { return record.record.index < 0; });
+}
+
+VerifyReport Join(const std::vector<fs::path>& names, std::vector<ShardReport>& shards) {
+  VerifyReport report{.shards = names};
+  for (ShardReport& shard : shards) {
+    std::stable_sort(shard.bad.begin(), shard.bad.end(),
+                     [](const BadRecord& a, const BadRecord& b) { return a.index < b.index; });
+    for (BadRecord& bad : shard.bad) report.bad.push_back(std::move(bad.text));
+    report.num_bad += shard.num_bad;
+    report.num_good += static_cast<int64_t>(shard.good.size());
+    std::vector<GoodRecord>& good = report.good.emplace_back();
+    good.reserve(shard.good.size());
+    for (const CheckedRecord& record : shard.good) {
+      good.push_back(record.record);
+      ++report.class_counts[record.label];
+    }
+  }
+  return report;
+}
+
+}  // namespace
+
+VerifyReport VerifyShards(const VerifyOptions& options) {
+  uint64_t total_bytes = 0;
+  for (const fs::path& shard : options.shards) {
+    std::error_code missing;  // is reported when the shard is opened
+    const uint64_t bytes = fs::file_size(shard, missing);
+    if (!missing) total_bytes += bytes;
+  }
+  std::atomic<uint64_t> done_bytes = 0;
+  std::vector<ShardReport> shards(options.shards.size());
+  ParallelFor(
+      static_cast<int64_t>(shards.size()), options.threads,
+      [&](int64_t i) { shards[i] = ShardChecker(options, options.shards[i], done_bytes).Run(); },
+      [&] {
+        if (options.progress)
+          options.progress(std::min<uint64_t>(done_bytes, total_bytes), total_bytes);
+      });
+  FindDuplicates(options.shards, shards);
+  return Join(options.shards, shards);
+}
+
+void WriteRepaired(const VerifyReport& report, const fs::path& folder, int threads) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error)
+    throw DiskError(fmt::format("[io.verify] {}: cannot make the folder: {}", folder.string(),
+                                error.message()));
+  for (const fs::path& shard : report.shards) {
+    if (!fs::equivalent(folder, fs::absolute(shard).parent_path())) continue;
+    throw UsageError(
+        fmt::format("[io.verify] --repair {}: is the folder of the damaged records: want "
+                    "another one",
+                    folder.string()));
+  }
+  ParallelFor(static_cast<int64_t>(report.shards.size()), threads, [&](int64_t i) {
+    const std::vector<GoodRecord>& good = report.good[i];
+    if (good.empty()) return;
+    const std::unique_ptr<Source> source = OpenRecords(report.shards[i]);
+    const std::unique_ptr<Sink> sink = CreateFile(folder / report.shards[i].filename());
+    TfRecordWriter writer(*sink);
+    std::string buffer;
+    for (const GoodRecord& record : good) {
+      const auto data = ReadRecordAt(*source, record.offset, record.index, buffer, record.length);
+      writer.Write(data.value());
+    }
+    sink->Commit();
+  });
+  if (report.shards.empty()) return;
+  const fs::path labels = report.shards[0].parent_path() / "labels.txt";
+  if (fs::exists(labels))
+    fs::copy_file(labels, folder / "labels.txt", fs::copy_options::overwrite_existing);
+}
+
+}  // namespace carole::io
