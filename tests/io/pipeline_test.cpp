@@ -1,5 +1,6 @@
 #include "io/pipeline.h"
 
+#include <algorithm>
 #include <map>
 
 #include "io/synthetic.h"
@@ -239,6 +240,166 @@ TEST_F(PipelineTest, ExamplesThatAreNoImages) {
   EXPECT_EQ(error_of(no_label.Finish()), where + "key missing: got no image/class/label");
   no_label.Add("image/class/label", int64_t{1});
   EXPECT_THAT(error_of(no_label.Finish()), HasSubstr(where + "image: unknown format: got 1 bytes"));
+}
+
+// Among 23 records, 3 has a wrong crc, 8 no label, 14 a GIF, 20 a label out of range.
+class BadRecordsTest : public PipelineTest {
+ protected:
+  BadRecordsTest() {
+    std::vector<std::string> examples = Examples();
+    ExampleBuilder no_label;
+    no_label.Add("image/encoded", "x");
+    examples[8] = no_label.Finish();
+    ExampleBuilder gif;
+    gif.Add("image/encoded", "GIF89a");
+    gif.Add("image/class/label", int64_t{1});
+    examples[14] = gif.Finish();
+    examples[20] = GreyExample(20, 100);
+    DamagedBytes file{Records(examples)};
+    file.FlipBit(Records({examples.begin(), examples.begin() + 3}).size() + 40, 3);
+    WriteText(File(), file.bytes);
+  }
+
+  PipelineOptions Tolerant(int64_t max_bad_records) const {
+    PipelineOptions options = Options();
+    options.max_bad_records = max_bad_records;
+    return options;
+  }
+};
+
+TEST_F(BadRecordsTest, AreSkippedAndCountedOnAnyRanks) {
+  for (int size : {1, 2, 3}) {
+    EpochCounts sum;
+    std::map<int, int> seen;
+    for (int rank = 0; rank < size; ++rank) {
+      PipelineOptions options = Tolerant(4);
+      options.rank = rank;
+      options.size = size;
+      const auto source = MakePipeline(options);
+      EpochCounts last;
+      for (const Batch* batch = source->Next(); batch->epoch == 0; batch = source->Next()) {
+        last = batch->counts;
+        EXPECT_LE(batch->valid, 4);
+        for (int64_t row = 0; row < batch->valid; ++row) {
+          ++seen[RecordOf(*batch, row)];
+          EXPECT_EQ(batch->labels[row], RecordOf(*batch, row) % 10);
+        }
+      }
+      sum.seen += last.seen;
+      sum.hash += last.hash;
+      for (int fault = 0; fault < kNumRecordFaults; ++fault)
+        sum.skipped[fault] += last.skipped[fault];
+      EXPECT_EQ(source->ExpectedCounts(0).seen, kNumRecords);
+      if (rank + 1 == size) {
+        EXPECT_EQ(sum.hash, source->ExpectedCounts(0).hash);
+      }
+    }
+    EXPECT_EQ(sum.seen, kNumRecords - 4);
+    EXPECT_EQ(sum.skipped, (std::array<int64_t, 3>{1, 2, 1}));
+    EXPECT_EQ(seen.size(), size_t{kNumRecords - 4});
+    for (int bad : {3, 8, 14, 20}) EXPECT_FALSE(seen.contains(bad));
+    for (auto [record, count] : seen) EXPECT_EQ(count, 1) << record;
+  }
+}
+
+TEST_F(BadRecordsTest, EachEpochHasItsOwnBudget) {
+  const auto source = MakePipeline(Tolerant(4));
+  int64_t batches = 0;
+  for (const Batch* batch = source->Next(); batch->epoch < 3; batch = source->Next()) ++batches;
+  EXPECT_EQ(batches, 3 * 6);
+}
+
+TEST_F(BadRecordsTest, OneTooManyEndsTheRun) {
+  PipelineOptions options = Tolerant(2);
+  options.shuffle = options.repeat = false;
+  const auto source = MakePipeline(options);
+  for (int batch = 0; batch < 3; ++batch) EXPECT_NE(source->Next(), nullptr);
+  const std::string text = TextOf<DataError>([&] { source->Next(); });
+  EXPECT_THAT(text, HasSubstr(File() + ": record 14 at byte "));
+  EXPECT_THAT(text, HasSubstr("(a GIF), want a JPEG or a PNG; this is bad record 3 of the epoch, "
+                              "--max_bad_records=2"));
+  EXPECT_EQ(TextOf<DataError>([&] { source->Next(); }), text);
+}
+
+TEST_F(BadRecordsTest, LostHeadersAndTailsAreSkippedToo) {
+  DamagedBytes file{Records(Examples())};
+  file.FlipBit(Records({Examples()[0]}).size() + 2);  // length of record 1
+  file.ShrinkSize(30);                                // end of record 22
+  WriteText(File(), file.bytes);
+  EXPECT_THAT(TextOf<DataError>([&] { MakePipeline(Options()); }), HasSubstr("record 1 at byte"));
+  const auto source = MakePipeline(Tolerant(2));
+  EXPECT_EQ(source->num_samples(), kNumRecords);
+  const Batch* batch = source->Next();
+  while (batch->next_epoch == 0) batch = source->Next();
+  EXPECT_EQ(batch->counts.seen, kNumRecords - 2);
+  EXPECT_EQ(batch->counts.skipped, (std::array<int64_t, 3>{2, 0, 0}));
+}
+
+TEST_F(PipelineTest, CountsOfAResumedEpochAreOfItsRest) {
+  PipelineOptions options = Options();
+  options.start_epoch = 2;
+  options.start_position = 9;
+  const auto source = MakePipeline(options);
+  EXPECT_EQ(source->ExpectedCounts(2).seen, kNumRecords - 9);
+  for (int64_t epoch : {2, 3}) {
+    const Batch* batch = source->Next();
+    while (batch->next_epoch == epoch) batch = source->Next();
+    EXPECT_EQ(batch->counts.seen, source->ExpectedCounts(epoch).seen);
+    EXPECT_EQ(batch->counts.hash, source->ExpectedCounts(epoch).hash);
+  }
+  EXPECT_EQ(source->ExpectedCounts(3).seen, kNumRecords);
+}
+
+TEST_F(PipelineTest, BlockShuffleSeesEachRecordOnce) {
+  PipelineOptions options = Options();
+  options.shuffle_block_records = 2;
+  const auto source = MakePipeline(options);
+  std::map<int, int> seen;
+  std::vector<int> order;
+  const Batch* batch = source->Next();
+  for (; batch->epoch == 0; batch = source->Next()) {
+    for (int64_t row = 0; row < batch->valid; ++row) order.push_back(RecordOf(*batch, row));
+  }
+  for (int record : order) ++seen[record];
+  EXPECT_EQ(seen.size(), size_t{kNumRecords});
+  EXPECT_FALSE(std::is_sorted(order.begin(), order.end()));
+}
+
+TEST_F(PipelineTest, SizesThatAPreprocessingCannotMakeAreRefused) {
+  PipelineOptions options = Options();
+  options.preprocessing = "vgg";
+  options.height = options.width = 299;
+  EXPECT_THAT(TextOf<UsageError>([&] { MakePipeline(options); }),
+              HasSubstr("vgg: images too large for it: got 299x299"));
+}
+
+// A record with boxes, which are looked at only on request.
+TEST_F(PipelineTest, BoxesAreChecked) {
+  const auto with_boxes = [](std::vector<float> ymin, std::vector<float> ymax) {
+    ExampleBuilder example;
+    std::vector<uint8_t> pixels(64 * 64);
+    example.Add("image/encoded", EncodePng({pixels.data(), 64, 64, 1}));
+    example.Add("image/class/label", int64_t{3});
+    const std::vector<float> x = {0.25f};
+    example.Add("image/object/bbox/ymin", std::span<const float>(ymin));
+    example.Add("image/object/bbox/ymax", std::span<const float>(ymax));
+    example.Add("image/object/bbox/xmin", std::span<const float>(x));
+    example.Add("image/object/bbox/xmax", std::span<const float>(std::vector<float>{0.75f}));
+    return example.Finish();
+  };
+  PipelineOptions options = Options();
+  options.preprocessing = "inception";
+  options.use_bounding_boxes = true;
+  WriteExamples({with_boxes({0.1f}, {0.9f})});
+  EXPECT_EQ(MakePipeline(options)->Next()->labels[0], 3);
+  WriteExamples({with_boxes({0.1f}, {1.5f})});
+  EXPECT_THAT(ErrorInBatch(options, 0),
+              HasSubstr("record 0 at byte 0: box outside the image: got y 0.1 to 1.5"));
+  WriteExamples({with_boxes({0.1f, 0.2f}, {0.9f})});
+  EXPECT_THAT(ErrorInBatch(options, 0),
+              HasSubstr("boxes do not fit: got 2 of image/object/bbox/ymin and 1 of"));
+  options.use_bounding_boxes = false;
+  EXPECT_EQ(MakePipeline(options)->Next()->labels[0], 3);
 }
 
 TEST_F(PipelineTest, RawFormatIsPixels) {

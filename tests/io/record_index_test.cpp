@@ -47,6 +47,40 @@ TEST(RecordIndex, ScanCrossesWindows) {
   for (int i = 0; i < 500; ++i) EXPECT_EQ(offsets[i + 1] - offsets[i], records[i].size() + 16);
 }
 
+// What cannot be made out becomes one record; those behind it are found again.
+TEST(RecordIndex, ScanGoesOnBehindDamageWhenAsked) {
+  const std::vector<std::string> records = {"first", "second, a little longer", "third", "fourth"};
+  const std::string whole = Records(records);
+  DamagedBytes file{whole};
+  const uint64_t second = Records({records[0]}).size();
+  const uint64_t third = Records({records[0], records[1]}).size();
+  file.FlipBit(second + 1, 5);
+  EXPECT_THAT(TextOf<DataError>([&] { ScanRecords(file.Open()); }),
+              HasSubstr("train-00012: record 1 at byte 21: length crc mismatch"));
+  bool damaged = false;
+  std::vector<uint64_t> offsets = ScanRecords(file.Open(), &damaged);
+  EXPECT_TRUE(damaged);
+  ASSERT_EQ(offsets.size(), 5u);
+  EXPECT_EQ(offsets[1], second);
+  EXPECT_EQ(offsets[2], third);
+  file.bytes.resize(whole.size() - 3);
+  offsets = ScanRecords(file.Open(), &damaged);
+  EXPECT_EQ(offsets.size(), 5u);  // the tail is a record, which cannot be read
+  EXPECT_EQ(offsets.back(), file.bytes.size());
+  damaged = false;
+  EXPECT_EQ(ScanRecords(DamagedBytes{whole}.Open(), &damaged).size(), 5u);
+  EXPECT_FALSE(damaged);
+}
+
+TEST(RecordIndex, DamagedShardsAreNotCached) {
+  const TemporaryFolder folder;
+  RecordIndexOptions options = TwoShards(folder);
+  WriteText(folder / "b", Records({"third", "", "fifth record"}).substr(0, 40));
+  options.skip_damage = true;
+  EXPECT_EQ(LoadRecordIndex(options).num_records(), 5);
+  EXPECT_EQ(FilesIn(folder.path()).size(), 2u);
+}
+
 TEST(RecordIndex, IsCachedBesideTheData) {
   const TemporaryFolder folder;
   const RecordIndexOptions options = TwoShards(folder);
