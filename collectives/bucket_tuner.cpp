@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 
 #include "src/core/check.h"
 #include "src/core/log.h"
@@ -91,11 +92,11 @@ void BucketTuner::AddCandidates() {
 }
 
 void BucketTuner::Choose() {
-  const Trial* best = nullptr;
+  const Trial* best = &trials_.front();
   for (Trial& trial : trials_) {
     std::nth_element(trial.step_ms.begin(), trial.step_ms.begin() + 1, trial.step_ms.end());
     const double step_ms = MeanOverRanks(trial.step_ms[1]);
-    if (best != nullptr && step_ms >= report_.step_ms) continue;
+    if (&trial != best && step_ms >= report_.step_ms) continue;
     best = &trial;
     report_.step_ms = step_ms;
   }

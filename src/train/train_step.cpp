@@ -3,13 +3,18 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <utility>
 
 #include "src/core/error.h"
 #include "src/core/hash.h"
 #include "src/graph/autodiff.h"
 #include "src/graph/recompute.h"
 #include "src/graph/rewrites.h"
+#include "src/train/averaging.h"
 #include "src/train/freeze.h"
+#include "src/train/micro_batch.h"
+#include "src/train/phase.h"
+#include "src/train/replica_audit.h"
 
 namespace carole::train {
 namespace {
@@ -46,12 +51,15 @@ int64_t NumClasses(const Graph& graph) {
   throw InternalError("[train] the graph has no loss over classes");
 }
 
-template <typename T>
-void CopyBatch(const io::Batch& batch, const Tensor& images, const Tensor& weights) {
-  std::copy(batch.images.begin(), batch.images.end(), images.as<T>());
-  const T weight = static_cast<T>(1.0 / static_cast<double>(batch.global_valid));
-  std::fill_n(weights.as<T>(), weights.size(), T(0));
-  std::fill_n(weights.as<T>(), batch.valid, weight);
+void CheckOptions(const StepOptions& o) {
+  const bool is_plain = o.reduction == collectives::Reduction::kSum && o.local_sgd_steps == 0;
+  if (o.reproducible && (o.sync_batch_norm || !is_plain)) {
+    throw UsageError(
+        "[train] --reproducible: got --sync_batch_norm, --reduction or --local_sgd_steps beside "
+        "it, want none: each shard is normalised by itself and gradients are summed");
+  }
+  if (o.reduction != collectives::Reduction::kSum && o.local_sgd_steps > 0)
+    throw UsageError("[train] --local_sgd_steps: got --reduction beside it, want one of the two");
 }
 
 }  // namespace
@@ -61,8 +69,9 @@ TrainStep::TrainStep(std::unique_ptr<Graph> graph, const Backend& backend,
     : graph_(std::move(graph)),
       backend_(backend),
       communicator_(communicator),
-      frozen_(FreezeOutside(*graph_, options.trainable_scopes)),
-      weight_decay_(options.optimizer_options.weight_decay) {
+      options_(options),
+      frozen_(FreezeOutside(*graph_, options.trainable_scopes)) {
+  CheckOptions(options_);
   num_classes_ = NumClasses(*graph_);
   for (const auto& [name, value] : graph_->losses()) graph_->MarkOutput(value);
   message_.resize(graph_->losses().size() + 2);
@@ -81,7 +90,7 @@ TrainStep::TrainStep(std::unique_ptr<Graph> graph, const Backend& backend,
   MakeOptimizer(options);
   if (options.moving_average_decay != 0)
     MakeAverages(options.moving_average_decay, backend_.threads());
-  MakeReducer(options);
+  MakeFlow();
 }
 
 // Gradients and weights travel in the kernels' own layouts.
@@ -125,56 +134,113 @@ void TrainStep::MakeAverages(double decay, int threads) {
       threads);
 }
 
-void TrainStep::MakeReducer(const StepOptions& options) {
-  CAROLE_CHECK(!store_->ready_order().empty(), "no variable has a gradient");
-  std::vector<collectives::Range> parameters;
-  for (int variable : store_->ready_order()) {
-    const VariablePlace& p = store_->places()[variable];
-    parameters.push_back({static_cast<size_t>(p.offset), static_cast<size_t>(p.count)});
-  }
+void TrainStep::MakeFlow() {
+  const int64_t size = communicator_.size();
+  GradientFlowOptions options{
+      .buckets = options_.buckets,
+      .tune_buckets = options_.tune_buckets && options_.local_sgd_steps == 0 &&
+                      options_.reduction == collectives::Reduction::kSum,
+      .reduction =
+          options_.local_sgd_steps > 0 ? collectives::Reduction::kNone : options_.reduction,
+      .num_shards = options_.reproducible ? options_.accumulation_steps * size : 0,
+      .statistics = {}};
+  const bool are_own = !options_.sync_batch_norm && options_.local_sgd_steps == 0;
+  if (options_.reproducible || (are_own && size > 1))
+    options.statistics = MovingStatistics(*store_, frozen_);
+  // Both add in the binary tree that goes on where the ranks' own ends.
+  if (options_.reproducible && size > 1)
+    communicator_.SetAllReduce(communicator_.local_size() == size ? "shared_memory" : "tree");
   if (store_->dtype() == DType::kF64) {
-    reducer_.emplace<collectives::BasicReducer<double>>(communicator_, store_->gradients<double>(),
-                                                        parameters, options.buckets);
+    flow_.emplace<GradientFlow<double>>(communicator_, *store_, options);
   } else {
-    reducer_.emplace<collectives::BasicReducer<float>>(communicator_, store_->gradients<float>(),
-                                                       parameters, options.buckets);
+    flow_.emplace<GradientFlow<float>>(communicator_, *store_, options);
   }
 }
 
-void TrainStep::CopyIn(const io::Batch& batch) {
-  const Tensor images = executable_->Input("images");
-  const Tensor labels = executable_->Input("labels");
-  const Tensor weights = executable_->Input("weights");
-  CAROLE_CHECK_EQ(static_cast<int64_t>(batch.images.size()), images.size(), "pixels of a batch");
-  CAROLE_CHECK_EQ(static_cast<int64_t>(batch.labels.size()), labels.size(), "labels of a batch");
-  CAROLE_CHECK(batch.valid <= labels.size() && batch.global_valid > 0,
-               "a batch with {} valid rows of {}, {} over all ranks", batch.valid, labels.size(),
-               batch.global_valid);
-  for (int32_t label : batch.labels) {
-    if (label >= 0 && label < num_classes_) continue;
-    throw DataError(
-        fmt::format("[train] epoch {}: label out of range: got {}, want 0 to {}; look "
-                    "at --labels_offset and at the number of classes",
-                    batch.epoch, label, num_classes_ - 1));
-  }
-  std::copy(batch.labels.begin(), batch.labels.end(), labels.as<int32_t>());
-  if (images.dtype == DType::kF64) {
-    CopyBatch<double>(batch, images, weights);
-  } else {
-    CopyBatch<float>(batch, images, weights);
+const collectives::BucketTuner* TrainStep::bucket_tuner() const {
+  const auto* flow = std::get_if<GradientFlow<float>>(&flow_);
+  return flow == nullptr ? nullptr : flow->tuner();
+}
+
+bool TrainStep::IsLocal() const {
+  return options_.local_sgd_steps > 0 || options_.reduction != collectives::Reduction::kSum;
+}
+
+// Without those at the end that hold no sample. What other ranks must take part in is left out only
+// where it is empty on all, which then is so on rank 0.
+int64_t TrainStep::CountMicroBatches(const io::Batch& batch) const {
+  if (options_.reproducible) return options_.accumulation_steps;
+  const int64_t rows =
+      static_cast<int64_t>(batch.labels.size()) / std::max<int64_t>(options_.accumulation_steps, 1);
+  const int64_t samples = options_.sync_batch_norm ? batch.global_valid : batch.valid;
+  return std::clamp<int64_t>((samples + rows - 1) / rows, 1, options_.accumulation_steps);
+}
+
+RunContext TrainStep::ContextOf(const io::Batch& piece, const StepInput& input) const {
+  RunContext context{.seed = input.seed,
+                     .step = input.step,
+                     .first_sample = piece.first_sample,
+                     .valid_rows = piece.valid};
+  if (!options_.sync_batch_norm) return context;
+  if (piece.valid == 0) context.valid_rows = RunContext::kNoRows;
+  context.sum_over_ranks = [&communicator = communicator_,
+                            step = input.step](std::span<double> values) {
+    communicator.AllReduce(values, {.what = "batch norm", .step = step});
+  };
+  return context;
+}
+
+std::vector<double> TrainStep::ReadLosses() const {
+  std::vector<double> losses;
+  for (const auto& [name, value] : graph_->losses())
+    losses.push_back(executable_->Output(value)[0]);
+  return losses;
+}
+
+// Forward and backward of all micro-batches; on_ready is called in the last, when local_losses_ are
+// those of all.
+template <typename T>
+void TrainStep::Compute(GradientFlow<T>& flow, const io::Batch& batch, const StepInput& input,
+                        StepResult& result, const OnReady& on_ready) {
+  const int64_t count = CountMicroBatches(batch);
+  const int64_t rows = static_cast<int64_t>(batch.labels.size()) / options_.accumulation_steps;
+  const int64_t samples = IsLocal() ? std::max<int64_t>(batch.valid, 1) : batch.global_valid;
+  losses_.Clear();
+  local_losses_.clear();
+  for (int64_t i = 0; i < count; ++i) {
+    Stopwatch watch;
+    const io::Batch piece = MicroBatch(batch, i, rows);
+    CopyIn(piece, 1.0 / static_cast<double>(samples), *executable_);
+    result.input_ms += watch.Lap();
+    const bool is_last = i + 1 == count;
+    EnterPhase(communicator_, collectives::RankPhase::kForward, input.step);
+    executable_->Run(ContextOf(piece, input), is_last ? [&](int ready) {
+      if (local_losses_.empty()) {
+        EnterPhase(communicator_, collectives::RankPhase::kBackward, input.step);
+        local_losses_ = ReadLosses();
+        losses_.Finish(0, local_losses_);
+      }
+      on_ready(ready);
+    } : OnReady());
+    if (is_last) continue;
+    std::vector<double> losses = ReadLosses();
+    losses_.Add(losses);
+    flow.EndMicroBatch();
   }
 }
 
-void TrainStep::SendLosses(const StepInput& input) {
+void TrainStep::SendLosses(const io::Batch& batch, const StepInput& input) {
+  const double share =
+      IsLocal() ? static_cast<double>(batch.valid) / static_cast<double>(batch.global_valid) : 1;
   size_t i = 0;
-  for (const auto& [name, value] : graph_->losses()) message_[i++] = executable_->Output(value)[0];
+  for (double loss : local_losses_) message_[i++] = loss * share;
   message_[i++] = input.ask_stop;
   message_[i] = input.ask_save;
   message_in_flight_ =
       communicator_.AllReduceAsync(std::span(message_), {.what = "losses", .step = input.step});
 }
 
-void TrainStep::ReadLosses(StepResult& result) {
+void TrainStep::WaitForLosses(StepResult& result) {
   message_in_flight_->Wait();
   message_in_flight_.reset();
   const size_t num_losses = message_.size() - 2;
@@ -184,80 +250,101 @@ void TrainStep::ReadLosses(StepResult& result) {
   result.save = message_[num_losses + 1] > 0;
 }
 
-template <typename Reducer>
-StepResult TrainStep::RunWith(Reducer& reducer, const io::Batch& batch, const StepInput& input) {
+template <typename T>
+StepResult TrainStep::RunWith(GradientFlow<T>& flow, const io::Batch& batch,
+                              const StepInput& input) {
   StepResult result;
-  Stopwatch watch;
-  CopyIn(batch);
-  result.input_ms = watch.Lap();
-
+  Stopwatch step_watch;
+  CheckBatch(batch, num_classes_);
   const double forward_before = executable_->PhaseMilliseconds(Phase::kForward);
   const double backward_before = executable_->PhaseMilliseconds(Phase::kBackward);
   guard_->Save();
-  reducer.BeginStep(input.step);
-  const RunContext context{.seed = input.seed,
-                           .step = input.step,
-                           .first_sample = batch.first_sample,
-                           .valid_rows = batch.valid};
-  executable_->Run(context, [&](int ready) {
+  flow.BeginStep(input.step);
+  Compute(flow, batch, input, result, [&](int ready) {
     // Before the first bucket: in the same place on every rank, and there by the time that backward
     // is done.
-    if (message_in_flight_ == nullptr) SendLosses(input);
-    reducer.MarkReady(ready);
+    if (message_in_flight_ == nullptr) SendLosses(batch, input);
+    flow.MarkReady(ready);
   });
+  flow.EndBackward();
   result.forward_ms = executable_->PhaseMilliseconds(Phase::kForward) - forward_before;
   result.backward_ms = executable_->PhaseMilliseconds(Phase::kBackward) - backward_before;
 
-  watch.Lap();
-  ReadLosses(result);
+  EnterPhase(communicator_, collectives::RankPhase::kSums, input.step);
+  WaitForLosses(result);
   optimizer_->BeginStep(input.learning_rate);
-  WaitForSums(reducer, result);
-  watch.Lap();
-  result.applied = std::isfinite(result.data_loss) && std::isfinite(result.gradient_norm);
+  WaitForSums(flow, result);
+  Stopwatch watch;
+  EnterPhase(communicator_, collectives::RankPhase::kOptimizer, input.step);
+  result.applied = IsFinite(result, input.step);
   if (result.applied) {
     Apply(input, result);
   } else {
-    TakeBack(context, result);
+    TakeBack(flow, batch, input, result);
   }
   result.optimizer_ms += watch.Lap();
+  flow.Tune(step_watch.Lap());
   return result;
 }
 
-template <typename Reducer>
-void TrainStep::WaitForSums(Reducer& reducer, StepResult& result) {
+template <typename T>
+void TrainStep::WaitForSums(GradientFlow<T>& flow, StepResult& result) {
   Stopwatch watch;
   int64_t end = 0;
-  while (const auto range = reducer.WaitNext()) {
+  while (const auto range = flow.WaitNext()) {
     result.exposed_communication_ms += watch.Lap();
     end = static_cast<int64_t>(range->offset + range->count);
     optimizer_->Inspect(static_cast<int64_t>(range->offset), end);
     result.optimizer_ms += watch.Lap();
   }
+  flow.WaitForStatistics();
   result.exposed_communication_ms += watch.Lap();
   optimizer_->Inspect(end, store_->trainable_count());  // variables that no loss depends on
   result.gradient_norm = optimizer_->gradient_norm();
   result.optimizer_ms += watch.Lap();
 }
 
+// The same on every rank: sums are, and where gradients are not summed ranks ask each other.
+bool TrainStep::IsFinite(const StepResult& result, int64_t step) const {
+  double bad = std::isfinite(result.data_loss) && std::isfinite(result.gradient_norm) ? 0 : 1;
+  if (options_.local_sgd_steps > 0)
+    communicator_.AllReduce(std::span(&bad, 1), {.what = "verdict", .step = step});
+  return bad == 0;
+}
+
 void TrainStep::Apply(const StepInput& input, StepResult& result) {
   optimizer_->Update(0, store_->trainable_count());
   result.regularization_loss = optimizer_->EndStep() + FrozenLoss();
   result.total_loss = result.data_loss + result.regularization_loss;
-  if (averages_ != nullptr) averages_->Update(input.step + 1);
+  const int64_t done = input.step + 1;
+  if (averages_ != nullptr) averages_->Update(done);
+  if (options_.local_sgd_steps > 0) {
+    has_drifted_ = true;
+    if (done % options_.local_sgd_steps == 0) Consolidate(done);
+  }
+  if (options_.audit_every_n_steps > 0 && done % options_.audit_every_n_steps == 0 && !has_drifted_)
+    AuditReplicas(communicator_, *store_, *optimizer_, done);
 }
 
-// Runs the step once more without the others: it is the same, and leaves the gradients unsummed.
-void TrainStep::TakeBack(const RunContext& context, StepResult& result) {
+void TrainStep::Consolidate(int64_t step) {
+  if (!std::exchange(has_drifted_, false)) return;
+  AverageWeights(communicator_, replica(), step);
+  if (!options_.sync_batch_norm)
+    AverageStatistics(communicator_, replica(), MovingStatistics(*store_, frozen_), step);
+}
+
+// Computes the step once more without the others: it is the same, and leaves the gradients
+// unsummed.
+template <typename T>
+void TrainStep::TakeBack(GradientFlow<T>& flow, const io::Batch& batch, const StepInput& input,
+                         StepResult& result) {
   result.total_loss = result.data_loss;
-  executable_->Run(context);
-  result.blame = guard_->Blame(LocalLoss(), communicator_);
+  flow.Restart();
+  Compute(flow, batch, input, result, [&](int ready) { flow.Join(ready); });
+  double loss = 0;
+  for (double part : local_losses_) loss += part;
+  result.blame = guard_->Blame(loss, communicator_);
   guard_->Restore();
-}
-
-double TrainStep::LocalLoss() const {
-  double sum = 0;
-  for (const auto& [name, value] : graph_->losses()) sum += executable_->Output(value)[0];
-  return sum;
 }
 
 double TrainStep::FrozenLoss() {
@@ -270,14 +357,13 @@ double TrainStep::FrozenLoss() {
     store_->ReadFrom(store_->statistics_base(), v, std::span<double>(values));
     squares += optim::SumOfSquares(values.data(), p.tf_shape.size());
   }
-  frozen_loss_ = 0.5 * weight_decay_ * squares;
+  frozen_loss_ = 0.5 * options_.optimizer_options.weight_decay * squares;
   return *frozen_loss_;
 }
 
 StepResult TrainStep::Run(const io::Batch& batch, const StepInput& input) {
-  if (auto* f64 = std::get_if<collectives::BasicReducer<double>>(&reducer_))
-    return RunWith(*f64, batch, input);
-  return RunWith(std::get<collectives::BasicReducer<float>>(reducer_), batch, input);
+  if (auto* f64 = std::get_if<GradientFlow<double>>(&flow_)) return RunWith(*f64, batch, input);
+  return RunWith(std::get<GradientFlow<float>>(flow_), batch, input);
 }
 
 }  // namespace carole::train

@@ -2,8 +2,8 @@
 // when all sums have arrived and are finite. So every rank applies the whole step, or none does.
 //
 // The loss that is minimised is the mean over all ranks' samples plus the regularisation term, so N
-// ranks at local batch B do what one rank does at batch N*B (batch norm apart, which sees its own
-// rank's samples).
+// ranks at local batch B do what one rank does at batch N*B (batch norm apart, which sees the
+// samples of its own rank and micro-batch unless it is told otherwise).
 #pragma once
 
 #include <memory>
@@ -20,6 +20,8 @@
 #include "src/graph/graph.h"
 #include "src/optim/moving_averages.h"
 #include "src/optim/optimizer.h"
+#include "src/train/gradient_flow.h"
+#include "src/train/pairwise_sum.h"
 #include "src/train/state.h"
 #include "src/train/step_guard.h"
 
@@ -32,6 +34,17 @@ struct StepOptions {
   double moving_average_decay = 0;            // of all variables; 0: none are kept
   std::vector<std::string> trainable_scopes;  // see FreezeOutside(); empty: all
   collectives::BucketOptions buckets;
+  bool tune_buckets = false;  // in the first steps, for the fastest ones (bucket_tuner.h)
+  // Micro-batches of a step: batches hold so many times the graph's rows.
+  int64_t accumulation_steps = 1;
+  bool sync_batch_norm = false;  // batch statistics are those of all ranks' rows
+  bool reproducible = false;     // micro-batches are shards, powers of two of them (reproducible.h)
+  // How ranks' gradients become one. Adasum takes those of each rank's own mean loss.
+  collectives::Reduction reduction = collectives::Reduction::kSum;
+  // Local SGD: each rank steps by the gradient of its own mean loss, and weights and slots are
+  // averaged every so many steps. 0: gradients are reduced in each step.
+  int64_t local_sgd_steps = 0;
+  int64_t audit_every_n_steps = 0;  // of replicas (replica_audit.h); 0: never
 };
 
 // What changes from step to step beside the batch.
@@ -73,8 +86,13 @@ class TrainStep {
   TrainStep(const TrainStep&) = delete;
   TrainStep& operator=(const TrainStep&) = delete;
 
-  // Collective. Throws DataError for a label out of range, CommError.
+  // Collective. Throws DataError for a label out of range, CommError also when an audit finds that
+  // replicas differ.
   StepResult Run(const io::Batch& batch, const StepInput& input);
+
+  // Makes replicas equal again after steps of local SGD, before they are saved or evaluated:
+  // weights, slots and statistics become their mean over ranks. Collective.
+  void Consolidate(int64_t step);
 
   const Graph& graph() const { return *graph_; }
   const Executable& executable() const { return *executable_; }
@@ -83,40 +101,55 @@ class TrainStep {
   optim::Optimizer& optimizer() { return *optimizer_; }
   // All that a checkpoint holds.
   Replica replica() { return {*store_, *optimizer_, averages_.get()}; }
+  // Null where nothing is tuned.
+  const collectives::BucketTuner* bucket_tuner() const;
 
  private:
+  using OnReady = Executable::GradientReady;
+
   void CheckLayouts();
   void MakeOptimizer(const StepOptions& options);
   void MakeAverages(double decay, int threads);
-  void MakeReducer(const StepOptions& options);
-  void CopyIn(const io::Batch& batch);
-  void SendLosses(const StepInput& input);
-  template <typename Reducer>
-  StepResult RunWith(Reducer& reducer, const io::Batch& batch, const StepInput& input);
-  void ReadLosses(StepResult& result);
-  template <typename Reducer>
-  void WaitForSums(Reducer& reducer, StepResult& result);
+  void MakeFlow();
+  // Whether each rank minimises its own mean loss.
+  bool IsLocal() const;
+  int64_t CountMicroBatches(const io::Batch& batch) const;
+  RunContext ContextOf(const io::Batch& piece, const StepInput& input) const;
+  std::vector<double> ReadLosses() const;
+  template <typename T>
+  void Compute(GradientFlow<T>& flow, const io::Batch& batch, const StepInput& input,
+               StepResult& result, const OnReady& on_ready);
+  void SendLosses(const io::Batch& batch, const StepInput& input);
+  template <typename T>
+  StepResult RunWith(GradientFlow<T>& flow, const io::Batch& batch, const StepInput& input);
+  void WaitForLosses(StepResult& result);
+  template <typename T>
+  void WaitForSums(GradientFlow<T>& flow, StepResult& result);
+  bool IsFinite(const StepResult& result, int64_t step) const;
   void Apply(const StepInput& input, StepResult& result);
-  void TakeBack(const RunContext& context, StepResult& result);
-  double LocalLoss() const;
+  template <typename T>
+  void TakeBack(GradientFlow<T>& flow, const io::Batch& batch, const StepInput& input,
+                StepResult& result);
   double FrozenLoss();
 
   std::unique_ptr<Graph> graph_;
   const Backend& backend_;
   collectives::Communicator& communicator_;
+  const StepOptions options_;
   std::unique_ptr<Executable> executable_;
   std::unique_ptr<collectives::Arena> gradients_;
   std::unique_ptr<VariableStore> store_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::unique_ptr<optim::MovingAverages> averages_;
   std::unique_ptr<StepGuard> guard_;
-  std::vector<int> frozen_;  // variables that would be trainable
-  double weight_decay_;
+  std::vector<int> frozen_;            // variables that would be trainable
   std::optional<double> frozen_loss_;  // their share of the regularization loss
-  std::variant<std::monostate, collectives::BasicReducer<float>, collectives::BasicReducer<double>>
-      reducer_;
+  std::variant<std::monostate, GradientFlow<float>, GradientFlow<double>> flow_;
   int64_t num_classes_ = 0;
-  std::vector<double> message_;  // losses, then how many ranks ask to stop and to save
+  PairwiseSum<double> losses_;        // of micro-batches
+  std::vector<double> local_losses_;  // of this rank
+  bool has_drifted_ = false;          // from the other ranks, in local SGD
+  std::vector<double> message_;       // losses, then how many ranks ask to stop and to save
   std::unique_ptr<collectives::Pending> message_in_flight_;
 };
 

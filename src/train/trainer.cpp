@@ -144,6 +144,7 @@ void Trainer::ThrowDiverged(const std::string& what) const {
 // Weights that have drifted apart or diverged are found before they get into a checkpoint.
 void Trainer::Save() {
   if (saved_step_ == state_.step) return;
+  step_.Consolidate(state_.step);
   VerifyWeights(communicator_, step_.store(), state_.step);
   if (!WeightsAreFinite(step_.store())) ThrowDiverged("the weights");
   if (is_writer()) {

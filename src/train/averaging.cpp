@@ -1,0 +1,91 @@
+#include "src/train/averaging.h"
+
+#include <algorithm>
+
+namespace carole::train {
+
+template <typename T>
+void AverageOverRanks(collectives::Communicator& communicator, std::span<T> values,
+                      std::string_view what, int64_t step) {
+  if (communicator.size() == 1 || values.empty()) return;
+  communicator.AllReduce(values, {.what = what, .step = step});
+  const T factor = T{1} / static_cast<T>(communicator.size());
+  for (T& value : values) value *= factor;
+}
+
+template void AverageOverRanks(collectives::Communicator&, std::span<float>, std::string_view,
+                               int64_t);
+template void AverageOverRanks(collectives::Communicator&, std::span<double>, std::string_view,
+                               int64_t);
+
+namespace {
+
+template <typename T>
+void AverageBytes(collectives::Communicator& communicator, std::byte* begin, size_t bytes,
+                  std::string_view what, int64_t step) {
+  AverageOverRanks(communicator, std::span(reinterpret_cast<T*>(begin), bytes / sizeof(T)), what,
+                   step);
+}
+
+template <typename T>
+void AverageWeightsAs(collectives::Communicator& communicator, const Replica& replica,
+                      int64_t step) {
+  AverageOverRanks(communicator, replica.store.weights<T>(), "mean of weights", step);
+  optim::Optimizer& optimizer = replica.optimizer;
+  for (size_t s = 0; s < optimizer.slots().size(); ++s) {
+    AverageBytes<T>(communicator, optimizer.slot(static_cast<int>(s)), optimizer.slot_bytes(),
+                    "mean of slots", step);
+  }
+  if (replica.averages == nullptr) return;
+  const std::span<std::byte> shadow = replica.averages->shadow(0);
+  AverageBytes<T>(communicator, shadow.data(), shadow.size(), "mean of averages", step);
+}
+
+template <typename T>
+void AverageStatisticsAs(collectives::Communicator& communicator, const Replica& replica,
+                         const std::vector<collectives::Range>& ranges, int64_t step) {
+  for (const auto& [offset, count] : ranges) {
+    const size_t begin = offset * sizeof(T), bytes = count * sizeof(T);
+    AverageBytes<T>(communicator, replica.store.statistics_base() + begin, bytes,
+                    "mean of statistics", step);
+    if (replica.averages == nullptr) continue;
+    AverageBytes<T>(communicator, replica.averages->shadow(1).data() + begin, bytes,
+                    "mean of averages", step);
+  }
+}
+
+}  // namespace
+
+void AverageWeights(collectives::Communicator& communicator, const Replica& replica, int64_t step) {
+  replica.store.dtype() == DType::kF64 ? AverageWeightsAs<double>(communicator, replica, step)
+                                       : AverageWeightsAs<float>(communicator, replica, step);
+}
+
+std::vector<collectives::Range> MovingStatistics(const VariableStore& store,
+                                                 const std::vector<int>& frozen) {
+  std::vector<collectives::Range> ranges;
+  for (size_t v = 0; v < store.places().size(); ++v) {
+    const VariablePlace& p = store.places()[v];
+    if (p.trainable || std::ranges::count(frozen, static_cast<int>(v)) > 0) continue;
+    ranges.push_back({static_cast<size_t>(p.offset), static_cast<size_t>(p.count)});
+  }
+  std::ranges::sort(ranges, {}, &collectives::Range::offset);
+  std::vector<collectives::Range> joined;
+  for (const collectives::Range& range : ranges) {
+    if (!joined.empty() && joined.back().offset + joined.back().count == range.offset) {
+      joined.back().count += range.count;
+    } else {
+      joined.push_back(range);
+    }
+  }
+  return joined;
+}
+
+void AverageStatistics(collectives::Communicator& communicator, const Replica& replica,
+                       const std::vector<collectives::Range>& ranges, int64_t step) {
+  replica.store.dtype() == DType::kF64
+      ? AverageStatisticsAs<double>(communicator, replica, ranges, step)
+      : AverageStatisticsAs<float>(communicator, replica, ranges, step);
+}
+
+}  // namespace carole::train

@@ -1,0 +1,146 @@
+// Micro-batches, and batch norm over all ranks: the same steps as one rank with the whole batch.
+#include <gmock/gmock.h>
+
+#include "src/train/micro_batch.h"
+#include "src/train/pairwise_sum.h"
+#include "tests/support/sketch.h"
+#include "tests/train/rank_training.h"
+
+namespace carole::train {
+namespace {
+
+using carole::testing::LargestDifference;
+using carole::testing::RankTraining;
+using carole::testing::Sketch;
+using carole::testing::SmallNet;
+using carole::testing::Train;
+using carole::testing::TrainingOutcome;
+
+void ExpectEqual(const TrainingOutcome& a, const TrainingOutcome& b, double tolerance) {
+  EXPECT_LT(LargestDifference(a.losses, b.losses), tolerance);
+  EXPECT_LT(LargestDifference(a.weights, b.weights), tolerance);
+}
+
+TEST(PairwiseSum, AddsInABinaryTree) {
+  PairwiseSum<float> sum;
+  const float big = 1 << 24;  // big + 1 is big again, big + 2 is not
+  for (float value : {1.0f, 1.0f, big}) {
+    std::vector<float> one = {value, 0};
+    sum.Add(one);
+  }
+  std::vector<float> last = {1, 5};
+  sum.Finish(0, std::span(last).first(1));
+  sum.Finish(1, std::span(last).last(1));
+  EXPECT_EQ(last, (std::vector<float>{(1 + 1) + (big + 1), 5}));
+}
+
+TEST(MicroBatch, CountsItsOwnRows) {
+  const std::vector<float> images = {1, 2, 3, 4, 5, 6, 7, 8};
+  const std::vector<int32_t> labels = {0, 1, 2, 3};
+  const io::Batch batch{
+      .images = images, .labels = labels, .valid = 3, .global_valid = 9, .first_sample = 20};
+  const io::Batch second = MicroBatch(batch, 1, 2);
+  EXPECT_EQ(second.images[0], 5);
+  EXPECT_EQ(second.labels[0], 2);
+  EXPECT_EQ(second.valid, 1);
+  EXPECT_EQ(second.global_valid, 9);
+  EXPECT_EQ(second.first_sample, 22);
+}
+
+// The third global batch of 22 samples is short: 6 of 8, so the last micro-batches are empty.
+RankTraining WithoutBatchNorm(int num_ranks, int64_t rows, int64_t accumulation_steps) {
+  RankTraining t{.num_ranks = num_ranks, .rows = rows, .dtype = DType::kF64};
+  t.graph = [](int64_t n, DType dtype) { return std::move(SmallNet(n, false, dtype).graph); };
+  t.options.optimizer_options.weight_decay = 1e-2;
+  t.options.accumulation_steps = accumulation_steps;
+  return t;
+}
+
+TEST(AccumulationTest, MicroBatchesDoWhatOneBatchDoes) {
+  const TrainingOutcome whole = Train(WithoutBatchNorm(1, 8, 1));
+  ExpectEqual(whole, Train(WithoutBatchNorm(1, 2, 4)), 1e-13);
+  ExpectEqual(whole, Train(WithoutBatchNorm(1, 1, 8)), 1e-13);
+  ExpectEqual(whole, Train(WithoutBatchNorm(2, 2, 2)), 1e-13);
+  ExpectEqual(whole, Train(WithoutBatchNorm(4, 1, 2)), 1e-13);
+}
+
+TEST(AccumulationTest, AnyNumberOfMicroBatches) {
+  const TrainingOutcome whole = Train(WithoutBatchNorm(1, 6, 1));
+  ExpectEqual(whole, Train(WithoutBatchNorm(1, 2, 3)), 1e-13);
+  ExpectEqual(whole, Train(WithoutBatchNorm(2, 1, 3)), 1e-13);
+}
+
+TEST(AccumulationTest, DropoutTakesTheSameElements) {
+  RankTraining t{.rows = 8, .steps = 2, .dtype = DType::kF64, .pixels = 28 * 28};
+  t.graph = [](int64_t n, DType dtype) {
+    return std::move(nets::BuildModel(nets::FindNet("lenet"),
+                                      {.batch_size = n, .training = true, .compute = dtype})
+                         .graph);
+  };
+  const TrainingOutcome whole = Train(t);
+  t.rows = 2;
+  t.num_ranks = t.options.accumulation_steps = 2;
+  ExpectEqual(whole, Train(t), 1e-11);
+}
+
+RankTraining WithSyncBatchNorm(int num_ranks, int64_t rows) {
+  RankTraining t{.num_ranks = num_ranks, .rows = rows};
+  t.options.sync_batch_norm = true;
+  return t;
+}
+
+TEST(SyncBatchNormTest, RanksTogetherDoWhatOneDoesInDouble) {
+  RankTraining one = WithSyncBatchNorm(1, 8);
+  one.dtype = DType::kF64;
+  one.options.sync_batch_norm = false;
+  const TrainingOutcome whole = Train(one);
+  for (int num_ranks : {2, 4, 8}) {  // of 8 ranks two have no sample in the last batch
+    RankTraining many = WithSyncBatchNorm(num_ranks, 8 / num_ranks);
+    many.dtype = DType::kF64;
+    ExpectEqual(whole, Train(many), 1e-13);
+  }
+}
+
+TEST(SyncBatchNormTest, MicroBatchesMeetOneByOne) {
+  // Two ranks with two micro-batches each: batch norm sees one micro-batch of both ranks.
+  RankTraining t = WithSyncBatchNorm(2, 2);
+  t.options.accumulation_steps = 2;
+  const TrainingOutcome outcome = Train(t);
+  for (double weight : outcome.weights) ASSERT_TRUE(std::isfinite(weight));
+  EXPECT_LT(outcome.losses.back(), 10);
+}
+
+// Norms with ReLU, with a sum, and with both behind them.
+std::unique_ptr<Graph> MakeResidual(int64_t rows, DType dtype) {
+  auto graph = std::make_unique<Graph>(dtype);
+  Sketch s(*graph);
+  const ValueId x = graph->AddInput("images", {rows, 1, 8, 8}, dtype);
+  const Conv2dAttributes same{.padding = {1, 1, 1, 1}};
+  const ValueId y = s.Relu(s.BatchNorm(s.Conv(x, "root", 16, 3, same), "root_norm"));
+  ValueId z = s.Relu(s.BatchNorm(s.Conv(y, "a1", 20, 3, same), "a1_norm"));
+  z = s.BatchNorm(s.Conv(z, "a2", 16, 1), "a2_norm");
+  z = s.Relu(s.Add(z, y));
+  z = s.BatchNorm(s.Add(z, s.BatchNorm(s.Conv(z, "b", 16, 1), "b_norm")), "last_norm");
+  s.Loss(s.Linear(s.Flatten(z), "head", 10));
+  for (Variable& v : graph->mutable_variables()) {
+    if (v.name.ends_with("weights")) v.initializer = Initializer::TruncatedNormal(0.2);
+    if (v.name.ends_with("gamma")) v.initializer = Initializer::Constant(1);
+  }
+  return graph;
+}
+
+TEST(SyncBatchNormTest, ResidualNetOnBothBackendsInFloat) {
+  for (const auto make : {MakeReferenceBackend, MakeOneDnnBackend}) {
+    if (make == MakeOneDnnBackend && !OneDnnAvailable()) continue;
+    RankTraining one = WithSyncBatchNorm(1, 8), two = WithSyncBatchNorm(2, 4);
+    one.backend = two.backend = make;
+    one.graph = two.graph = MakeResidual;
+    const TrainingOutcome whole = Train(one);
+    ExpectEqual(whole, Train(two), 1e-5);
+    two.options.sync_batch_norm = false;  // as without it ranks are far apart
+    EXPECT_GT(LargestDifference(whole.weights, Train(two).weights), 1e-2);
+  }
+}
+
+}  // namespace
+}  // namespace carole::train

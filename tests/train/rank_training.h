@@ -1,0 +1,54 @@
+// Trains a small net for a few steps on ranks that are threads, to compare ways of sharing the
+// work.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "tests/train/training.h"
+
+namespace carole::testing {
+
+struct RankTraining {
+  int num_ranks = 1;
+  int64_t rows = 8;  // the graph's batch size; a rank's batch is accumulation_steps times that
+  int64_t num_samples = 22;
+  int64_t steps = 4;
+  DType dtype = DType::kF32;
+  std::unique_ptr<Backend> (*backend)(int threads) = MakeReferenceBackend;
+  train::StepOptions options = {.optimizer = "momentum"};
+  // The net, and the pixels of its images.
+  std::function<std::unique_ptr<Graph>(int64_t rows, DType dtype)> graph =
+      [](int64_t rows, DType dtype) { return std::move(SmallNet(rows, true, dtype).graph); };
+  int64_t pixels = kSmallImage * kSmallImage;
+};
+
+struct TrainingOutcome {
+  std::vector<double> losses;   // of each step, as rank 0 reports them
+  std::vector<double> weights;  // and statistics, of rank 0
+};
+
+inline TrainingOutcome Train(const RankTraining& t) {
+  TrainingOutcome outcome;
+  RunRanks(t.num_ranks, [&](Communicator& c) {
+    const auto backend = t.backend(1);
+    train::TrainStep step(t.graph(t.rows, t.dtype), *backend, c, t.options);
+    step.store().Initialize(7);
+    FormulaSource source({.pixels = t.pixels,
+                          .local_batch = t.rows * t.options.accumulation_steps,
+                          .num_samples = t.num_samples,
+                          .rank = c.rank(),
+                          .size = c.size()});
+    for (int64_t s = 0; s < t.steps; ++s) {
+      const train::StepResult result =
+          step.Run(*source.Next(), {.step = s, .seed = 3, .learning_rate = 0.05});
+      if (c.rank() == 0) outcome.losses.push_back(result.total_loss);
+    }
+    if (c.rank() == 0) outcome.weights = AllWeights(step.store());
+  });
+  return outcome;
+}
+
+}  // namespace carole::testing
