@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "src/commands/same_flags.h"
 #include "src/core/error.h"
 
 namespace carole::commands {
@@ -61,6 +62,7 @@ int ParseAndRun(CommandLine& line, const std::vector<std::string>& arguments,
   line.RefuseUnsupported();
   const NetInput input = ResolveNetInput(net, dataset);
   return RunJob(machine, [&](Job& job) {
+    RequireSameFlags(line, job.communicator());
     line.LogIgnored();
     return body(job, input);
   });

@@ -7,8 +7,10 @@
 
 namespace carole::commands {
 
+const char* Version() { return CAROLE_VERSION; }
+
 void PrintVersion() {
-  fmt::print("carole {}\n", CAROLE_VERSION);
+  fmt::print("carole {}\n", Version());
   fmt::print("  MPI     {}\n", collectives::MpiVersion());
   fmt::print("  oneDNN  {}\n", CAROLE_ONEDNN_VERSION);
   fmt::print("  HDF5    {}\n", CAROLE_HDF5_VERSION);

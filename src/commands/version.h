@@ -3,6 +3,8 @@
 
 namespace carole::commands {
 
+const char* Version();  // "0.1.0"
+
 void PrintVersion();
 
 }  // namespace carole::commands

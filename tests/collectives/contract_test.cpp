@@ -7,6 +7,7 @@
 #include <map>
 
 #include "collectives/mpi/launcher.h"
+#include "collectives/same_facts.h"
 #include "src/core/error.h"
 #include "tests/support/collective_cases.h"
 #include "tests/support/run_ranks.h"
@@ -17,6 +18,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // One host, a host for each rank, and hosts of two.
 const std::vector<int> kPerHost = {0, 1, 2};
@@ -138,6 +140,23 @@ TEST(Deadline, NamesTheRankThatDoesNotCome) {
   }
 }
 
+TEST(Deadline, SaysWhatTheMissingRankDoes) {
+  for (int per_host : kPerHost) {
+    const auto errors = ErrorsOfRanks(
+        3,
+        [](Communicator& c) {
+          c.SetPhase(collectives::RankPhase::kSums, 6);
+          c.Barrier({.what = "fine"});
+          if (c.rank() == 2) return c.SetPhase(collectives::RankPhase::kForward, 7);
+          c.Barrier({.what = "stuck"});
+        },
+        Impatient(per_host));
+    // Of another host it is known what was being done at the last operation.
+    EXPECT_THAT(errors[0], HasSubstr(per_host == 0 ? "rank 2 (thread host 0) in forward of step 7"
+                                                   : "last seen in sums of step 6"));
+  }
+}
+
 TEST(Deadline, PendingThrowsToo) {
   const auto errors = ErrorsOfRanks(
       2,
@@ -174,6 +193,28 @@ TEST(Abort, EndsTheWaitsOfAllRanks) {
                                       {.ranks_per_host = per_host});
     EXPECT_THAT(errors[0], HasSubstr("the job was aborted"));
     EXPECT_THAT(errors[2], HasSubstr("the job was aborted"));
+  }
+}
+
+TEST(SameFacts, NamesWhatDiffersOnWhichRanks) {
+  for (int per_host : kPerHost) {
+    const auto errors = ErrorsOfRanks(4,
+                                      [](Communicator& c) {
+                                        std::map<std::string, std::string> facts = {
+                                            {"version", "1"}, {"net", "lenet"}, {"seed", "7"}};
+                                        collectives::RequireSameFacts(c, facts);
+                                        if (c.rank() == 2)
+                                          facts = {{"version", "2"}, {"net", "lenet"}};
+                                        if (c.rank() == 3) facts["momentum"] = "0.9";
+                                        collectives::RequireSameFacts(c, facts);
+                                      },
+                                      {.ranks_per_host = per_host});
+    EXPECT_THAT(errors, Each(errors[0]));
+    EXPECT_THAT(errors[0],
+                AllOf(HasSubstr("ranks differ: seed: rank 2 (thread host"),
+                      HasSubstr("has nothing, rank 0 (thread host 0) has 7"),
+                      HasSubstr("version: rank 2 (thread host"),
+                      HasSubstr("has 2, rank 0 (thread host 0) has 1"), Not(HasSubstr("lenet"))));
   }
 }
 

@@ -1,11 +1,14 @@
-// Collectives among processes: `mpirun -np N carole_mpi_collectives CASE [ranks_per_host]`. Exit
-// code 0 means that every rank is content; the faults' cases end as a real job would, and
+// Collectives among processes:
+//   mpirun -np N carole_mpi_collectives CASE [ranks_per_host [deadline]]
+// Exit code 0 means that every rank is content; the faults' cases end as a real job would, and
 // tests/mpi/CMakeLists.txt says how.
 #include <fmt/core.h>
 #include <signal.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <limits>
 #include <map>
 #include <string>
 
@@ -42,6 +45,18 @@ void Fault(Communicator& c, const std::function<void()>& fault) {
   }
 }
 
+// Sums that are checked in every step; rank 0 says that it has begun.
+void Steps(Communicator& c, int num_steps) {
+  std::vector<float> data(100'000);
+  for (int step = 0; step < num_steps; ++step) {
+    CheckAllReduce<float>(c, data);
+    if (step == 0 && c.rank() == 0) {
+      fmt::print("step 0\n");
+      std::fflush(stdout);
+    }
+  }
+}
+
 const std::map<std::string, void (*)(Communicator&)> kCases = {
     {"ring", [](Communicator& c) { SumWith(c, "ring"); }},
     {"shared_memory", [](Communicator& c) { SumWith(c, "shared_memory"); }},
@@ -55,6 +70,8 @@ const std::map<std::string, void (*)(Communicator&)> kCases = {
        if (c.size() > 1) SumWith(c, "mpi");
      }},
     {"gather", CheckGatherAndBroadcast},
+    {"steps", [](Communicator& c) { Steps(c, 30); }},
+    {"endless", [](Communicator& c) { Steps(c, std::numeric_limits<int>::max()); }},
     {"mismatch", Mismatch},
     {"freeze", [](Communicator& c) { Fault(c, [] { raise(SIGSTOP); }); }},
     {"kill", [](Communicator& c) { Fault(c, [] { raise(SIGKILL); }); }},
@@ -67,7 +84,7 @@ const std::map<std::string, void (*)(Communicator&)> kCases = {
 int Main(int argc, char** argv) {
   const auto c =
       collectives::MakeMpiCommunicator({.warn_seconds = 1,
-                                        .deadline_seconds = 3,
+                                        .deadline_seconds = argc > 3 ? std::atof(argv[3]) : 3,
                                         .wire_dtype = argv[1] == "bf16"s ? "bf16" : "fp32",
                                         .ranks_per_host = argc > 2 ? std::atoi(argv[2]) : 0});
   try {

@@ -1,0 +1,71 @@
+// Who is slow, and why.
+#include "src/train/straggler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace carole::train {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Four ranks in step: 100 ms a step, of which each waits 3 ms.
+std::vector<RankTimes> Alike() {
+  return std::vector<RankTimes>(4,
+                                {.step = 100, .input = 10, .compute = 80, .waited = 3, .link = 5});
+}
+
+TEST(Straggler, NobodyAmongRanksAlike) {
+  EXPECT_EQ(FindStraggler(Alike()).rank, -1);
+  EXPECT_EQ(FindStraggler(std::vector<RankTimes>(2)).rank, -1);
+}
+
+// The others wait 20 ms for rank 2.
+std::vector<RankTimes> OneIsLate() {
+  std::vector<RankTimes> times = Alike();
+  for (size_t r : {0, 1, 3}) times[r].waited += 20;
+  return times;
+}
+
+TEST(Straggler, NamesItsInput) {
+  std::vector<RankTimes> times = OneIsLate();
+  times[2].input = 30;
+  const Straggler found = FindStraggler(times);
+  EXPECT_EQ(found.rank, 2);
+  EXPECT_EQ(found.why,
+            "comes 20.0 ms late to a step's sums; input takes 30.0 ms a step there, 10.0 ms "
+            "elsewhere");
+}
+
+TEST(Straggler, NamesItsComputing) {
+  std::vector<RankTimes> times = OneIsLate();
+  times[2].compute = 100;
+  const Straggler found = FindStraggler(times);
+  EXPECT_EQ(found.rank, 2);
+  EXPECT_THAT(found.why, HasSubstr("computing takes 100.0 ms a step there, 80.0 ms elsewhere"));
+}
+
+TEST(Straggler, SaysWhenItsOwnWorkTakesNoLonger) {
+  const Straggler found = FindStraggler(OneIsLate());
+  EXPECT_EQ(found.rank, 2);
+  EXPECT_THAT(found.why, HasSubstr("its own work takes no longer"));
+}
+
+TEST(Straggler, NamesTheNetworkThatLeadsToARank) {
+  std::vector<RankTimes> times = Alike();
+  times[1].link = 45;
+  const Straggler found = FindStraggler(times);
+  EXPECT_EQ(found.rank, 1);
+  EXPECT_THAT(found.why, HasSubstr("the network that leads to it"));
+}
+
+TEST(Straggler, ToleratesATwentiethOfAStep) {
+  std::vector<RankTimes> times = Alike();
+  for (size_t r : {0, 1, 2}) times[r].waited += 4.9;
+  EXPECT_EQ(FindStraggler(times).rank, -1);
+  for (size_t r : {0, 1, 2}) times[r].waited += 0.2;
+  EXPECT_EQ(FindStraggler(times).rank, 3);
+}
+
+}  // namespace
+}  // namespace carole::train
