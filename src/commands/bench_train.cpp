@@ -12,6 +12,7 @@
 #include "src/commands/activation_memory.h"
 #include "src/commands/commands.h"
 #include "src/commands/job.h"
+#include "src/commands/rank_flags.h"
 #include "src/train/train_step.h"
 
 namespace carole::commands {
@@ -20,6 +21,7 @@ namespace {
 struct BenchFlags {
   NetFlags net{.model_name = "resnet_v1_50"};
   MachineFlags machine;
+  RankFlags ranks;
   std::string activation_memory;
   int64_t batch_size = 32;
   int steps = 20;
@@ -38,6 +40,11 @@ struct Measurement {
   int64_t peak_rss_bytes = 0;   // of the largest rank
 };
 
+bool IsTuning(const train::TrainStep& step) {
+  const collectives::BucketTuner* tuner = step.bucket_tuner();
+  return tuner != nullptr && !tuner->done();
+}
+
 double MillisecondsSince(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
       .count();
@@ -53,21 +60,19 @@ int64_t PeakRssOverRanks(collectives::Communicator& communicator) {
   return *std::max_element(all.begin(), all.end());
 }
 
-Measurement Measure(const BenchFlags& flags, Job& job, train::TrainStep& step,
+Measurement Measure(const BenchFlags& flags, int64_t local_batch, Job& job, train::TrainStep& step,
                     io::BatchSource& source) {
   Measurement result;
   std::vector<double> step_ms;
-  std::chrono::steady_clock::time_point start;
-  for (int i = -flags.warmup_steps; i < flags.steps; ++i) {
-    if (i == 0) {
-      step.executable().ResetTimes();
-      job.communicator().Barrier({.what = "start of the measurement"});
-      start = std::chrono::steady_clock::now();
-    }
+  int64_t num_steps = 0;
+  auto run = [&] { return step.Run(*source.Next(), {.step = num_steps++, .learning_rate = 1e-3}); };
+  while (num_steps < flags.warmup_steps || IsTuning(step)) run();
+  step.executable().ResetTimes();
+  job.communicator().Barrier({.what = "start of the measurement"});
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < flags.steps; ++i) {
     const auto step_start = std::chrono::steady_clock::now();
-    const train::StepResult r =
-        step.Run(*source.Next(), {.step = i + flags.warmup_steps, .learning_rate = 1e-3});
-    if (i < 0) continue;
+    const train::StepResult r = run();
     step_ms.push_back(MillisecondsSince(step_start));
     const double parts[] = {r.input_ms, r.forward_ms, r.backward_ms, r.exposed_communication_ms,
                             r.optimizer_ms};
@@ -80,28 +85,34 @@ Measurement Measure(const BenchFlags& flags, Job& job, train::TrainStep& step,
   result.step_ms_median = step_ms[step_ms.size() / 2];
   result.step_ms_p90 = step_ms[step_ms.size() * 9 / 10];
   result.images_per_second =
-      static_cast<double>(flags.steps * flags.batch_size * job.size()) / total_ms * 1e3;
+      static_cast<double>(flags.steps * local_batch * job.size()) / total_ms * 1e3;
   result.peak_rss_bytes = PeakRssOverRanks(job.communicator());
   return result;
 }
 
-void Print(const BenchFlags& flags, const Job& job, int64_t image_size, const Measurement& m) {
-  const nlohmann::ordered_json row{{"net", flags.net.model_name},
-                                   {"batch_size", flags.batch_size},
-                                   {"image_size", image_size},
-                                   {"precision", flags.machine.precision},
-                                   {"backend", job.backend().name()},
-                                   {"ranks", job.size()},
-                                   {"threads", job.backend().threads()},
-                                   {"images_per_second", m.images_per_second},
-                                   {"step_ms_median", m.step_ms_median},
-                                   {"step_ms_p90", m.step_ms_p90},
-                                   {"input_ms", m.part_ms[Measurement::kInput]},
-                                   {"forward_ms", m.part_ms[Measurement::kForward]},
-                                   {"backward_ms", m.part_ms[Measurement::kBackward]},
-                                   {"exposed_communication_ms", m.part_ms[Measurement::kExposed]},
-                                   {"optimizer_ms", m.part_ms[Measurement::kOptimizer]},
-                                   {"peak_rss_bytes", m.peak_rss_bytes}};
+void Print(const BenchFlags& flags, const Job& job, int64_t image_size, const Measurement& m,
+           const collectives::BucketTuner* tuner) {
+  nlohmann::ordered_json row{{"net", flags.net.model_name},
+                             {"batch_size", flags.batch_size},
+                             {"image_size", image_size},
+                             {"precision", flags.machine.precision},
+                             {"backend", job.backend().name()},
+                             {"ranks", job.size()},
+                             {"threads", job.backend().threads()},
+                             {"images_per_second", m.images_per_second},
+                             {"step_ms_median", m.step_ms_median},
+                             {"step_ms_p90", m.step_ms_p90},
+                             {"input_ms", m.part_ms[Measurement::kInput]},
+                             {"forward_ms", m.part_ms[Measurement::kForward]},
+                             {"backward_ms", m.part_ms[Measurement::kBackward]},
+                             {"exposed_communication_ms", m.part_ms[Measurement::kExposed]},
+                             {"optimizer_ms", m.part_ms[Measurement::kOptimizer]},
+                             {"peak_rss_bytes", m.peak_rss_bytes}};
+  if (tuner != nullptr) {
+    row["buckets"] = tuner->report().num_buckets;
+    row["communication_bound_ms"] = tuner->report().bound_ms;
+    row["bus_gb_per_s"] = tuner->report().gb_per_second;
+  }
   if (flags.json) {
     fmt::print("{}\n", row.dump());
     return;
@@ -159,27 +170,28 @@ void PrintProfile(const BenchFlags& flags, const Job& job, const Executable& exe
 int Run(const BenchFlags& flags, Job& job) {
   const nets::NetEntry& net = nets::FindNet(flags.net.model_name);
   const int64_t image_size = flags.net.image_size > 0 ? flags.net.image_size : net.image_size;
+  const StepShape shape = MakeStepShape(flags.ranks, flags.batch_size, job.size());
   nets::Model model = nets::BuildModel(
-      net, {.batch_size = flags.batch_size, .image_size = image_size, .training = true});
+      net, {.batch_size = shape.graph_batch, .image_size = image_size, .training = true});
   constexpr int64_t kState = 3 * sizeof(float);  // weight, gradient and momentum
-  const size_t activation_bytes = ActivationBytes(
-      flags.activation_memory, job, kState * nets::CountParameters(*model.graph).trainable);
-  train::TrainStep step(std::move(model.graph), job.backend(), job.communicator(),
-                        {.activation_bytes = activation_bytes,
-                         .optimizer = "momentum",
-                         .buckets = MakeBucketOptions(flags.machine)});
+  train::StepOptions options{
+      .activation_bytes = ActivationBytes(flags.activation_memory, job,
+                                          kState * nets::CountParameters(*model.graph).trainable),
+      .optimizer = "momentum"};
+  SetStepOptions(flags.ranks, flags.machine, shape, options);
+  train::TrainStep step(std::move(model.graph), job.backend(), job.communicator(), options);
   step.store().Initialize(1);
   const std::unique_ptr<io::BatchSource> source =
-      io::MakeSyntheticBatches({.local_batch = flags.batch_size,
+      io::MakeSyntheticBatches({.local_batch = shape.local_batch(),
                                 .height = static_cast<int>(image_size),
                                 .width = static_cast<int>(image_size),
                                 .channels = static_cast<int>(net.channels),
                                 .num_classes = static_cast<int>(net.num_classes),
                                 .rank = job.rank(),
                                 .size = job.size()});
-  const Measurement measurement = Measure(flags, job, step, *source);
+  const Measurement measurement = Measure(flags, shape.local_batch(), job, step, *source);
   if (!job.is_chief()) return 0;
-  Print(flags, job, image_size, measurement);
+  Print(flags, job, image_size, measurement, step.bucket_tuner());
   if (flags.profile) PrintProfile(flags, job, step.executable(), measurement.step_ms_median);
   return 0;
 }
@@ -194,6 +206,7 @@ int BenchTrain(const Arguments& arguments) {
   AddMachineFlags(line, flags.machine);
   AddActivationMemoryFlag(line, flags.activation_memory);
   AddCollectiveFlags(line, flags.machine);
+  AddRankFlags(line, flags.ranks);
   line.Group("Benchmark");
   line.Add("batch_size", flags.batch_size, "images of a step, of each rank")
       ->check(CLI::PositiveNumber);

@@ -1,0 +1,65 @@
+#include "src/commands/rank_flags.h"
+
+#include "src/core/error.h"
+#include "src/train/reproducible.h"
+
+namespace carole::commands {
+
+void AddRankFlags(CommandLine& line, RankFlags& flags) {
+  line.Group("Training on many ranks");
+  line.Add("accumulation_steps", flags.accumulation_steps,
+           "batches of --batch_size for each step; ranks communicate once")
+      ->check(CLI::PositiveNumber);
+  line.AddBool("sync_batch_norm", flags.sync_batch_norm,
+               "batch norm takes its statistics from the samples of all ranks");
+  line.AddBool("reproducible", flags.reproducible,
+               "1, 2, 4, … ranks make the same weights, bit for bit, from one global batch");
+  line.Add("reproducible_shards", flags.reproducible_shards,
+           "parts of the global batch that are computed each by itself; a power of two")
+      ->check(CLI::PositiveNumber);
+  line.Add("reduction", flags.reduction, "how gradients become one: sum or adasum")
+      ->check(CLI::IsMember({"sum", "adasum"}));
+  line.Add("local_sgd_steps", flags.local_sgd_steps,
+           "steps that each rank makes by itself before weights are averaged; 0: none")
+      ->check(CLI::NonNegativeNumber);
+  line.Add("audit_every_n_steps", flags.audit_every_n_steps,
+           "steps after which ranks compare their weights and slots; 0: never")
+      ->check(CLI::NonNegativeNumber);
+  line.Add("bucket_plan", flags.bucket_plan,
+           "auto: the first steps find the fastest buckets; fixed: by size, see --bucket_mb")
+      ->check(CLI::IsMember({"auto", "fixed"}));
+}
+
+StepShape MakeStepShape(const RankFlags& flags, int64_t batch_size, int num_ranks) {
+  if (!flags.reproducible)
+    return {.graph_batch = batch_size, .micro_batches = flags.accumulation_steps};
+  if (flags.accumulation_steps != 1) {
+    throw UsageError(
+        "[flags] --accumulation_steps: got it beside --reproducible, whose shards are "
+        "micro-batches "
+        "already; make --reproducible_shards larger");
+  }
+  const train::Shards shards =
+      train::CutIntoShards(batch_size, num_ranks, flags.reproducible_shards);
+  return {.graph_batch = shards.rows, .micro_batches = shards.per_rank};
+}
+
+void SetStepOptions(const RankFlags& flags, const MachineFlags& machine, const StepShape& shape,
+                    train::StepOptions& options) {
+  if (flags.reproducible && machine.wire_dtype != "fp32") {
+    throw UsageError("[flags] --wire_dtype: got " + machine.wire_dtype +
+                     " beside --reproducible, want fp32: rounded sums depend on the ranks");
+  }
+  options.buckets = MakeBucketOptions(machine);
+  options.tune_buckets =
+      flags.bucket_plan == "auto" && machine.bucket_mb == 0 && !flags.reproducible;
+  options.accumulation_steps = shape.micro_batches;
+  options.sync_batch_norm = flags.sync_batch_norm;
+  options.reproducible = flags.reproducible;
+  options.reduction =
+      flags.reduction == "adasum" ? collectives::Reduction::kAdasum : collectives::Reduction::kSum;
+  options.local_sgd_steps = flags.local_sgd_steps;
+  options.audit_every_n_steps = flags.audit_every_n_steps;
+}
+
+}  // namespace carole::commands

@@ -1,0 +1,39 @@
+// The flags that say how ranks train together.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "src/commands/flags.h"
+#include "src/train/train_step.h"
+
+namespace carole::commands {
+
+struct RankFlags {
+  int64_t accumulation_steps = 1;
+  bool sync_batch_norm = false;
+  bool reproducible = false;
+  int64_t reproducible_shards = 8;
+  std::string reduction = "sum";
+  int64_t local_sgd_steps = 0;
+  int64_t audit_every_n_steps = 100;
+  std::string bucket_plan = "auto";
+};
+void AddRankFlags(CommandLine& line, RankFlags& flags);
+
+// How a rank works through a step: micro-batches, each one run of the graph.
+struct StepShape {
+  int64_t graph_batch = 0;
+  int64_t micro_batches = 1;
+  int64_t local_batch() const { return graph_batch * micro_batches; }
+};
+
+// batch_size is that of the flag, of each of `num_ranks` ranks. Throws UsageError when reproducible
+// training cannot cut the global batch evenly.
+StepShape MakeStepShape(const RankFlags& flags, int64_t batch_size, int num_ranks);
+
+// Fills what the two kinds of flags decide. Throws UsageError for flags that exclude each other.
+void SetStepOptions(const RankFlags& flags, const MachineFlags& machine, const StepShape& shape,
+                    train::StepOptions& options);
+
+}  // namespace carole::commands
