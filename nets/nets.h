@@ -37,7 +37,8 @@ struct NetEntry {
   int64_t channels = 3;
   int64_t num_classes = 1000;
   int64_t num_parameters;          // trainable, at the defaults of this row
-  std::string_view preprocessing;  // "": none is natural, --preprocessing_name must be given
+  // A row of io/preprocessing.h: TF-Slim's, or what its users give where it has none.
+  std::string_view preprocessing;
 };
 
 // clang-format off
@@ -47,9 +48,9 @@ inline constexpr NetEntry kNets[] = {
     {.name = "cifarnet", .build = CifarNet, .image_size = 32, .min_image_size = 4,
      .num_classes = 10, .num_parameters = 1'756'426, .preprocessing = "cifarnet"},
     {.name = "alexnet_v2", .build = AlexNetV2, .image_size = 224, .min_image_size = 195,
-     .max_image_size = 226, .num_parameters = 50'303'912, .preprocessing = ""},
+     .max_image_size = 226, .num_parameters = 50'303'912, .preprocessing = "vgg"},
     {.name = "overfeat", .build = OverFeat, .image_size = 231, .min_image_size = 231,
-     .max_image_size = 262, .num_parameters = 145'704'424, .preprocessing = ""},
+     .max_image_size = 262, .num_parameters = 145'704'424, .preprocessing = "vgg"},
     {.name = "vgg_a", .build = VggA, .image_size = 224, .min_image_size = 224,
      .max_image_size = 255, .num_parameters = 132'863'336, .preprocessing = "vgg"},
     {.name = "vgg_16", .build = Vgg16, .image_size = 224, .min_image_size = 224,
@@ -107,7 +108,7 @@ inline constexpr NetEntry kNets[] = {
     {.name = "mnist_keras_dist", .build = MnistKerasDist, .image_size = 28, .min_image_size = 18,
      .channels = 1, .num_classes = 10, .num_parameters = 93'322, .preprocessing = "mnist_keras"},
     {.name = "nasnet_cifar", .build = NasNetCifar, .image_size = 32, .min_image_size = 9,
-     .num_classes = 10, .num_parameters = 4'978'036, .preprocessing = ""},
+     .num_classes = 10, .num_parameters = 4'978'036, .preprocessing = "cifarnet"},
     {.name = "nasnet_mobile", .build = NasNetMobile, .image_size = 224, .min_image_size = 67,
      .num_parameters = 7'701'218, .preprocessing = "inception"},
     {.name = "nasnet_large", .build = NasNetLarge, .image_size = 331, .min_image_size = 67,
@@ -119,11 +120,11 @@ inline constexpr NetEntry kNets[] = {
     {.name = "mobilenet_v1", .build = MobilenetV1_100, .image_size = 224, .max_image_size = 256,
      .num_parameters = 4'231'976, .preprocessing = "inception"},
     {.name = "mobilenet_v1_075", .build = MobilenetV1_075, .image_size = 224,
-     .max_image_size = 256, .num_parameters = 2'585'560, .preprocessing = ""},
+     .max_image_size = 256, .num_parameters = 2'585'560, .preprocessing = "inception"},
     {.name = "mobilenet_v1_050", .build = MobilenetV1_050, .image_size = 224,
-     .max_image_size = 256, .num_parameters = 1'331'592, .preprocessing = ""},
+     .max_image_size = 256, .num_parameters = 1'331'592, .preprocessing = "inception"},
     {.name = "mobilenet_v1_025", .build = MobilenetV1_025, .image_size = 224,
-     .max_image_size = 256, .num_parameters = 470'072, .preprocessing = ""},
+     .max_image_size = 256, .num_parameters = 470'072, .preprocessing = "inception"},
     {.name = "mobilenet_v2", .build = MobilenetV2_100, .image_size = 224,
      .num_parameters = 3'504'872, .preprocessing = "inception"},
     {.name = "mobilenet_v2_140", .build = MobilenetV2_140, .image_size = 224,

@@ -17,10 +17,17 @@ void AddDatasetFlags(CommandLine& line, DatasetFlags& flags) {
   line.Add("preprocessing_name", flags.preprocessing_name,
            "as of which net; the default is --model_name");
   line.Add("num_preprocessing_threads", flags.num_preprocessing_threads,
-           "threads that decode images, of each rank")
+           "threads that decode images, of each rank; never more than its cores")
       ->check(CLI::Range(1, 1024));
   line.Add("work_dir", flags.work_dir,
            "place for the index of records when dataset_dir is read-only");
+  line.Add("dct_method", flags.dct_method,
+           "how JPEGs are decoded: INTEGER_FAST, as TensorFlow does, or INTEGER_ACCURATE")
+      ->check(CLI::IsMember({"INTEGER_FAST", "INTEGER_ACCURATE"}));
+  line.Add("max_bad_records", flags.max_bad_records,
+           "of an epoch, over all ranks, that are skipped with a warning; 0: the first one ends the "
+           "run")
+      ->check(CLI::NonNegativeNumber);
 }
 
 void AddNetFlags(CommandLine& line, NetFlags& flags, const std::string& size_name) {

@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include "src/commands/same_flags.h"
+#include <algorithm>
+
+#include "io/preprocessing.h"
 #include "src/core/error.h"
 
 namespace carole::commands {
@@ -15,10 +18,12 @@ NetInput ResolveNetInput(const NetFlags& net, const DatasetFlags& dataset) {
     throw UsageError("[flags] --dataset_dir: missing: name the folder of the TFRecords");
   input.preprocessing = dataset.preprocessing_name.empty() ? std::string(input.net->preprocessing)
                                                            : dataset.preprocessing_name;
-  if (input.preprocessing.empty())
-    throw UsageError(fmt::format("[flags] --preprocessing_name: missing: {} has none of its own",
-                                 net.model_name));
+  // As in TF-Slim, a net's name stands for its preprocessing.
+  if (const nets::NetEntry* named = nets::TryFindNet(input.preprocessing))
+    input.preprocessing = named->preprocessing;
   input.image_size = net.image_size > 0 ? net.image_size : static_cast<int>(input.net->image_size);
+  io::CheckPreprocessingSize(io::FindPreprocessing(input.preprocessing), input.image_size,
+                             input.image_size);
   input.channels = input.dataset->channels;
   input.num_classes = input.dataset->num_classes - dataset.labels_offset;
   if (input.num_classes < 2) {
@@ -27,6 +32,20 @@ NetInput ResolveNetInput(const NetFlags& net, const DatasetFlags& dataset) {
         input.num_classes));
   }
   return input;
+}
+
+void AddInputFlags(CommandLine& line, DatasetFlags& flags) {
+  line.Group("Training data");
+  line.AddBool("fast_mode", flags.fast_mode,
+               "inception: bilinear resizing, brightness and saturation only; --nofast_mode adds "
+               "three ways of resizing, hue and contrast");
+  line.AddBool("use_bounding_boxes", flags.use_bounding_boxes,
+               "inception: each crop shows some of an object that the records mark; TF-Slim's trainer "
+               "does not look at them");
+  line.Add("shuffle_block_records", flags.shuffle_block_records,
+           "for disks that are slow at seeking: shuffles runs of so many records, then records "
+           "within 16 runs; 0: all records freely")
+      ->check(CLI::NonNegativeNumber);
 }
 
 io::PipelineOptions MakePipelineOptions(const DatasetFlags& flags, const NetInput& input,
@@ -44,7 +63,13 @@ io::PipelineOptions MakePipelineOptions(const DatasetFlags& flags, const NetInpu
   options.local_batch = local_batch;
   options.rank = job.rank();
   options.size = job.size();
-  options.threads = flags.num_preprocessing_threads;
+  options.dct_method = flags.dct_method == "INTEGER_ACCURATE" ? io::DctMethod::kIntegerAccurate
+                                                             : io::DctMethod::kIntegerFast;
+  options.fast_mode = flags.fast_mode;
+  options.use_bounding_boxes = flags.use_bounding_boxes;
+  options.shuffle_block_records = flags.shuffle_block_records;
+  options.max_bad_records = flags.max_bad_records;
+  options.threads = std::min(flags.num_preprocessing_threads, job.cores());
   return options;
 }
 

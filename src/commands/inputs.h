@@ -24,6 +24,9 @@ struct NetInput {
 // Throws UsageError for names that there are not, and when --dataset_dir is missing.
 NetInput ResolveNetInput(const NetFlags& net, const DatasetFlags& dataset);
 
+// The flags of training data, beside AddDatasetFlags()'s.
+void AddInputFlags(CommandLine& line, DatasetFlags& flags);
+
 // This rank's part of one ordered pass; callers set training, shuffle, repeat, seed and place.
 io::PipelineOptions MakePipelineOptions(const DatasetFlags& flags, const NetInput& input,
                                         const Job& job, int64_t local_batch);

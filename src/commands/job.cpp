@@ -80,8 +80,8 @@ Job::Job(const MachineFlags& flags) {
   communicator_ = MakeCommunicator(flags);
   RequireWholeJob(communicator_->size());
   SetLogRank(rank(), size());
-  const int share = ShareOfCores(*communicator_);
-  const int threads = flags.threads > 0 ? flags.threads : share;
+  cores_ = ShareOfCores(*communicator_);
+  const int threads = flags.threads > 0 ? flags.threads : cores_;
   omp_set_num_threads(threads);
   backend_ = MakeBackend(flags.backend, threads);
 }

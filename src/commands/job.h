@@ -22,9 +22,11 @@ class Job {
   const Backend& backend() const { return *backend_; }
   int rank() const { return communicator_->rank(); }
   int size() const { return communicator_->size(); }
+  int cores() const { return cores_; }  // that this rank may keep busy
   bool is_chief() const { return rank() == 0; }  // the rank that prints and writes
 
  private:
+  int cores_ = 1;
   std::unique_ptr<collectives::Communicator> communicator_;
   std::unique_ptr<Backend> backend_;
 };

@@ -20,7 +20,8 @@ int64_t CountSamples(const DatasetFlags& flags, const NetInput& input) {
   return io::LoadRecordIndex(
              {.shards = io::FindShards(*input.dataset, flags.dataset_split_name, flags.dataset_dir),
               .work_dir = flags.work_dir,
-              .threads = flags.num_preprocessing_threads})
+              .threads = flags.num_preprocessing_threads,
+              .skip_damage = flags.max_bad_records > 0})
       .num_records();
 }
 
@@ -63,6 +64,7 @@ train::TrainerOptions MakeTrainerOptions(const TrainFlags& flags, const NetInput
           .save_interval_secs = flags.save_interval_secs,
           .save_summaries_secs = flags.save_summaries_secs,
           .keep_checkpoints = flags.keep_checkpoints,
+          .max_bad_records = flags.dataset.max_bad_records,
           .spare_memory = !flags.activation_memory.empty(),
           .seed = flags.seed,
           .attributes = {{"net", std::string(input.net->name)},

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "src/commands/activation_memory.h"
+#include "src/commands/inputs.h"
 
 namespace carole::commands {
 namespace {
@@ -37,6 +38,7 @@ void AddRunFlags(CommandLine& line, TrainFlags& flags) {
 
 void AddTrainFlags(CommandLine& line, TrainFlags& flags) {
   AddDatasetFlags(line, flags.dataset);
+  AddInputFlags(line, flags.dataset);
   AddNetFlags(line, flags.net);
   AddRunFlags(line, flags);
   AddOptimizerFlags(line, flags.optimizer, flags.optimizer_options);

@@ -8,6 +8,7 @@
 
 #include "io/checkpoint_folder.h"
 #include "src/core/log.h"
+#include "src/train/epoch_report.h"
 
 namespace carole::train {
 namespace {
@@ -110,6 +111,8 @@ StepResult Trainer::Step() {
   result.input_ms += waited_ms;
   state_.epoch = batch->next_epoch;
   state_.position = batch->next_position;
+  if (batch->next_epoch != batch->epoch)
+    ReportEpoch(*batch, *source_, options_.max_bad_records, communicator_);
   if (!result.applied) {
     NoteSkipped(result);
     return result;

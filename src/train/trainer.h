@@ -38,6 +38,7 @@ struct TrainerOptions {
   double save_interval_secs = 600;
   double save_summaries_secs = 600;
   int keep_checkpoints = 5;
+  int64_t max_bad_records = 0;  // of an epoch, over all ranks
   bool spare_memory = false;  // checkpoints take the memory of activations; training waits for them
   OnNan on_nan = OnNan::kStop;
   uint64_t seed = 0;     // of a new run; a resumed one keeps its own

@@ -1,0 +1,64 @@
+#include "src/train/epoch_report.h"
+
+#include <fmt/format.h>
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "src/core/check.h"
+#include "src/core/error.h"
+#include "src/core/log.h"
+
+namespace carole::train {
+namespace {
+
+io::EpochCounts SumOverRanks(const io::EpochCounts& mine, collectives::Communicator& communicator) {
+  std::vector<io::EpochCounts> all(communicator.size());
+  communicator.AllGather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)),
+                         {.what = "records of the epoch"});
+  io::EpochCounts sum;
+  for (const io::EpochCounts& counts : all) {
+    sum.seen += counts.seen;
+    sum.hash += counts.hash;
+    for (int fault = 0; fault < io::kNumRecordFaults; ++fault)
+      sum.skipped[fault] += counts.skipped[fault];
+  }
+  return sum;
+}
+
+}  // namespace
+
+std::string DescribeCounts(const io::EpochCounts& counts) {
+  constexpr const char* kFaults[] = {"damaged records", "bad examples", "bad images"};
+  std::string why;
+  for (int fault = 0; fault < io::kNumRecordFaults; ++fault) {
+    if (counts.skipped[fault] == 0) continue;
+    why += fmt::format("{}{} {}", why.empty() ? " (" : ", ", counts.skipped[fault], kFaults[fault]);
+  }
+  if (!why.empty()) why += ")";
+  return fmt::format("{} records seen, {} skipped{}, 0 duplicated", counts.seen,
+                     counts.num_skipped(), why);
+}
+
+void ReportEpoch(const io::Batch& last, const io::BatchSource& source, int64_t max_bad_records,
+                 collectives::Communicator& communicator) {
+  const io::EpochCounts expected = source.ExpectedCounts(last.epoch);
+  if (expected.seen == 0) return;
+  const io::EpochCounts counts = SumOverRanks(last.counts, communicator);
+  const int64_t met = counts.seen + counts.num_skipped();
+  CAROLE_CHECK(met == expected.seen && counts.hash == expected.hash,
+               "epoch {}: the ranks did not see each record once: {} of {} records, hash {:016x}, "
+               "want {:016x}",
+               last.epoch, met, expected.seen, counts.hash, expected.hash);
+  if (communicator.rank() == 0)
+    LogInfo("train", "epoch {}: {}", last.epoch, DescribeCounts(counts));
+  if (counts.num_skipped() > max_bad_records) {
+    throw DataError(fmt::format(
+        "[train] epoch {}: too many bad records: got {} over all ranks, want at most {} "
+        "(--max_bad_records); see the warnings, or run carole dataset verify",
+        last.epoch, counts.num_skipped(), max_bad_records));
+  }
+}
+
+}  // namespace carole::train

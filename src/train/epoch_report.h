@@ -1,0 +1,22 @@
+// What the ranks together have seen of an epoch, checked and logged when it ends.
+#pragma once
+
+#include <string>
+
+#include "collectives/communicator.h"
+#include "io/dataset.h"
+
+namespace carole::train {
+
+// Sums the counts of the epoch's last batch over all ranks; rank 0 logs records seen, skipped (why)
+// and duplicated. Collective, but for sources that do not count. Throws InternalError when the ranks
+// together did not see each record once, and DataError when they skipped more than max_bad_records;
+// on all ranks.
+void ReportEpoch(const io::Batch& last, const io::BatchSource& source, int64_t max_bad_records,
+                 collectives::Communicator& communicator);
+
+// The line of the log, without the epoch: "59998 records seen, 2 skipped (1 damaged
+// records, 1 bad images), 0 duplicated".
+std::string DescribeCounts(const io::EpochCounts& counts);
+
+}  // namespace carole::train

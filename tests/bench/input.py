@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+"""Speed of carole's input beside tf.data: the same shards, the same cores, interleaved.
+
+    python tests/bench/input.py --photos DIR --threads 1        JPEGs of DIR, packed into shards in a temporary folder
+    python tests/bench/input.py --dataset_dir DIR --threads 2   shards of ImageNet's form that are there already
+
+Run it with the Python of build/deps/peers, which has TensorFlow. Each measurement is a process of its own on the same
+cores, in the order A B A B ...; the table shows medians over the rounds. Both take random boxes of
+sample_distorted_bounding_box, decode only those (tf.data by decode_and_crop_jpeg), resize to 224x224, mirror and
+scale to [-1, 1]; carole distorts brightness and saturation too, which tf.data is spared. Reading is of whole records
+with their checksums. libjpeg-turbo's rate is of whole pictures, measured by carole in the same process.
+"""
+
+import argparse
+import glob
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+SHARDS = 4
+SIZE = 224
+
+
+def pack(photos, folder, copies):
+    """The JPEGs of a folder, `copies` times, as SHARDS shards of ImageNet's form."""
+    import tensorflow as tf
+
+    files = sorted(path for path in glob.glob(os.path.join(photos, "*")) if path.lower().endswith((".jpg", ".jpeg")))
+    if not files:
+        sys.exit(f"[bench] --photos {photos}: holds no JPEGs")
+    writers = [tf.io.TFRecordWriter(f"{folder}/train-{i:05d}-of-{SHARDS:05d}") for i in range(SHARDS)]
+    for number, path in enumerate(files * copies):
+        with open(path, "rb") as file:
+            encoded = file.read()
+        feature = {
+            "image/encoded": tf.train.Feature(bytes_list=tf.train.BytesList(value=[encoded])),
+            "image/class/label": tf.train.Feature(int64_list=tf.train.Int64List(value=[1 + number % 1000])),
+        }
+        example = tf.train.Example(features=tf.train.Features(feature=feature))
+        writers[number % SHARDS].write(example.SerializeToString())
+    for writer in writers:
+        writer.close()
+
+
+def tf_images(tf, dataset, threads, seconds):
+    """Images a second of tf.data at its best settings: private threads, no autotuning above them."""
+
+    def load(record):
+        parsed = tf.io.parse_single_example(
+            record,
+            {"image/encoded": tf.io.FixedLenFeature([], tf.string), "image/class/label": tf.io.FixedLenFeature([], tf.int64)},
+        )
+        encoded = parsed["image/encoded"]
+        begin, size, _ = tf.image.sample_distorted_bounding_box(
+            tf.io.extract_jpeg_shape(encoded),
+            tf.zeros([1, 0, 4]),
+            min_object_covered=0.1,
+            aspect_ratio_range=(0.75, 1.33),
+            area_range=(0.05, 1.0),
+            max_attempts=100,
+            use_image_if_no_bounding_boxes=True,
+        )
+        window = tf.stack([begin[0], begin[1], size[0], size[1]])
+        image = tf.image.decode_and_crop_jpeg(encoded, window, channels=3)
+        image = tf.compat.v1.image.resize_bilinear(image[tf.newaxis], [SIZE, SIZE])[0]
+        image = tf.image.random_flip_left_right(image)
+        return image / 127.5 - 1.0, parsed["image/class/label"]
+
+    images = dataset.repeat().map(load, num_parallel_calls=threads, deterministic=False).batch(32).prefetch(2)
+    batches = iter(images)
+    for _ in range(4):
+        next(batches)
+    count, start = 0, time.perf_counter()
+    while time.perf_counter() - start < seconds:
+        next(batches)
+        count += 32
+    return count / (time.perf_counter() - start)
+
+
+def tf_worker(folder, threads, seconds):
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
+    tf.config.threading.set_inter_op_parallelism_threads(threads)
+    options = tf.data.Options()
+    options.threading.private_threadpool_size = threads
+    options.threading.max_intra_op_parallelism = 1
+    options.autotune.enabled = False
+    shards = sorted(glob.glob(os.path.join(folder, "train-*")))
+    dataset = tf.data.TFRecordDataset(shards, buffer_size=8 << 20, num_parallel_reads=threads).with_options(options)
+    bytes_read = sum(os.path.getsize(shard) for shard in shards)
+    rates = []
+    for _ in range(3):
+        start = time.perf_counter()
+        for _ in dataset.batch(32):
+            pass
+        rates.append(bytes_read / (time.perf_counter() - start))
+    print(json.dumps({
+        "images_per_second": tf_images(tf, dataset, threads, seconds),
+        "read_with_crc_gb_per_second": max(rates) * 1e-9,
+    }))  # fmt: skip
+
+
+def carole_command(flags):
+    return [flags.carole, "bench", "input", "--dataset_name=imagenet", f"--dataset_dir={flags.dataset_dir}",
+            "--model_name=inception_v1", f"--threads={flags.threads}", "--rounds=3", f"--steps={flags.steps}",
+            "--json"]  # fmt: skip
+
+
+def measure(command, cores):
+    pinned = ["taskset", "-c", ",".join(map(str, cores)), *command]
+    done = subprocess.run(pinned, capture_output=True, text=True, env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"})
+    if done.returncode != 0:
+        sys.exit(f"[bench] {' '.join(command)}: exit {done.returncode}\n{done.stderr}")
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def report(flags):
+    cores = sorted(os.sched_getaffinity(0))[: flags.threads]
+    if len(cores) < flags.threads:
+        sys.exit(f"[bench] --threads: got {flags.threads}, want at most {len(cores)}")
+    rows = {"carole": [], "tf.data": []}
+    me = [sys.executable, os.path.abspath(__file__), f"--dataset_dir={flags.dataset_dir}",
+          f"--threads={flags.threads}", f"--seconds={flags.seconds}", "--worker"]  # fmt: skip
+    for _ in range(flags.rounds):
+        rows["carole"].append(measure(carole_command(flags), cores))
+        rows["tf.data"].append(measure(me, cores))
+    median = {name: {key: statistics.median(row[key] for row in runs)
+                     for key in ("images_per_second", "read_with_crc_gb_per_second")}
+              for name, runs in rows.items()}  # fmt: skip
+    full = statistics.median(row["libjpeg_full_decode_images_per_second"] for row in rows["carole"])
+    print(f"{flags.threads} threads, {flags.rounds} rounds, medians")
+    for name, row in median.items():
+        print(f"{name:<10}{row['images_per_second']:10.1f} images/s{row['read_with_crc_gb_per_second']:10.2f} GB/s read")
+    print(f"{'libjpeg':<10}{full:10.1f} images/s, whole pictures and nothing else")
+    ours, theirs = median["carole"], median["tf.data"]
+    print(f"carole: {ours['images_per_second'] / theirs['images_per_second']:.2f} times tf.data, "
+          f"{ours['images_per_second'] / full:.2f} times libjpeg; reading "
+          f"{ours['read_with_crc_gb_per_second'] / theirs['read_with_crc_gb_per_second']:.2f} times tf.data")  # fmt: skip
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--photos", help="folder of JPEGs")
+    parser.add_argument("--copies", type=int, default=2, help="of each photo")
+    parser.add_argument("--dataset_dir", help="folder of train-* shards")
+    parser.add_argument("--carole", default=os.path.join(ROOT, "build", "carole"))
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=30, help="batches of 32 in each of carole's measurements")
+    parser.add_argument("--seconds", type=float, default=4, help="of tf.data's measurement")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    flags = parser.parse_args()
+    if flags.worker:
+        tf_worker(flags.dataset_dir, flags.threads, flags.seconds)
+    elif flags.photos:
+        with tempfile.TemporaryDirectory() as folder:
+            pack(flags.photos, folder, flags.copies)
+            flags.dataset_dir = folder
+            report(flags)
+    elif flags.dataset_dir:
+        report(flags)
+    else:
+        parser.error("want --photos or --dataset_dir")
+
+
+if __name__ == "__main__":
+    main()
