@@ -36,7 +36,7 @@ struct NetEntry {
   int64_t max_image_size = 4096;  // fewer where the head takes one size of map only
   int64_t channels = 3;
   int64_t num_classes = 1000;
-  int64_t num_parameters;          // trainable, at the defaults of this row
+  int64_t num_parameters;  // trainable, at the defaults of this row
   // A row of io/preprocessing.h: TF-Slim's, or what its users give where it has none.
   std::string_view preprocessing;
 };

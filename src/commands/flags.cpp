@@ -24,9 +24,10 @@ void AddDatasetFlags(CommandLine& line, DatasetFlags& flags) {
   line.Add("dct_method", flags.dct_method,
            "how JPEGs are decoded: INTEGER_FAST, as TensorFlow does, or INTEGER_ACCURATE")
       ->check(CLI::IsMember({"INTEGER_FAST", "INTEGER_ACCURATE"}));
-  line.Add("max_bad_records", flags.max_bad_records,
-           "of an epoch, over all ranks, that are skipped with a warning; 0: the first one ends the "
-           "run")
+  line.Add(
+          "max_bad_records", flags.max_bad_records,
+          "of an epoch, over all ranks, that are skipped with a warning; 0: the first one ends the "
+          "run")
       ->check(CLI::NonNegativeNumber);
 }
 

@@ -22,7 +22,7 @@ class Job {
   const Backend& backend() const { return *backend_; }
   int rank() const { return communicator_->rank(); }
   int size() const { return communicator_->size(); }
-  int cores() const { return cores_; }  // that this rank may keep busy
+  int cores() const { return cores_; }           // that this rank may keep busy
   bool is_chief() const { return rank() == 0; }  // the rank that prints and writes
 
  private:

@@ -9,9 +9,9 @@
 namespace carole::train {
 
 // Sums the counts of the epoch's last batch over all ranks; rank 0 logs records seen, skipped (why)
-// and duplicated. Collective, but for sources that do not count. Throws InternalError when the ranks
-// together did not see each record once, and DataError when they skipped more than max_bad_records;
-// on all ranks.
+// and duplicated. Collective, but for sources that do not count. Throws InternalError when the
+// ranks together did not see each record once, and DataError when they skipped more than
+// max_bad_records; on all ranks.
 void ReportEpoch(const io::Batch& last, const io::BatchSource& source, int64_t max_bad_records,
                  collectives::Communicator& communicator);
 
