@@ -28,7 +28,8 @@ void MakeFolder(const fs::path& folder) {
 // Beside the shards lies the recipe they were made by; what differs is not finished but refused.
 void CheckRecipe(const ShardPlan& plan, bool any_shard) {
   constexpr uint64_t kMaxRecipeBytes = 1 << 20;
-  const fs::path path = plan.folder / fmt::format(".carole_build_{}", plan.stem);
+  const std::string_view name = std::string_view(plan.stem).substr(0, plan.stem.size() - 1);
+  const fs::path path = plan.folder / fmt::format(".carole_build_{}", name);
   const std::string recipe = plan.recipe + "\n";
   if (any_shard) {
     if (fs::exists(path) && ReadAll(*OpenFile(path), kMaxRecipeBytes) == recipe) return;

@@ -13,7 +13,7 @@ namespace carole::io {
 
 struct ShardPlan {
   std::filesystem::path folder;  // made when it is not there
-  std::string stem;              // "train-"
+  std::string stem;              // "train-", with its last character
   std::string suffix;            // ".tfrecord" or nothing
   // Shard s holds the examples [starts[s], starts[s + 1]).
   std::vector<int64_t> starts;

@@ -28,7 +28,7 @@ struct Fingerprint {
   uint64_t hash = 0;
   uint32_t crc = 0;
   uint64_t length = 0;
-  auto operator<=>(const Fingerprint&) const = default;
+  auto Key() const { return std::tie(hash, crc, length); }
 };
 
 struct CheckedRecord {
@@ -164,17 +164,18 @@ void FindDuplicates(const std::vector<fs::path>& names, std::vector<ShardReport>
     Fingerprint fingerprint;
     size_t shard;
     size_t record;
-    auto operator<=>(const Place&) const = default;
+    auto Key() const { return std::tuple(fingerprint.Key(), shard, record); }
   };
   std::vector<Place> places;
   for (size_t s = 0; s < shards.size(); ++s) {
     for (size_t r = 0; r < shards[s].good.size(); ++r)
       places.push_back({shards[s].good[r].fingerprint, s, r});
   }
-  std::sort(places.begin(), places.end());
+  std::sort(places.begin(), places.end(),
+            [](const Place& a, const Place& b) { return a.Key() < b.Key(); });
   const Place* first = nullptr;  // of the run of equal records
   for (const Place& place : places) {
-    if (first == nullptr || first->fingerprint != place.fingerprint) {
+    if (first == nullptr || first->fingerprint.Key() != place.fingerprint.Key()) {
       first = &place;
       continue;
     }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "src/core/rng.h"
 
@@ -22,23 +23,38 @@ Colour FromHsv(float hue, float saturation, float value) {
 
 float Between(Rng& rng, float low, float high) { return low + (high - low) * rng.NextFloat(); }
 
-float Lattice(uint64_t key, int x, int y) {
-  const uint64_t cell = uint64_t(uint32_t(y)) << 32 | uint32_t(x);
-  return static_cast<float>(SplitMix64(key ^ SplitMix64(cell)) >> 40) * 0x1p-24f;
+// Random in [0, 1).
+float Value(uint64_t key, uint64_t index) {
+  return static_cast<float>(SplitMix64(key ^ SplitMix64(index)) >> 40) * 0x1p-24f;
 }
 
 // Smooth noise in [0, 1): random values at the corners of squares, smoothly between.
-float Noise(uint64_t key, float x, float y) {
-  const float left = std::floor(x);
-  const float top = std::floor(y);
-  const int i = static_cast<int>(left);
-  const int j = static_cast<int>(top);
-  const auto ease = [](float t) { return t * t * (3 - 2 * t); };
-  const float u = ease(x - left);
-  const float above = std::lerp(Lattice(key, i, j), Lattice(key, i + 1, j), u);
-  const float below = std::lerp(Lattice(key, i, j + 1), Lattice(key, i + 1, j + 1), u);
-  return std::lerp(above, below, ease(y - top));
-}
+class Noise {
+ public:
+  Noise(uint64_t key, int height, int width, int side) : side_(side), stride_(width / side + 2) {
+    corners_.resize(static_cast<size_t>(stride_) * (height / side + 2));
+    for (size_t i = 0; i < corners_.size(); ++i) corners_[i] = Value(key, i);
+    ease_.resize(static_cast<size_t>(side));
+    for (int i = 0; i < side; ++i) {
+      const float t = static_cast<float>(i) / static_cast<float>(side);
+      ease_[i] = t * t * (3 - 2 * t);
+    }
+  }
+
+  float At(int x, int y) const {
+    const float* corner = corners_.data() + y / side_ * stride_ + x / side_;
+    const float u = ease_[x % side_];
+    const float above = corner[0] + (corner[1] - corner[0]) * u;
+    const float below = corner[stride_] + (corner[stride_ + 1] - corner[stride_]) * u;
+    return above + (below - above) * ease_[y % side_];
+  }
+
+ private:
+  int side_;
+  int stride_;
+  std::vector<float> corners_;
+  std::vector<float> ease_;
+};
 
 // Whether (x, y), in units of the object's half size, lies in the shape.
 bool InShape(int shape, float x, float y) {
@@ -151,20 +167,21 @@ Drawing Draw(const DrawingOptions& options) {
 
   Drawing drawing;
   ResizeImage("drawing", options.height, options.width, 3, &drawing.image);
+  const Noise coarse(key, options.height, options.width, 64);
+  const Noise fine(key + 1, options.height, options.width, 9);
   Extent extent{.left = options.width, .top = options.height};
   uint8_t* out = drawing.image.pixels.data();
   for (int y = 0; y < options.height; ++y) {
     for (int x = 0; x < options.width; ++x, out += 3) {
-      const auto px = static_cast<float>(x);
-      const auto py = static_cast<float>(y);
-      const float coarse = Noise(key, px / 64, py / 64);
-      const float fine = Noise(key + 1, px / 9, py / 9);
-      const Colour* surface = object.At(px, py);
+      const Colour* surface = object.At(static_cast<float>(x), static_cast<float>(y));
       if (surface != nullptr) extent.Add(x, y);
-      const float grain = kGrain * (Lattice(key + 2, x, y) - 0.5f) + 0.25f * (fine - 0.5f);
+      const float far_part = coarse.At(x, y);
+      const uint64_t pixel = static_cast<uint64_t>(y) * options.width + x;
+      const float grain = kGrain * (Value(key + 2, pixel) - 0.5f) + 0.25f * (fine.At(x, y) - 0.5f);
       for (int c = 0; c < 3; ++c) {
-        const float base = surface != nullptr ? (*surface)[c] : std::lerp(near[c], far[c], coarse);
-        out[c] = static_cast<uint8_t>(std::clamp(base + grain, 0.0f, 1.0f) * 255 + 0.5f);
+        const float base =
+            surface != nullptr ? (*surface)[c] : near[c] + (far[c] - near[c]) * far_part;
+        out[c] = static_cast<uint8_t>(std::lround(std::clamp(base + grain, 0.0f, 1.0f) * 255));
       }
     }
   }
