@@ -1,0 +1,20 @@
+// Tar archives, plain and in gzip; each file is read as an archive too.
+#include "io/inflate.h"
+#include "io/tar.h"
+#include "tests/fuzz/fuzz.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  namespace io = carole::io;
+  return carole::fuzz::Run<carole::DataError>([&] {
+    const auto source = io::InflateIfGzip(carole::fuzz::ToSource(data, size));
+    io::TarReader reader(*source);
+    while (const auto file = reader.Next()) {
+      if (file->bytes == 0 || !source->size()) continue;
+      carole::fuzz::Run<carole::DataError>([&] {
+        io::TarReader inner(*source, file->offset, file->offset + file->bytes);
+        while (inner.Next()) {
+        }
+      });
+    }
+  });
+}

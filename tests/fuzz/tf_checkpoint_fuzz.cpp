@@ -1,0 +1,28 @@
+// TensorFlow's checkpoints, V1 and V2; the bytes are index and data of V2 at once.
+#include <vector>
+
+#include "io/tf_checkpoint.h"
+#include "tests/fuzz/fuzz.h"
+
+namespace {
+
+void ReadAll(const carole::io::WeightsReader& reader) {
+  for (const std::string& name : reader.names()) {
+    carole::fuzz::Run<carole::DataError>([&] {
+      std::vector<float> values(static_cast<size_t>(reader.shape(name).size()));
+      reader.Read(name, values);
+    });
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const auto source = [&] { return carole::fuzz::ToSource(data, size); };
+  carole::fuzz::Run<carole::DataError>([&] {
+    ReadAll(*carole::io::ParseTfCheckpoint("input", source(),
+                                           [&](int64_t, int64_t) { return source(); }));
+  });
+  return carole::fuzz::Run<carole::DataError>(
+      [&] { ReadAll(*carole::io::ParseTfV1Checkpoint(source())); });
+}

@@ -1,0 +1,9 @@
+// TF_CONFIG.
+#include "launch/tf_config.h"
+#include "tests/fuzz/fuzz.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size > carole::launch::kMaxTfConfigBytes) return 0;
+  return carole::fuzz::Run<carole::ConfigError>(
+      [&] { carole::launch::ParseTfConfig(carole::fuzz::ToText(data, size), 0); });
+}

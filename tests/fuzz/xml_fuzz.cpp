@@ -1,0 +1,9 @@
+// XML, and annotations of boxes in it.
+#include "io/datasets/bounding_boxes.h"
+#include "io/xml.h"
+#include "tests/fuzz/fuzz.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  return carole::fuzz::Run<carole::DataError>(
+      [&] { carole::io::AnnotatedBoxes(carole::fuzz::ToText(data, size), "input", "n01440764"); });
+}
