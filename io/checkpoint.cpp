@@ -234,6 +234,8 @@ void WriteCheckpoint(Checkpoint& checkpoint, const std::string& path) {
   }
 }
 
+bool IsCheckpoint(const std::string& path) { return Hdf5File::Open(path).Exists(kState); }
+
 Checkpoint ReadCheckpoint(const std::string& path) {
   Checkpoint checkpoint = Read(path, true);
   const uint64_t digest = ComputeDigest(checkpoint);

@@ -51,6 +51,10 @@ uint64_t ComputeDigest(const Checkpoint& checkpoint);
 // temporary then.
 void WriteCheckpoint(Checkpoint& checkpoint, const std::string& path);
 
+// True for an HDF5 file that may be one of this program's; false for any other, such as Keras's.
+// Throws DiskError, and DataError for a damaged HDF5 file.
+bool IsCheckpoint(const std::string& path);
+
 // Reads all and verifies the digest. Throws DataError when the file is damaged, truncated or none
 // of ours, DiskError when it cannot be read.
 Checkpoint ReadCheckpoint(const std::string& path);

@@ -186,7 +186,18 @@ Handle MakeParents(const Site& site) {
   return links;
 }
 
+herr_t AppendName(hid_t, const char* name, const H5L_info_t*, void* names) {
+  static_cast<std::vector<std::string>*>(names)->emplace_back(name);
+  return 0;
+}
+
 }  // namespace
+
+bool IsHdf5(const std::string& path) {
+  const Lock lock;
+  SizeOfFile(path);
+  return Check(H5Fis_hdf5(path.c_str()), {path, kWholeFile}, "read it") > 0;
+}
 
 Hdf5File Hdf5File::Create(const std::string& path) {
   const Lock lock;
@@ -265,6 +276,19 @@ void Hdf5File::WriteFloats(const std::string& object, const Shape& shape,
 bool Hdf5File::Exists(const std::string& object) const {
   const Lock lock;
   return FollowHardLinks(id_, {path_, object});
+}
+
+std::vector<std::string> Hdf5File::Children(const std::string& group) const {
+  const Lock lock;
+  const Site site{path_, group};
+  const Handle object = OpenObject(id_, site);
+  if (H5Iget_type(object) != H5I_GROUP)
+    throw DataError(fmt::format("[io.hdf5] {}: {}: is no group", path_, group));
+  std::vector<std::string> names;
+  hsize_t index = 0;
+  Check(H5Literate(object, H5_INDEX_NAME, H5_ITER_INC, &index, AppendName, &names), site,
+        "list it");
+  return names;
 }
 
 Shape Hdf5File::ShapeOf(const std::string& object) const {

@@ -21,6 +21,9 @@ namespace carole::io {
 // as Keras's.
 enum class HeapStrings { kRefuse, kAllow };
 
+// Whether a file that can be read begins as HDF5 files do. Throws DiskError.
+bool IsHdf5(const std::string& path);
+
 class Hdf5File {
  public:
   // Makes a new file in memory, which Close() writes to `path`: version 1.10 of the library crashes
@@ -58,6 +61,8 @@ class Hdf5File {
 
   // Reading.
   bool Exists(const std::string& object) const;
+  // Names of what a group holds, sorted.
+  std::vector<std::string> Children(const std::string& group) const;
   Shape ShapeOf(const std::string& object) const;
   // Any float type, converted to float32.
   std::vector<float> ReadFloats(const std::string& object) const;

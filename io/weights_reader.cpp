@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "io/checkpoint_folder.h"
+#include "io/hdf5.h"
+#include "io/keras_weights.h"
 #include "io/tf_checkpoint.h"
 #include "src/core/check.h"
 #include "src/core/error.h"
@@ -61,6 +63,11 @@ std::unique_ptr<WeightsReader> OpenFoundTfCheckpoint(const std::string& path) {
   return OpenTfCheckpoint(*FindTfCheckpoint(path));
 }
 
+// Keras's, not ours.
+bool HoldsKerasWeights(const std::string& path) {
+  return std::filesystem::is_regular_file(path) && IsHdf5(path) && !IsCheckpoint(path);
+}
+
 struct WeightsFormat {
   bool (*recognizes)(const std::string& path);
   std::unique_ptr<WeightsReader> (*open)(const std::string& path);
@@ -68,6 +75,7 @@ struct WeightsFormat {
 
 // The first that recognizes a path opens it.
 constexpr WeightsFormat kFormats[] = {
+    {HoldsKerasWeights, OpenKerasWeights},
     {HoldsCheckpoints, OpenCheckpoint},
     {HoldsTfCheckpoint, OpenFoundTfCheckpoint},
     {IsTfTable, OpenTfV1Checkpoint},

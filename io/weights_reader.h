@@ -48,7 +48,8 @@ class WeightsReader {
   }
 };
 
-// A checkpoint of this program (.h5), of TensorFlow (V2: the prefix of its files or any of them;
+// A checkpoint of this program (.h5), of Keras (.h5: whole models and weights, under the names of
+// keras_weights.h), of TensorFlow (V2: the prefix of its files or any of them;
 // V1: the file), or a folder for the newest one. Throws DataError when there is nothing of the kind
 // at `path`, or it is damaged; DiskError when it cannot be read.
 std::unique_ptr<WeightsReader> OpenWeights(const std::string& path);

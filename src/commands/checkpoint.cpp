@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "io/checkpoint_folder.h"
+#include "io/hdf5.h"
+#include "io/weights_reader.h"
 #include "src/commands/command_line.h"
 #include "src/commands/commands.h"
 #include "src/core/error.h"
@@ -18,7 +20,36 @@ namespace {
 std::string Resolve(const std::string& path) {
   if (!std::filesystem::is_directory(path)) return path;
   if (const auto newest = io::FindLatest(path)) return *newest;
-  throw DataError(fmt::format("[checkpoint] {}: holds no checkpoint", path));
+  return io::OpenWeights(path)->path();
+}
+
+// What other programs wrote.
+void PrintForeign(const io::WeightsReader& file) {
+  fmt::print("{}\n", file.path());
+  if (const auto step = file.step()) fmt::print("step           {}\n", *step);
+  int64_t count = 0;
+  for (const std::string& name : file.names()) count += file.shape(name).size();
+  fmt::print("tensors ({}, {} values)\n", file.names().size(), count);
+  for (const std::string& name : file.names())
+    fmt::print("  {:<64} {:<9} {}\n", name, file.type(name), file.shape(name).ToString());
+  for (const std::string& other : file.left_out()) fmt::print("  other: {}\n", other);
+}
+
+nlohmann::ordered_json ForeignToJson(const io::WeightsReader& file) {
+  nlohmann::ordered_json json{{"path", file.path()},
+                              {"tensors", nlohmann::ordered_json::array()},
+                              {"others", file.left_out()}};
+  if (const auto step = file.step()) json["step"] = *step;
+  for (const std::string& name : file.names()) {
+    json["tensors"].push_back(
+        {{"name", name}, {"type", file.type(name)}, {"shape", file.shape(name).ToString()}});
+  }
+  return json;
+}
+
+bool IsForeign(const std::string& path) {
+  if (!std::filesystem::is_regular_file(path)) return true;
+  return io::IsHdf5(path) ? !io::IsCheckpoint(path) : !path.ends_with(".h5");
 }
 
 int64_t CountElements(const std::vector<io::CheckpointVariable>& variables) {
@@ -74,12 +105,23 @@ void Print(const std::string& path, const io::Checkpoint& checkpoint) {
 int CheckpointInspect(const Arguments& arguments) {
   std::string path;
   bool json = false;
-  CommandLine line("carole checkpoint inspect", "Verifies a checkpoint and prints what it holds.");
+  CommandLine line("carole checkpoint inspect",
+                   "Verifies a checkpoint, of this program or another, and prints what it "
+                   "holds.");
   line.AddPositional("PATH", path, "a file, or a folder for its newest good checkpoint")
       ->required();
   line.AddBool("json", json, "print JSON");
   if (!line.Parse(arguments)) return 0;
   path = Resolve(path);
+  if (IsForeign(path)) {
+    const std::unique_ptr<io::WeightsReader> file = io::OpenWeights(path);
+    if (json) {
+      fmt::print("{}\n", ForeignToJson(*file).dump());
+    } else {
+      PrintForeign(*file);
+    }
+    return 0;
+  }
   const io::Checkpoint checkpoint = io::ReadCheckpoint(path);
   if (json) {
     fmt::print("{}\n", ToJson(path, checkpoint).dump());

@@ -17,6 +17,7 @@ int Eval(const Arguments& arguments);
 int DatasetBuild(const Arguments& arguments);
 int DatasetVerify(const Arguments& arguments);
 int DatasetShow(const Arguments& arguments);
+int CheckpointConvert(const Arguments& arguments);
 int CheckpointInspect(const Arguments& arguments);
 int CheckpointVerify(const Arguments& arguments);
 int ModelList(const Arguments& arguments);
@@ -38,6 +39,7 @@ inline constexpr Command kCommands[] = {
     {"dataset build", "write TFRecords from raw data", DatasetBuild},
     {"dataset verify", "check every record of TFRecord files", DatasetVerify},
     {"dataset show", "print the fields of one record", DatasetShow},
+    {"checkpoint convert", "between .h5 and TensorFlow's checkpoints", CheckpointConvert},
     {"checkpoint inspect", "print what a checkpoint holds", CheckpointInspect},
     {"checkpoint verify", "check every byte of checkpoints", CheckpointVerify},
     {"model list", "list the nets", ModelList},

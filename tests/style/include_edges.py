@@ -28,7 +28,7 @@ ALLOWED = {
     "src/train": (*OPS, "src/optim", "collectives", "io/dataset.h", "io/checkpoint.h",
                   "io/checkpoint_folder.h", "io/checkpoint_writer.h", "io/event_writer.h", "io/run_lock.h",
                   "io/weights_reader.h",
-                  "io/keras_layout.h"),
+                  "io/weights_mapping.h", "io/keras_layout.h"),
     "collectives": TENSOR,
     "io": ("src/core",),
     "launch": ("src/core",),

@@ -1,0 +1,213 @@
+#include "io/weights_mapping.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <regex>
+#include <set>
+#include <string_view>
+
+#include "io/keras_layout.h"
+#include "src/core/check.h"
+
+namespace carole::io {
+namespace {
+
+std::string ScopeOf(const std::string& name) {
+  return name.substr(0, std::min(name.rfind('/'), name.size()));
+}
+std::string LeafOf(const std::string& name) { return name.substr(name.rfind('/') + 1); }
+
+// What Keras may call a variable of this last name.
+std::vector<std::string> KerasLeaves(const std::string& leaf) {
+  if (leaf == "weights") return {"kernel"};
+  if (leaf == "biases") return {"bias"};
+  if (leaf == "depthwise_weights") return {"depthwise_kernel", "kernel"};
+  if (leaf == "pointwise_weights") return {"pointwise_kernel"};
+  return {leaf};
+}
+
+// Names that a variable may have in a file. The first that is there counts.
+using Candidates = std::vector<std::string>;
+
+Candidates InLayer(const std::string& layer, const std::string& leaf) {
+  Candidates candidates;
+  for (const std::string& keras : KerasLeaves(leaf)) candidates.push_back(layer + "/" + keras);
+  return candidates;
+}
+
+// A net that Keras rebuilt from our checkpoint and saved.
+Candidates AsKerasLayer(const std::string& name) {
+  return InLayer(KerasLayerName(ScopeOf(name)), LeafOf(name));
+}
+
+// The ImageNet ResNet of TensorFlow 2 has no outermost scope.
+Candidates WithoutOuterScope(const std::string& name) {
+  constexpr std::string_view kScope = "resnet/";
+  if (!name.starts_with(kScope)) return {};
+  return {name.substr(kScope.size())};
+}
+
+// A scope of ours and the layer of keras.applications that has its weights. Where that net has a
+// batch norm, it is the layer LAYER_bn, and the convolution LAYER + convolution.
+struct LayerRule {
+  const char* scope;
+  const char* layer;
+  const char* convolution = "";
+};
+constexpr LayerRule kLayerRules[] = {
+    {R"(vgg_1[69]/conv(\d)/conv\d_(\d))", "block$1_conv$2"},
+    {R"(vgg_1[69]/fc6)", "fc1"},
+    {R"(vgg_1[69]/fc7)", "fc2"},
+    {R"(vgg_1[69]/fc8)", "predictions"},
+    {R"(MobilenetV1/Conv2d_0)", "conv1"},
+    {R"(MobilenetV1/Conv2d_(\d+)_depthwise)", "conv_dw_$1"},
+    {R"(MobilenetV1/Conv2d_(\d+)_pointwise)", "conv_pw_$1"},
+    {R"(MobilenetV1/Logits/Conv2d_1c_1x1)", "conv_preds"},
+    {R"(resnet_v1_\d+/conv1)", "conv1", "_conv"},
+    {R"(resnet_v1_\d+/block1/unit_(\d+)/bottleneck_v1/conv(\d))", "conv2_block$1_$2", "_conv"},
+    {R"(resnet_v1_\d+/block1/unit_(\d+)/bottleneck_v1/shortcut)", "conv2_block$1_0", "_conv"},
+    {R"(resnet_v1_\d+/block2/unit_(\d+)/bottleneck_v1/conv(\d))", "conv3_block$1_$2", "_conv"},
+    {R"(resnet_v1_\d+/block2/unit_(\d+)/bottleneck_v1/shortcut)", "conv3_block$1_0", "_conv"},
+    {R"(resnet_v1_\d+/block3/unit_(\d+)/bottleneck_v1/conv(\d))", "conv4_block$1_$2", "_conv"},
+    {R"(resnet_v1_\d+/block3/unit_(\d+)/bottleneck_v1/shortcut)", "conv4_block$1_0", "_conv"},
+    {R"(resnet_v1_\d+/block4/unit_(\d+)/bottleneck_v1/conv(\d))", "conv5_block$1_$2", "_conv"},
+    {R"(resnet_v1_\d+/block4/unit_(\d+)/bottleneck_v1/shortcut)", "conv5_block$1_0", "_conv"},
+    {R"(resnet_v1_\d+/logits)", "predictions"},
+};
+
+constexpr std::string_view kBatchNorm = "/BatchNorm";
+
+// The layer of keras.applications for a scope; nullopt when there is none.
+std::optional<std::string> ApplicationsLayer(std::string scope) {
+  const bool is_norm = scope.ends_with(kBatchNorm);
+  if (is_norm) scope.resize(scope.size() - kBatchNorm.size());
+  static const std::vector<std::regex> patterns = [] {
+    std::vector<std::regex> all;
+    for (const LayerRule& rule : kLayerRules) all.emplace_back(rule.scope);
+    return all;
+  }();
+  for (size_t i = 0; i < patterns.size(); ++i) {
+    const LayerRule& rule = kLayerRules[i];
+    if (std::regex_match(scope, patterns[i]))
+      return std::regex_replace(scope, patterns[i], rule.layer) +
+             (is_norm ? "_bn" : rule.convolution);
+  }
+  return std::nullopt;
+}
+
+Candidates AsApplicationsLayer(const std::string& name) {
+  const std::optional<std::string> layer = ApplicationsLayer(ScopeOf(name));
+  return layer ? InLayer(*layer, LeafOf(name)) : Candidates{};
+}
+
+// The bias of a convolution before this batch norm, which ours does not have: BN(x + bias) with
+// moving_mean is BN(x) with moving_mean - bias.
+std::string BiasBefore(const std::string& name) {
+  const std::string scope = ScopeOf(name);
+  if (!name.ends_with("/moving_mean") || !scope.ends_with(kBatchNorm)) return "";
+  const auto layer = ApplicationsLayer(scope.substr(0, scope.size() - kBatchNorm.size()));
+  return layer ? *layer + "/bias" : "";
+}
+
+struct NameRule {
+  Candidates (*candidates)(const std::string& variable);
+  const char* who;
+};
+constexpr NameRule kNameRules[] = {
+    {AsKerasLayer, "Keras's layers"},
+    {WithoutOuterScope, "TensorFlow 2's ImageNet ResNet"},
+    {AsApplicationsLayer, "keras.applications"},
+};
+
+// TensorFlow 2's object-based checkpoints number the layers of a Keras net that have weights.
+std::string ObjectName(const WeightsReader& file, size_t layer, const std::string& weight) {
+  for (const char* root : {"", "model/"}) {
+    std::string name =
+        fmt::format("{}layer_with_weights-{}/{}/.ATTRIBUTES/VARIABLE_VALUE", root, layer, weight);
+    if (file.Has(name)) return name;
+  }
+  return "";
+}
+
+// A kernel may be a matrix in one net and a convolution over the whole map in the other: the
+// elements lie in the same order.
+bool SameElements(const Shape& a, const Shape& b) {
+  return a.rank() > 1 && b.rank() > 1 && a.rank() != b.rank() && a.size() == b.size() &&
+         a[a.rank() - 1] == b[b.rank() - 1];
+}
+
+}  // namespace
+
+MappedWeights::MappedWeights(const WeightsReader& file, std::span<const VariableSpec> wanted)
+    : file_(file), names_(file.names()) {
+  for (const std::string& name : names_) sources_[name] = {name, file.shape(name), ""};
+  std::vector<std::string> variables;
+  for (const VariableSpec& variable : wanted) variables.push_back(variable.name);
+  const auto count_missing = [&] {
+    return std::ranges::count_if(variables, [&](const std::string& v) { return !Has(v); });
+  };
+  const auto report = [&](int64_t before, const char* who) {
+    const int64_t found = before - count_missing();
+    if (found > 0)
+      report_.push_back(
+          fmt::format("{} of {} variables have the names of {}", found, variables.size(), who));
+  };
+  for (const NameRule& rule : kNameRules) {
+    const int64_t before = count_missing();
+    for (const VariableSpec& variable : wanted) {
+      if (Has(variable.name)) continue;
+      for (const std::string& name : rule.candidates(variable.name)) {
+        if (!file.Has(name)) continue;
+        Map(variable, name, BiasBefore(variable.name));
+        break;
+      }
+    }
+    report(before, rule.who);
+    if (count_missing() < before && rule.candidates == AsApplicationsLayer &&
+        variables.front().starts_with("resnet_v1_")) {
+      report_.emplace_back(
+          "Keras's ResNet strides in the first unit of a block, this one in the last: the weights "
+          "fit, but want training before they are of use");
+    }
+  }
+  const int64_t before = count_missing();
+  const std::vector<KerasLayer> layers = MapToKeras(variables);
+  for (size_t layer = 0; layer < layers.size(); ++layer) {
+    for (size_t i = 0; i < layers[layer].variables.size(); ++i) {
+      const VariableSpec& variable = wanted[layers[layer].variables[i]];
+      const std::string weight = LeafOf(layers[layer].weight_names[i]);
+      const std::string name = ObjectName(file, layer, weight.substr(0, weight.find(':')));
+      if (!Has(variable.name) && !name.empty()) Map(variable, name, "");
+    }
+  }
+  report(before, "TensorFlow 2's objects");
+}
+
+void MappedWeights::Map(const VariableSpec& wanted, const std::string& name,
+                        const std::string& bias) {
+  const Shape shape = file_.shape(name);
+  const auto add = [&](const std::string& mapped, const std::string& original) {
+    const bool same = SameElements(file_.shape(original), wanted.shape);
+    sources_[mapped] = {original, same ? wanted.shape : file_.shape(original), ""};
+    std::ranges::replace(names_, original, mapped);
+  };
+  add(wanted.name, name);
+  const bool has_bias = !bias.empty() && file_.Has(bias) && file_.shape(bias) == shape;
+  if (has_bias) sources_[wanted.name].bias = bias;
+  for (const std::string& original : file_.names()) {
+    if (original.starts_with(name + "/")) add(wanted.name + original.substr(name.size()), original);
+  }
+}
+
+void MappedWeights::Read(const std::string& name, std::span<float> out) const {
+  const Source& source = sources_.at(name);
+  file_.Read(source.name, out);
+  if (source.bias.empty()) return;
+  std::vector<float> bias(out.size());
+  file_.Read(source.bias, bias);
+  for (size_t i = 0; i < out.size(); ++i) out[i] -= bias[i];
+}
+
+}  // namespace carole::io

@@ -1,0 +1,53 @@
+// The weights of a file under the names of a net's variables, where the file calls them otherwise:
+// Keras's layers, keras.applications' nets, TensorFlow 2's forms of the ImageNet ResNet and of the
+// MNIST nets.
+#pragma once
+
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "io/checkpoint.h"
+#include "io/weights_reader.h"
+
+namespace carole::io {
+
+// A reader on top of another, `file`, which must outlive it. Names that the file has stay as they
+// are; the others of `wanted` are looked for by the rules of weights_mapping.cpp, with what hangs
+// on them (slots, moving averages).
+class MappedWeights : public WeightsReader {
+ public:
+  MappedWeights(const WeightsReader& file, std::span<const VariableSpec> wanted);
+
+  // One line for each rule that gave names: "161 variables are called as in keras.applications:
+  // conv1_conv/kernel …".
+  const std::vector<std::string>& report() const { return report_; }
+
+  const std::string& path() const override { return file_.path(); }
+  const std::vector<std::string>& names() const override { return names_; }
+  bool Has(const std::string& name) const override { return sources_.contains(name); }
+  Shape shape(const std::string& name) const override { return sources_.at(name).shape; }
+  std::string type(const std::string& name) const override {
+    return file_.type(sources_.at(name).name);
+  }
+  void Read(const std::string& name, std::span<float> out) const override;
+  std::optional<int64_t> step() const override { return file_.step(); }
+  const std::vector<std::string>& left_out() const override { return file_.left_out(); }
+
+ private:
+  struct Source {
+    std::string name;  // in the file
+    Shape shape;       // as wanted: a dense layer may be a convolution, element for element
+    std::string bias;  // is taken off; "": none
+  };
+
+  void Map(const VariableSpec& wanted, const std::string& name, const std::string& bias);
+
+  const WeightsReader& file_;
+  std::vector<std::string> names_;
+  std::unordered_map<std::string, Source> sources_;
+  std::vector<std::string> report_;
+};
+
+}  // namespace carole::io

@@ -1,0 +1,210 @@
+// carole checkpoint convert: from whatever OpenWeights() reads to .h5 or TensorFlow's V2 format.
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <optional>
+#include <set>
+
+#include "io/checkpoint.h"
+#include "io/tf_checkpoint.h"
+#include "io/weights_mapping.h"
+#include "nets/nets.h"
+#include "src/commands/command_line.h"
+#include "src/commands/commands.h"
+#include "src/core/error.h"
+#include "src/train/keras_model.h"
+
+namespace carole::commands {
+namespace {
+
+struct ConvertFlags {
+  std::string source, target, model_name;
+  int64_t image_size = 0;
+};
+
+constexpr std::string_view kHdf5 = ".h5";
+
+std::vector<io::VariableSpec> SpecsOf(const Graph& graph) {
+  std::vector<io::VariableSpec> specs;
+  for (const Variable& v : graph.variables()) specs.push_back({v.name, v.tf_shape});
+  return specs;
+}
+
+// A net whose variables a file has.
+struct FittedNet {
+  const nets::NetEntry* entry;
+  nets::ModelOptions options;
+};
+
+// Channels and classes are read off the file: off the first filter and the last variable.
+nets::ModelOptions GuessOptions(const nets::NetEntry& net, const io::WeightsReader& file,
+                                int64_t image_size) {
+  nets::ModelOptions options{.batch_size = 1, .image_size = image_size};
+  const nets::Model model = nets::BuildModel(net, options);
+  const io::MappedWeights mapped(file, SpecsOf(*model.graph));
+  const Variable& first = model.graph->variables().front();
+  const Variable& last = model.graph->variables().back();
+  if (mapped.Has(first.name) && first.tf_shape.rank() == 4)
+    options.channels = mapped.shape(first.name)[2];
+  if (mapped.Has(last.name) && last.tf_shape.rank() > 0)
+    options.num_classes = mapped.shape(last.name)[mapped.shape(last.name).rank() - 1];
+  return options;
+}
+
+bool Fits(const nets::NetEntry& net, const nets::ModelOptions& options,
+          const io::WeightsReader& file) {
+  const nets::Model model = nets::BuildModel(net, options);
+  const std::vector<io::VariableSpec> specs = SpecsOf(*model.graph);
+  const io::MappedWeights mapped(file, specs);
+  return std::ranges::all_of(specs, [&](const io::VariableSpec& v) {
+    return mapped.Has(v.name) && mapped.shape(v.name) == v.shape;
+  });
+}
+
+std::optional<FittedNet> TryNet(const nets::NetEntry& net, const io::WeightsReader& file,
+                                int64_t image_size) {
+  try {
+    const nets::ModelOptions options = GuessOptions(net, file, image_size);
+    if (Fits(net, options, file)) return FittedNet{&net, options};
+  } catch (const UsageError&) {
+    // The sizes in the file are none for this net.
+  }
+  return std::nullopt;
+}
+
+// The net that is named, or the first that the file has all variables of.
+std::optional<FittedNet> FindNet(const ConvertFlags& flags, const io::WeightsReader& file) {
+  if (flags.model_name.empty()) {
+    for (const nets::NetEntry& net : nets::kNets) {
+      if (const auto found = TryNet(net, file, flags.image_size)) return found;
+    }
+    return std::nullopt;
+  }
+  const nets::NetEntry& net = nets::FindNet(flags.model_name);
+  if (const auto found = TryNet(net, file, flags.image_size)) return found;
+  throw DataError(fmt::format(
+      "[checkpoint] {}: variables of {} are missing or of another shape; look at it with carole "
+      "checkpoint inspect, or leave --model_name out",
+      file.path(), net.name));
+}
+
+// A slot's name without its last part is that of a variable; an optimizer's number has no scope.
+bool IsSlot(const std::string& name, const io::WeightsReader& file) {
+  const size_t slash = name.rfind('/');
+  if (slash == name.npos) return file.shape(name).rank() == 0;
+  return file.Has(name.substr(0, slash));
+}
+
+bool IsStatistic(const std::string& name) {
+  return name.ends_with("/moving_mean") || name.ends_with("/moving_variance");
+}
+
+// All that `file` has: the variables of `net` first, in their order.
+io::Checkpoint Collect(const io::WeightsReader& file, const std::vector<Variable>& net) {
+  io::Checkpoint checkpoint{.step = file.step().value_or(0)};
+  std::set<std::string> done;
+  const auto add = [&](std::vector<io::CheckpointVariable>& list, const std::string& name,
+                       bool trainable) {
+    if (!done.insert(name).second) return;
+    const Shape shape = file.shape(name);
+    std::vector<float> data(static_cast<size_t>(shape.size()));
+    file.Read(name, data);
+    list.push_back({name, shape, std::move(data), trainable});
+  };
+  for (const Variable& v : net) {
+    if (file.Has(v.name)) add(checkpoint.variables, v.name, v.trainable);
+  }
+  for (const std::string& name : file.names()) {
+    if (IsSlot(name, file)) {
+      add(checkpoint.slots, name, false);
+    } else {
+      add(checkpoint.variables, name, !IsStatistic(name));
+    }
+  }
+  return checkpoint;
+}
+
+// With the training net's variables, so with an auxiliary head where the file has one.
+io::Checkpoint CollectNet(const io::WeightsReader& file, const FittedNet& net) {
+  nets::ModelOptions options = net.options;
+  options.training = true;
+  const nets::Model model = nets::BuildModel(*net.entry, options);
+  const io::MappedWeights mapped(file, SpecsOf(*model.graph));
+  for (const std::string& line : mapped.report()) fmt::print("{}\n", line);
+  io::Checkpoint checkpoint = Collect(mapped, model.graph->variables());
+  const Shape images = model.graph->shape(model.graph->input("images"));
+  checkpoint.attributes = {{"net", std::string(net.entry->name)},
+                           {"image_size", std::to_string(images[2])},
+                           {"num_classes", std::to_string(model.graph->shape(model.logits)[1])},
+                           {"converted_from", file.path()}};
+  checkpoint.keras =
+      train::MakeKerasModel(*model.graph, model.logits, std::string(net.entry->name));
+  return checkpoint;
+}
+
+std::span<const char> BytesOf(const auto& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(values[0])};
+}
+
+void WriteTf(const io::Checkpoint& checkpoint, const std::string& prefix) {
+  std::vector<io::TfTensor> tensors;
+  for (const auto* list : {&checkpoint.variables, &checkpoint.slots}) {
+    for (const io::CheckpointVariable& v : *list)
+      tensors.push_back({v.name, io::TfType::kFloat, v.shape, BytesOf(v.data)});
+  }
+  const std::vector<int64_t> step{checkpoint.step};
+  tensors.push_back({"global_step", io::TfType::kInt64, {}, BytesOf(step)});
+  io::WriteTfCheckpoint(prefix, std::move(tensors));
+}
+
+// This program's checkpoints keep their place in the data and their attributes.
+io::Checkpoint Load(const ConvertFlags& flags) {
+  const std::unique_ptr<io::WeightsReader> file = io::OpenWeights(flags.source);
+  const std::optional<FittedNet> net = FindNet(flags, *file);
+  io::Checkpoint checkpoint = net ? CollectNet(*file, *net) : Collect(*file, {});
+  if (file->path().ends_with(kHdf5) && io::IsCheckpoint(file->path())) {
+    io::Checkpoint own = io::ReadCheckpoint(file->path());
+    own.keras = std::move(checkpoint.keras);
+    checkpoint = std::move(own);
+  }
+  fmt::print("{}: {}, step {}: {} variables, {} slots\n", file->path(),
+             net ? net->entry->name : "no net of this program", checkpoint.step,
+             checkpoint.variables.size(), checkpoint.slots.size());
+  for (const std::string& other : file->left_out()) {
+    if (!other.starts_with("global_step ")) fmt::print("left out: {}\n", other);
+  }
+  return checkpoint;
+}
+
+}  // namespace
+
+int CheckpointConvert(const Arguments& arguments) {
+  ConvertFlags flags;
+  CommandLine line(
+      "carole checkpoint convert",
+      "Converts a checkpoint to .h5, or to TensorFlow's format (V2). Slots and the step "
+      "stay; the place in the data and attributes live in .h5 only.");
+  line.AddPositional(
+          "SOURCE", flags.source,
+          "of this program, Keras (.h5) or TensorFlow (V1, or the prefix of V2), or a folder")
+      ->required();
+  line.AddPositional("TARGET", flags.target,
+                     "ends with .h5, or is the prefix of TensorFlow's files")
+      ->required();
+  line.Add("model_name", flags.model_name, "the net; empty: found by its variables");
+  line.Add("image_size,eval_image_size", flags.image_size,
+           "of the net that Keras rebuilds; 0: the net's own");
+  if (!line.Parse(arguments)) return 0;
+  io::Checkpoint checkpoint = Load(flags);
+  const std::filesystem::path folder = std::filesystem::path(flags.target).parent_path();
+  if (!folder.empty()) std::filesystem::create_directories(folder);
+  if (flags.target.ends_with(kHdf5)) {
+    io::WriteCheckpoint(checkpoint, flags.target);
+  } else {
+    WriteTf(checkpoint, flags.target);
+  }
+  fmt::print("{}: written\n", flags.target);
+  return 0;
+}
+
+}  // namespace carole::commands
