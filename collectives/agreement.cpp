@@ -33,9 +33,9 @@ int64_t Await(Exchange& x, int peer) {
 Agreement::Agreement(Exchange& x) : x_(x), last_seen_(x.topology.size()) {}
 
 // Ranks of a host compare in shared memory; then the first ranks of the hosts tell each other.
-Verdict Agreement::Compare(const Header& header) {
+Verdict Agreement::Compare(const Header& header, std::span<const std::byte> shown) {
   const Topology& t = x_.topology;
-  const Verdict verdict = x_.node->Compare(header, *x_.watch);
+  const Verdict verdict = x_.node->Compare(header, *x_.watch, shown);
   if (IsOneHost(t)) return verdict;
   if (t.local_rank != 0) return x_.node->AwaitAnnouncement(*x_.watch);
   const Verdict all = CompareHosts(verdict);

@@ -14,8 +14,9 @@ class Agreement {
   // x.topology, transport, node and watch are set; x outlives this. Used by one thread at a time.
   explicit Agreement(Exchange& x);
 
-  // The verdict on the headers of all ranks; the same on every rank.
-  Verdict Compare(const Header& header);
+  // The verdict on the headers of all ranks; the same on every rank. The host's ranks can read
+  // `shown` afterwards (NodeGroup).
+  Verdict Compare(const Header& header, std::span<const std::byte> shown = {});
 
   // "in forward of step 7", or, of a rank of another host, "last seen in forward of step 7": when
   // its host agreed to an operation. "" when nothing is known.

@@ -93,6 +93,12 @@ void TreeSum(Exchange& x, std::span<const int> members, int index, std::span<T> 
 // RingSum's stand-in when fp32 travels as bf16.
 void Bf16Sum(Exchange& x, std::span<const int> members, int index, std::span<float> data);
 
+// Sums small ranges of one host's ranks that all have shown each other when they compared: every
+// rank adds everything for itself, so nobody waits again. The bits are those of shared memory.
+bool FitsShown(const Topology& topology, size_t bytes);
+template <typename T>
+void SumShown(Exchange& x, std::span<T> data);
+
 // in: size() pieces of out.size() elements, destroyed; out: this rank's piece of their sum. The
 // ring of all ranks, or their shared memory when they are on one host.
 template <typename T>

@@ -164,6 +164,9 @@ void Watch::Check(std::span<const int> missing) {
   }
   if (waited.count() < options_.warn_seconds || warned_) return;
   warned_ = true;
+  int speaker = 0;  // of all that wait, one is enough
+  while (std::ranges::count(missing, speaker) > 0) ++speaker;
+  if (speaker != hooks_.rank) return;
   LogWarning("comm", "{}: stalled for {:.1f} s: waiting for {}; the job ends after {:.0f} s",
              Doing(), waited.count(), NamesOf(missing), options_.deadline_seconds);
 }

@@ -65,6 +65,7 @@ void RequireAgreement(const Verdict& verdict, std::span<const std::string> names
 
 // What a watch asks and tells. All of it may be empty.
 struct WatchHooks {
+  int rank = 0;                                   // that watches
   std::function<std::string(int rank)> why_gone;  // how a rank has ended, "" if it has not
   std::function<std::string(int rank)> where;     // "in forward of step 7", "" if not known
   std::function<void(int rank)> waiting_for;      // the first missing rank, -1 once it has come

@@ -108,6 +108,7 @@ class Engine final : public Communicator {
  private:
   // Moves an operation's data, after the contract was checked.
   using Work = std::function<void(const Header&)>;
+  using Bytes = std::span<const std::byte>;
 
   template <typename T>
   Header SumHeader(Operation operation, std::span<T> data, const Tag& tag) const;
@@ -120,10 +121,15 @@ class Engine final : public Communicator {
   template <typename T>
   void SumPieces(std::span<T> in, std::span<T> out, const Tag& tag);
 
-  void Run(const Header& header, const Work& work) {
-    if (size() > 1) queue_->Run([this, header, &work] { Execute(header, work); });
+  void Run(const Header& header, const Work& work, Bytes data = {}) {
+    if (size() > 1) queue_->Run([&] { Execute(header, work, data); });
   }
-  void Execute(Header header, const Work& work);
+  // `data`: of a sum, which may travel with the header.
+  void Execute(Header header, const Work& work, Bytes data = {});
+  bool IsShown(const Header& header) const {
+    return RowName(header.algorithm) == "shared_memory" &&
+           FitsShown(exchange_.topology, header.count * SizeOf(header.dtype));
+  }
   void Observe(const Header& header, Clock::time_point start, Clock::time_point agreed);
   void CheckNative() const;
   void FindPeers(uint64_t place);
@@ -164,7 +170,8 @@ Engine::Engine(std::unique_ptr<Backend> backend, const CommunicatorOptions& opti
       deadline_seconds_(options.deadline_seconds),
       exchange_(MakeExchange(*backend_, options)),
       watch_(options, backend_->names(),
-             {.why_gone =
+             {.rank = exchange_.topology.rank,
+              .why_gone =
                   [this](int rank) {
                     if (!exchange_.node->aborted()) return exchange_.node->WhyGone(rank);
                     throw CommError("[comm] " + watch_.Doing() + ": the job was aborted");
@@ -199,7 +206,7 @@ Engine::~Engine() {
   backend_->End(together);
 }
 
-void Engine::Execute(Header header, const Work& work) {
+void Engine::Execute(Header header, const Work& work, Bytes data) {
   try {
     if (!failure_.empty()) throw CommError("[comm] an earlier operation failed: " + failure_);
     header.sequence = next_sequence_++;
@@ -209,7 +216,8 @@ void Engine::Execute(Header header, const Work& work) {
     }
     const auto start = Clock::now();
     watch_.Begin(header);
-    RequireAgreement(agreement_.Compare(header), watch_.names());
+    const bool is_shown = !data.empty() && IsShown(header);
+    RequireAgreement(agreement_.Compare(header, is_shown ? data : Bytes()), watch_.names());
     watch_.SetAgreed();
     const auto agreed = Clock::now();
     work(header);
@@ -285,20 +293,23 @@ std::unique_ptr<Pending> Engine::StartSum(std::span<T> data, const Tag& tag) {
   if (size() == 1) return std::make_unique<Nothing>();
   const Header header = SumHeader(Operation::kAllReduce, data, tag);
   return queue_->Start([this, header, data] {
-    Execute(header, [this, data](const Header& agreed) { SumNow(data, agreed); });
+    Execute(
+        header, [this, data](const Header& agreed) { SumNow(data, agreed); }, std::as_bytes(data));
   });
 }
 
 template <typename T>
 void Engine::Sum(std::span<T> data, const Tag& tag) {
   if (size() == 1) return;
-  Run(SumHeader(Operation::kAllReduce, data, tag),
-      [this, data](const Header& agreed) { SumNow(data, agreed); });
+  Run(
+      SumHeader(Operation::kAllReduce, data, tag),
+      [this, data](const Header& agreed) { SumNow(data, agreed); }, std::as_bytes(data));
 }
 
 template <typename T>
 void Engine::SumNow(std::span<T> data, const Header& header) {
   if (data.empty()) return;
+  if (IsShown(header)) return SumShown(exchange_, data);
   const size_t row = header.algorithm != kAutoRow
                          ? header.algorithm
                          : choice_.Measure(exchange_, header.dtype, data.size_bytes());

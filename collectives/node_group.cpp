@@ -107,9 +107,12 @@ void NodeGroup::Sync(Watch& watch) {
   }
 }
 
-Verdict NodeGroup::Compare(const Header& header, Watch& watch) {
-  const uint32_t turn = compares_++ % 2;
+Verdict NodeGroup::Compare(const Header& header, Watch& watch, std::span<const std::byte> shown) {
+  CAROLE_CHECK(shown.size() <= kMostShown, "{} bytes to be shown", shown.size());
+  ++compares_;
+  const uint32_t turn = Turn();
   mine().headers[turn] = header;
+  if (!shown.empty()) std::memcpy(Shown(local_rank_), shown.data(), shown.size());
   Sync(watch);
   Verdict verdict = MakeVerdict(slots_[0]->headers[turn], ranks_[0]);
   for (size_t i = 1; i < slots_.size(); ++i) {

@@ -85,8 +85,11 @@ class NodeGroup {
   // after.
   void Sync(Watch& watch);
 
-  // Shows the header to the others and returns the verdict on all local ones.
-  Verdict Compare(const Header& header, Watch& watch);
+  // Shows the header to the others and returns the verdict on all local ones. `shown`, at most
+  // kMostShown bytes, is there to be read by all afterwards, until this rank compares again.
+  static constexpr size_t kMostShown = kStagingBytes / 2;
+  Verdict Compare(const Header& header, Watch& watch, std::span<const std::byte> shown = {});
+  std::byte* Shown(size_t local_rank) const { return staging_[local_rank] + ShownOffset(); }
 
   // The first local rank hands the verdict of all hosts to the others, which wait for it.
   void Announce(const Verdict& verdict);
@@ -113,6 +116,9 @@ class NodeGroup {
 
  private:
   RankSlot& mine() { return *slots_[local_rank_]; }
+  // Of the last Compare(): a slow neighbour may still read what the one before showed.
+  uint32_t Turn() const { return (compares_ - 1) % 2; }
+  size_t ShownOffset() const { return Turn() * kMostShown; }
   void WakeAll();
   // For whom one really waits who waits for this local rank.
   int Culprit(size_t local_rank) const;

@@ -97,6 +97,20 @@ void HierarchicalTreeAllReduce(Exchange& x, std::span<T> data) {
   SumInTwoLevels<T>(x, TreeSum<T>, data);
 }
 
+bool FitsShown(const Topology& topology, size_t bytes) {
+  constexpr size_t kMostRead = 64 << 10;  // beyond, sharing the work wins over one meeting less
+  return IsOneHost(topology) && bytes * topology.size() <= kMostRead;
+}
+
+template <typename T>
+void SumShown(Exchange& x, std::span<T> data) {
+  std::vector<T*> ranks;
+  for (size_t r = 0; r < x.node->staging().size(); ++r) {
+    ranks.push_back(reinterpret_cast<T*>(x.node->Shown(r)));
+  }
+  SumRanks(ranks.data(), ranks.size(), data.data(), data.size());
+}
+
 // Outside of arenas, equally long parts of all pieces lie one behind the other in the staging area.
 template <typename T>
 void SharedReduceScatter(Exchange& x, std::span<T> in, std::span<T> out) {
@@ -125,6 +139,8 @@ template void HierarchicalAllReduce(Exchange&, std::span<float>);
 template void HierarchicalAllReduce(Exchange&, std::span<double>);
 template void HierarchicalTreeAllReduce(Exchange&, std::span<float>);
 template void HierarchicalTreeAllReduce(Exchange&, std::span<double>);
+template void SumShown(Exchange&, std::span<float>);
+template void SumShown(Exchange&, std::span<double>);
 template void SharedReduceScatter(Exchange&, std::span<float>, std::span<float>);
 template void SharedReduceScatter(Exchange&, std::span<double>, std::span<double>);
 
