@@ -25,7 +25,7 @@ NetInput ResolveNetInput(const NetFlags& net, const DatasetFlags& dataset) {
   io::CheckPreprocessingSize(io::FindPreprocessing(input.preprocessing), input.image_size,
                              input.image_size);
   input.channels = input.dataset->channels;
-  input.num_classes = input.dataset->num_classes - dataset.labels_offset;
+  input.num_classes = io::NumClasses(*input.dataset, dataset.dataset_dir) - dataset.labels_offset;
   if (input.num_classes < 2) {
     throw UsageError(fmt::format(
         "[flags] --labels_offset: too few classes are left: got {}, want 2 or more",

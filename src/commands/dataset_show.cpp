@@ -1,0 +1,147 @@
+// carole dataset show.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <filesystem>
+#include <optional>
+#include <type_traits>
+
+#include "io/bytes.h"
+#include "io/example.h"
+#include "io/image.h"
+#include "io/record_index.h"
+#include "io/tfrecord.h"
+#include "src/commands/command_line.h"
+#include "src/commands/commands.h"
+#include "src/commands/shard_flags.h"
+#include "src/core/error.h"
+
+namespace carole::commands {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string Preview(std::string_view bytes) {
+  const bool is_text =
+      bytes.size() <= 64 &&
+      std::all_of(bytes.begin(), bytes.end(), [](unsigned char c) { return c >= ' ' && c < 127; });
+  if (is_text) return fmt::format("\"{}\"", bytes);
+  if (!io::IsJpeg(bytes) && !io::IsPng(bytes)) return fmt::format("{} bytes", bytes.size());
+  io::Image image;
+  io::DecodeImage(bytes, 3, &image);
+  return fmt::format("{} of {} bytes, {}x{}", io::IsJpeg(bytes) ? "JPEG" : "PNG", bytes.size(),
+                     image.width, image.height);
+}
+
+template <typename T>
+std::string DescribeValues(std::string_view kind, const std::vector<T>& values) {
+  std::string text = fmt::format("{:<5}", kind);
+  for (const T& value : values) {
+    if constexpr (std::is_same_v<T, std::string_view>) {
+      text += " " + Preview(value);
+    } else {
+      text += fmt::format(" {}", value);
+    }
+  }
+  return text;
+}
+
+// The values when the feature holds a list of this kind: readers refuse the other two kinds.
+template <typename T>
+std::optional<std::vector<T>> TryRead(std::vector<T> (*read)(const io::FeatureQuery&),
+                                      const io::FeatureQuery& query) {
+  try {
+    return read(query);
+  } catch (const DataError&) {
+    return std::nullopt;
+  }
+}
+
+std::string DescribeFeature(const io::FeatureQuery& query) {
+  if (const auto values = TryRead(io::AllBytes, query)) return DescribeValues("bytes", *values);
+  if (const auto values = TryRead(io::AllInt64, query)) return DescribeValues("int64", *values);
+  return DescribeValues("float", io::AllFloats(query));
+}
+
+// Draws the outline of each box, two pixels thick.
+void DrawBoxes(std::string_view record, io::Image& image) {
+  std::array<io::FeatureQuery, 4> sides = {{{"image/object/bbox/xmin"},
+                                            {"image/object/bbox/ymin"},
+                                            {"image/object/bbox/xmax"},
+                                            {"image/object/bbox/ymax"}}};
+  io::FindFeatures(record, sides);
+  std::array<std::vector<float>, 4> values;
+  for (size_t s = 0; s < sides.size(); ++s) values[s] = io::AllFloats(sides[s]);
+  const auto to_pixel = [](float part, int extent) {
+    return static_cast<int>(
+        std::lround(std::clamp(part, 0.0f, 1.0f) * static_cast<float>(extent - 1)));
+  };
+  const auto paint = [&](int x, int y) {
+    constexpr uint8_t kGreen[] = {0, 255, 0};
+    std::copy(kGreen, kGreen + 3,
+              image.pixels.begin() + (static_cast<ptrdiff_t>(y) * image.width + x) * 3);
+  };
+  for (size_t i = 0; i < values[0].size(); ++i) {
+    if (!std::all_of(values.begin(), values.end(),
+                     [&](const auto& v) { return i < v.size() && std::isfinite(v[i]); }))
+      return;
+    const int left = to_pixel(values[0][i], image.width);
+    const int top = to_pixel(values[1][i], image.height);
+    const int right = to_pixel(values[2][i], image.width);
+    const int bottom = to_pixel(values[3][i], image.height);
+    for (int y = top; y <= bottom; ++y) {
+      for (int x = left; x <= right; ++x) {
+        if (std::min({x - left, right - x, y - top, bottom - y}) < 2) paint(x, y);
+      }
+    }
+  }
+}
+
+// As PNG, so that nothing but the boxes changes.
+void WritePicture(std::string_view record, const std::string& path) {
+  io::FeatureQuery encoded[] = {{"image/encoded"}};
+  io::FindFeatures(record, encoded);
+  const auto bytes = io::FirstBytes(encoded[0]);
+  if (!bytes) throw DataError("[io.example] feature image/encoded: missing");
+  io::Image image;
+  io::DecodeImage(*bytes, 3, &image);
+  DrawBoxes(record, image);
+  const std::unique_ptr<io::Sink> sink = io::CreateFile(path);
+  sink->Append(io::EncodePng(image.view()));
+  sink->Commit();
+  fmt::print("  picture, {}x{}, written to {}\n", image.width, image.height, path);
+}
+
+}  // namespace
+
+int DatasetShow(const Arguments& arguments) {
+  ShardFlags flags;
+  int64_t record = 0;
+  std::string picture;
+  CommandLine line("carole dataset show",
+                   "Prints the fields of one record and writes its picture.");
+  flags.AddTo(line);
+  line.Add("record", record, "which, counted from 0 over all shards")
+      ->check(CLI::NonNegativeNumber);
+  line.Add("picture", picture, "PNG to write the picture to, with its boxes drawn in");
+  if (!line.Parse(arguments)) return 0;
+  const io::RecordIndex index = io::LoadRecordIndex({.shards = flags.Find()});
+  if (record >= index.num_records())
+    throw UsageError(
+        fmt::format("[flags] --record: got {}, want 0 to {}", record, index.num_records() - 1));
+  const io::RecordIndex::Entry entry = index.Find(record);
+  const fs::path shard = index.shards()[entry.shard].path;
+  const std::unique_ptr<io::Source> source = io::OpenSeekableRecords(shard);
+  std::string buffer;
+  const auto data = io::ReadRecordAt(*source, entry.offset, entry.index, buffer, entry.length);
+  fmt::print("{}: record {} at byte {}, {} bytes\n", shard.string(), entry.index, entry.offset,
+             entry.length);
+  for (const io::FeatureQuery& feature : io::ListFeatures(data.value()))
+    fmt::print("  {:<24} {}\n", feature.key, DescribeFeature(feature));
+  if (!picture.empty()) WritePicture(*data, picture);
+  return 0;
+}
+
+}  // namespace carole::commands

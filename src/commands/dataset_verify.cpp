@@ -1,0 +1,71 @@
+// carole dataset verify.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <string>
+
+#include "io/verify.h"
+#include "src/commands/command_line.h"
+#include "src/commands/commands.h"
+#include "src/commands/shard_flags.h"
+#include "src/commands/work_progress.h"
+#include "src/core/error.h"
+
+namespace carole::commands {
+namespace {
+
+void PrintCounts(const io::VerifyReport& report, const io::DatasetEntry* dataset,
+                 const std::filesystem::path& folder) {
+  for (size_t s = 0; s < report.shards.size(); ++s)
+    fmt::print("{}: {} good records\n", report.shards[s].string(), report.good[s].size());
+  std::vector<std::string> names;
+  if (dataset != nullptr) names = io::ClassNames(*dataset, folder);
+  for (const auto& [label, count] : report.class_counts) {
+    const bool named = label >= 0 && label < static_cast<int64_t>(names.size());
+    fmt::print("class {:>4}: {:>7}  {}\n", label, count,
+               named ? names[static_cast<size_t>(label)] : "");
+  }
+}
+
+}  // namespace
+
+int DatasetVerify(const Arguments& arguments) {
+  ShardFlags flags;
+  io::VerifyOptions options;
+  std::string repair;
+  CommandLine line(
+      "carole dataset verify",
+      "Checks framing, CRCs, fields, labels, boxes and images of every record, and that "
+      "none comes twice; damage ends with exit code 65.");
+  flags.AddTo(line);
+  line.Add("num_threads", options.threads, "0: one for each core")->check(CLI::NonNegativeNumber);
+  line.Add("repair", repair, "folder for copies of the shards without the bad records");
+  if (!line.Parse(arguments)) return 0;
+  options.dataset = flags.Dataset();
+  if (options.dataset != nullptr)
+    options.num_classes = io::NumClasses(*options.dataset, flags.Folder());
+  options.shards = flags.Find();
+  WorkProgress progress("MB");
+  options.progress = [&](uint64_t done, uint64_t total) {
+    constexpr uint64_t kMegabyte = 1'000'000;
+    progress.Show("verify", static_cast<int64_t>(done / kMegabyte),
+                  static_cast<int64_t>(total / kMegabyte + 1));
+  };
+  const io::VerifyReport report = io::VerifyShards(options);
+  PrintCounts(report, options.dataset, flags.Folder());
+  for (const std::string& text : report.bad) fmt::print(stderr, "{}\n", text);
+  if (!repair.empty()) {
+    io::WriteRepaired(report, repair, options.threads);
+    fmt::print("{} records written to {}\n", report.num_good, repair);
+  }
+  if (report.num_bad == 0) {
+    fmt::print("{} records, all good\n", report.num_good);
+    return 0;
+  }
+  throw DataError(fmt::format("[io.verify] {} of {} records are bad: the first is {}{}",
+                              report.num_bad, report.num_bad + report.num_good, report.bad[0],
+                              repair.empty() ? "; --repair=FOLDER copies the good ones" : ""));
+}
+
+}  // namespace carole::commands

@@ -1,0 +1,35 @@
+#include "src/commands/shard_flags.h"
+
+#include "io/datasets.h"
+#include "src/core/error.h"
+
+namespace carole::commands {
+
+namespace fs = std::filesystem;
+
+void ShardFlags::AddTo(CommandLine& line) {
+  line.AddPositional("FILES", files, "TFRecord files; or give --dataset_name and --dataset_dir");
+  line.Group("Data");
+  line.Add("dataset_name", dataset_name, "whose shards");
+  line.Add("dataset_split_name", dataset_split_name, "of which split");
+  line.Add("dataset_dir,data_dir", dataset_dir, "folder of the shards");
+}
+
+std::vector<fs::path> ShardFlags::Find() const {
+  if (!files.empty()) return {files.begin(), files.end()};
+  if (dataset_name.empty() || dataset_dir.empty())
+    throw UsageError(
+        "[flags] nothing to read: name TFRecord files, or --dataset_name and --dataset_dir");
+  return io::FindShards(io::FindDataset(dataset_name), dataset_split_name, dataset_dir);
+}
+
+const io::DatasetEntry* ShardFlags::Dataset() const {
+  return dataset_name.empty() ? nullptr : &io::FindDataset(dataset_name);
+}
+
+fs::path ShardFlags::Folder() const {
+  if (!dataset_dir.empty() || files.empty()) return dataset_dir;
+  return fs::path(files[0]).parent_path();
+}
+
+}  // namespace carole::commands

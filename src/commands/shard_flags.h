@@ -1,0 +1,33 @@
+// The TFRecord files that a command reads: named one by one, or the shards of a data set's split.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "src/commands/command_line.h"
+
+namespace carole::io {
+struct DatasetEntry;
+}
+
+namespace carole::commands {
+
+struct ShardFlags {
+  std::vector<std::string> files;
+  std::string dataset_name;
+  std::string dataset_split_name = "train";
+  std::string dataset_dir;
+
+  void AddTo(CommandLine& line);
+
+  // Throws UsageError when nothing is named, DataError when shards are missing.
+  std::vector<std::filesystem::path> Find() const;
+
+  // nullptr when no name was given.
+  const io::DatasetEntry* Dataset() const;
+  // The folder that labels.txt would be in.
+  std::filesystem::path Folder() const;
+};
+
+}  // namespace carole::commands
