@@ -23,6 +23,8 @@ int CheckpointVerify(const Arguments& arguments);
 int ModelList(const Arguments& arguments);
 int ModelSummary(const Arguments& arguments);
 int Hostfile(const Arguments& arguments);
+int Launch(const Arguments& arguments);
+int Doctor(const Arguments& arguments);
 int BenchTrain(const Arguments& arguments);
 int BenchAllreduce(const Arguments& arguments);
 int BenchInput(const Arguments& arguments);
@@ -45,6 +47,8 @@ inline constexpr Command kCommands[] = {
     {"model list", "list the nets", ModelList},
     {"model summary", "layers, shapes and parameters of a net", ModelSummary},
     {"hostfile", "print TF_CONFIG's machines for mpirun or ssh", Hostfile},
+    {"launch", "train on all machines of a TF_CONFIG job", Launch},
+    {"doctor", "look for trouble in machine, MPI, network, data and disk", Doctor},
     {"bench train", "speed of training steps on synthetic images", BenchTrain},
     {"bench allreduce", "speed of the sum over ranks", BenchAllreduce},
     {"bench input", "speed of reading, decoding and augmenting a data set", BenchInput},

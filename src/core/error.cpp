@@ -3,6 +3,7 @@
 namespace carole {
 
 const char* Describe(ExitCode code) {
+  if (static_cast<int>(code) == 1) return "trouble found";  // carole doctor
   switch (code) {
     case ExitCode::kOk:
       return "done";

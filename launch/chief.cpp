@@ -1,0 +1,227 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+#include <memory>
+
+#include "launch/job.h"
+#include "launch/leash.h"
+#include "launch/mpirun.h"
+#include "launch/process.h"
+#include "launch/ssh.h"
+#include "launch/text.h"
+#include "src/core/error.h"
+#include "src/core/log.h"
+
+namespace carole::launch {
+namespace {
+
+constexpr double kProgressSeconds = 10;
+constexpr double kFarewellSeconds = 5;
+constexpr int kPollMs = 100;
+
+std::vector<std::string> ExportedVariables() {
+  std::vector<std::string> names;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    const std::string_view text = *variable;
+    for (const std::string_view prefix : {"CAROLE_", "OMP_", "NCCL_"}) {
+      if (text.starts_with(prefix)) names.emplace_back(text.substr(0, text.find('=')));
+    }
+  }
+  return names;
+}
+
+class Chief {
+ public:
+  Chief(const Cluster& cluster, const JobOptions& options);
+  int Run();
+
+ private:
+  bool IsHost(const Task& task) const;
+  void PollLeashes();
+  std::vector<std::string> Missing() const;
+  Cluster Present() const;
+  bool Gather(double seconds);
+  int RunMpirun(const Cluster& cluster);
+  void Handle(int signal, Process& mpirun);
+  void TellTheEnd(int exit_code);
+
+  const Cluster& cluster_;
+  const JobOptions& options_;
+  Signals signals_;
+  PrivateFolder folder_;
+  std::string ssh_;  // "": nobody else to reach
+  struct Held {
+    std::unique_ptr<Leash> leash;
+    bool holds = false;
+  };
+  std::vector<Held> others_;
+  int stop_signal_ = 0;      // the first that asked to stop
+  double kill_time_ = 1e30;  // when mpirun gets SIGTERM
+};
+
+Chief::Chief(const Cluster& cluster, const JobOptions& options)
+    : cluster_(cluster), options_(options) {
+  for (const Task& task : cluster.tasks) {
+    const bool is_told = Trains(task) || (task.role == Role::kParameterServer && options.ends_ps);
+    if (task.rank == 0 || !is_told || task.port == 0) continue;
+    if (ssh_.empty()) ssh_ = FindProgram("ssh", "openssh-client");
+    others_.push_back({std::make_unique<Leash>(ssh_, folder_ / "ssh_config", task)});
+  }
+  if (others_.empty()) return;
+  const bool is_secret = !options.ssh_key.empty();
+  if (!is_secret) MakeSharedKey(SharedKeyPath(options.work_dir));
+  const std::string public_key = TakeKey(
+      is_secret ? options.ssh_key : SharedKeyPath(options.work_dir).string(), is_secret, folder_);
+  WritePrivateFile(folder_ / "known_hosts", PrintKnownHosts(public_key));
+  WritePrivateFile(folder_ / "ssh_config", PrintJobSshConfig(cluster, UserName(), folder_));
+}
+
+// Whether mpirun starts a daemon through this task's sshd.
+bool Chief::IsHost(const Task& task) const {
+  return std::any_of(cluster_.hosts.begin(), cluster_.hosts.end(), [&](const Host& host) {
+    return host.first_rank > 0 && host.first_rank == task.rank;
+  });
+}
+
+void Chief::PollLeashes() {
+  for (Held& other : others_) other.holds = other.leash->Poll();
+}
+
+std::vector<std::string> Chief::Missing() const {
+  std::vector<std::string> missing;
+  for (const Held& other : others_) {
+    const Task& task = other.leash->task();
+    if (!other.holds && IsHost(task))
+      missing.push_back(fmt::format("{} ({} port {}: {})", TaskName(task), task.host, task.port,
+                                    other.leash->trouble()));
+  }
+  return missing;
+}
+
+// The cluster without the machines that are missing.
+Cluster Chief::Present() const {
+  Cluster present = cluster_;
+  std::erase_if(present.hosts, [&](const Host& host) {
+    return std::any_of(others_.begin(), others_.end(), [&](const Held& other) {
+      return !other.holds && IsHost(other.leash->task()) &&
+             other.leash->task().rank == host.first_rank;
+    });
+  });
+  for (size_t h = 1; h < present.hosts.size(); ++h)
+    present.hosts[h].first_rank = present.hosts[h - 1].first_rank + present.hosts[h - 1].slots;
+  return present;
+}
+
+// Waits until every machine is there; false when a signal came first.
+bool Chief::Gather(double seconds) {
+  const double start = SteadySeconds();
+  for (double next_report = start + kProgressSeconds;;) {
+    PollLeashes();
+    const std::vector<std::string> missing = Missing();
+    if (missing.empty()) return true;
+    const double now = SteadySeconds();
+    if (now - start > seconds) {
+      const auto present = static_cast<int>(cluster_.hosts.size() - missing.size());
+      if (options_.min_hosts > 0 && present >= options_.min_hosts) {
+        LogWarning("launch", "going on with {} of {} machines, without {}", present,
+                   cluster_.hosts.size(), Join(missing));
+        return true;
+      }
+      throw CommError(
+          fmt::format("[launch] job: machines have not come in {:g} s: got {} of {}, "
+                      "without {}",
+                      seconds, present, cluster_.hosts.size(), Join(missing)));
+    }
+    if (now > next_report) {
+      LogInfo("launch", "waiting since {:.0f} s for {}", now - start, Join(missing));
+      next_report += kProgressSeconds;
+    }
+    if (const auto signal = signals_.Wait(kPollMs)) {
+      stop_signal_ = *signal;
+      return false;
+    }
+  }
+}
+
+// The first request to stop lets the ranks save; a second one, or the time, ends them.
+void Chief::Handle(int signal, Process& mpirun) {
+  const bool is_first_term = signal == SIGTERM && stop_signal_ == 0;
+  if (signal != SIGUSR2) stop_signal_ = signal;
+  if (is_first_term) {
+    LogInfo("launch", "asked to stop: the ranks save, and have {:g} s", options_.grace_seconds);
+    kill_time_ = SteadySeconds() + options_.grace_seconds;
+  }
+  mpirun.Signal(is_first_term ? SIGUSR1 : signal);
+}
+
+int Chief::RunMpirun(const Cluster& cluster) {
+  WritePrivateFile(folder_ / "hostfile", PrintJobHostfile(cluster));
+  const std::vector<std::string> words =
+      MpirunWords({.mpirun = FindProgram("mpirun", "openmpi-bin"),
+                   .hostfile = folder_ / "hostfile",
+                   .ssh = cluster.hosts.size() > 1 ? ssh_ : "",
+                   .ssh_config = folder_ / "ssh_config",
+                   .ranks = cluster.size(),
+                   .is_root = geteuid() == 0,
+                   .network = options_.network,
+                   .ports = options_.ports,
+                   .exported = ExportedVariables(),
+                   .command = options_.command});
+  LogInfo("launch", "{} ranks on {} machines: {}", cluster.size(), cluster.hosts.size(),
+          Join(words, " "));
+  Process mpirun({.words = words});
+  while (mpirun.Running()) {
+    PollLeashes();
+    if (const auto signal = signals_.Wait(kPollMs)) Handle(*signal, mpirun);
+    if (SteadySeconds() > kill_time_) {
+      kill_time_ = 1e30;
+      mpirun.Signal(SIGTERM);
+    }
+  }
+  return mpirun.exit_code();
+}
+
+void Chief::TellTheEnd(int exit_code) {
+  for (Held& other : others_) other.leash->End(exit_code);
+  const double end = SteadySeconds() + kFarewellSeconds;
+  for (Held& other : others_) {
+    while (other.holds && !other.leash->Gone() && SteadySeconds() < end) signals_.Wait(kPollMs);
+  }
+}
+
+int Chief::Run() {
+  int code = 0;
+  try {
+    for (int restarts = 0;; ++restarts) {
+      if (!Gather(restarts == 0 ? options_.start_timeout : options_.restart_timeout)) {
+        code = 128 + stop_signal_;
+        break;
+      }
+      code = RunMpirun(Present());
+      if (stop_signal_ != 0 || !IsWorthRestarting(code) || restarts == options_.max_restarts) break;
+      LogWarning("launch",
+                 "training ended with exit code {}: a machine or a rank was lost; restart "
+                 "{} of {} from the last checkpoint",
+                 code, restarts + 1, options_.max_restarts);
+      // Sessions to a dead machine look alive for a while: all are made anew.
+      for (Held& other : others_)
+        other = {std::make_unique<Leash>(ssh_, folder_ / "ssh_config", other.leash->task())};
+    }
+  } catch (const Error& error) {
+    TellTheEnd(static_cast<int>(error.code()));
+    throw;
+  }
+  TellTheEnd(JobExitCode(code));
+  return JobExitCode(code);
+}
+
+}  // namespace
+
+int RunChief(const Cluster& cluster, const JobOptions& options) {
+  return Chief(cluster, options).Run();
+}
+
+}  // namespace carole::launch

@@ -1,0 +1,166 @@
+#include "launch/process.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <sstream>
+
+#include "launch/text.h"
+#include "src/core/error.h"
+
+namespace carole::launch {
+namespace {
+
+constexpr int kSignals[] = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2};
+constexpr size_t kMaxOutput = 1 << 16;  // that is kept of a child
+
+[[noreturn]] void Fail(const std::string& what) {
+  throw DiskError(fmt::format("[launch] {}: {}", what, std::strerror(errno)));
+}
+
+struct Pipe {
+  int read = -1;
+  int write = -1;
+};
+
+Pipe MakePipe() {
+  std::array<int, 2> ends;
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) Fail("pipe");
+  return {ends[0], ends[1]};
+}
+
+std::vector<char*> ToArgv(const std::vector<std::string>& words) {
+  std::vector<char*> argv;
+  for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
+  argv.push_back(nullptr);
+  return argv;
+}
+
+// In the child, after fork: only what is safe there.
+[[noreturn]] void Become(char* const* argv, int in, int out, pid_t parent) {
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (getppid() != parent) _exit(127);  // it has died before prctl
+  dup2(in, STDIN_FILENO);
+  if (out >= 0) {
+    dup2(out, STDOUT_FILENO);
+    dup2(out, STDERR_FILENO);
+  }
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  execv(argv[0], argv);
+  _exit(127);
+}
+
+}  // namespace
+
+std::string FindProgram(const std::string& name, const std::string& package) {
+  const char* path = std::getenv("PATH");
+  std::istringstream folders(std::string(path == nullptr ? "/usr/bin:/bin" : path) +
+                             ":/usr/local/sbin:/usr/sbin:/sbin");
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    const std::string file = fmt::format("{}/{}", folder, name);
+    if (folder.starts_with('/') && access(file.c_str(), X_OK) == 0) return file;
+  }
+  throw ConfigError(fmt::format("[launch] {}: no such program in PATH; install {}", name, package));
+}
+
+Signals::Signals() {
+  sigemptyset(&set_);
+  for (int signal : kSignals) sigaddset(&set_, signal);
+  sigprocmask(SIG_BLOCK, &set_, &before_);
+}
+
+Signals::~Signals() { sigprocmask(SIG_SETMASK, &before_, nullptr); }
+
+std::optional<int> Signals::Wait(int milliseconds) const {
+  const timespec time{milliseconds / 1000, milliseconds % 1000 * 1'000'000L};
+  const int signal = sigtimedwait(&set_, nullptr, &time);
+  return signal > 0 ? std::optional(signal) : std::nullopt;
+}
+
+Process::Process(const Options& options) {
+  std::vector<char*> argv = ToArgv(options.words);
+  Pipe in, out;
+  if (options.pipes) {
+    in = MakePipe();
+    out = MakePipe();
+    in_ = in.write;
+    out_ = out.read;
+    fcntl(out_, F_SETFL, O_NONBLOCK);
+  } else {
+    in.read = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  }
+  const pid_t parent = getpid();
+  pid_ = fork();
+  if (pid_ == 0) Become(argv.data(), in.read, out.write, parent);
+  close(in.read);
+  if (out.write >= 0) close(out.write);
+  if (pid_ < 0) Fail("fork");
+}
+
+Process::~Process() {
+  if (in_ >= 0) close(in_);
+  if (out_ >= 0) close(out_);
+  if (!Running()) return;
+  Signal(SIGKILL);
+  waitpid(pid_, nullptr, 0);
+}
+
+bool Process::Running() {
+  if (pid_ <= 0) return false;
+  int status = 0;
+  if (waitpid(pid_, &status, WNOHANG) != pid_) return true;
+  exit_code_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  pid_ = -1;
+  return false;
+}
+
+void Process::Signal(int signal) const {
+  if (pid_ > 0) kill(pid_, signal);
+}
+
+const std::string& Process::Output() {
+  std::array<char, 4096> bytes;
+  for (ssize_t got; out_ >= 0 && (got = read(out_, bytes.data(), bytes.size())) > 0;) {
+    if (output_.size() < kMaxOutput) output_.append(bytes.data(), got);
+  }
+  return output_;
+}
+
+void Process::Finish(const std::string& text) {
+  if (in_ < 0) return;
+  // A child that is gone must not end this process.
+  struct sigaction ignore {
+  }, before{};
+  ignore.sa_handler = SIG_IGN;
+  sigaction(SIGPIPE, &ignore, &before);
+  if (write(in_, text.data(), text.size()) < 0 && errno != EPIPE) Fail("write to a child");
+  sigaction(SIGPIPE, &before, nullptr);
+  close(in_);
+  in_ = -1;
+}
+
+std::string RunToEnd(const std::vector<std::string>& words) {
+  Process process({.words = words, .pipes = true});
+  process.Finish("");
+  while (process.Running()) {
+    process.Output();
+    usleep(2000);
+  }
+  std::string output = process.Output();
+  if (process.exit_code() != 0)
+    throw ConfigError(fmt::format("[launch] {}: failed: got exit code {} and {}", words[0],
+                                  process.exit_code(), Quote(output)));
+  return output;
+}
+
+}  // namespace carole::launch

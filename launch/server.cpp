@@ -1,0 +1,136 @@
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <charconv>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <sstream>
+
+#include "launch/job.h"
+#include "launch/leash.h"
+#include "launch/process.h"
+#include "launch/ssh.h"
+#include "launch/text.h"
+#include "src/core/error.h"
+#include "src/core/log.h"
+
+namespace carole::launch {
+namespace {
+
+constexpr int kPollMs = 200;
+
+// What a rank on this machine needs of this process's environment, as the chief cannot know it.
+std::vector<std::string> RanksEnvironment() {
+  std::vector<std::string> variables;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    const std::string_view text = *variable;
+    for (const std::string_view prefix :
+         {"PATH=", "LD_LIBRARY_PATH=", "CAROLE_", "OMP_", "OMPI_", "NCCL_", "CUDA_", "NVIDIA_"}) {
+      if (text.starts_with(prefix)) variables.emplace_back(text);
+    }
+  }
+  return variables;
+}
+
+// The chief makes the shared key; until then there is none.
+void AwaitKey(const std::filesystem::path& path, const Signals& signals, double seconds) {
+  const double end = SteadySeconds() + seconds;
+  while (!std::filesystem::exists(path)) {
+    if (SteadySeconds() > end)
+      throw CommError(
+          fmt::format("[launch] {}: the chief has not made the job's key in {:g} s; is "
+                      "--work_dir one folder that all machines share?",
+                      path.string(), seconds));
+    if (const auto signal = signals.Wait(kPollMs))
+      throw CommError(fmt::format("[launch] job: signal {} before the chief came", *signal));
+  }
+}
+
+// The exit code that the chief has written, once its line is whole.
+std::optional<int> ReadEnd(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  if (!std::getline(file, line) || file.eof()) return std::nullopt;  // eof: no '\n' yet
+  int code = 0;
+  const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), code);
+  if (error != std::errc() || end != line.data() + line.size()) return std::nullopt;
+  return code;
+}
+
+// Whether a session is open; a kernel that does not list children counts as one.
+bool HasSession(pid_t sshd) {
+  std::ifstream file(fmt::format("/proc/{0}/task/{0}/children", sshd));
+  std::string children;
+  return !file.is_open() || static_cast<bool>(file >> children);
+}
+
+class Server {
+ public:
+  Server(const Task& me, const JobOptions& options) : me_(me), options_(options) { Start(); }
+  int Run();
+
+ private:
+  void Start();
+  [[noreturn]] void FailSshd();
+
+  const Task& me_;
+  const JobOptions& options_;
+  Signals signals_;
+  PrivateFolder folder_;
+  std::optional<Process> sshd_;
+};
+
+void Server::Start() {
+  const bool is_secret = !options_.ssh_key.empty();
+  const std::filesystem::path key =
+      is_secret ? std::filesystem::path(options_.ssh_key) : SharedKeyPath(options_.work_dir);
+  if (!is_secret) AwaitKey(key, signals_, options_.start_timeout);
+  const std::string public_key = TakeKey(key, is_secret, folder_);
+  WritePrivateFile(folder_ / "authorized_keys", PrintAuthorizedKeys(public_key));
+  WritePrivateFile(folder_ / "sshd_config",
+                   PrintSshdConfig(me_.port, UserName(), folder_, RanksEnvironment()));
+  if (geteuid() == 0) mkdir("/run/sshd", 0755);  // sshd's empty folder; there is one already
+  const std::string sshd = FindProgram("sshd", "openssh-server");
+  sshd_.emplace(
+      Process::Options{.words = {sshd, "-D", "-e", "-f", folder_ / "sshd_config"}, .pipes = true});
+  LogInfo("launch", "{} lets the chief in on port {} and waits for its end", TaskName(me_),
+          me_.port);
+}
+
+void Server::FailSshd() {
+  throw ConfigError(
+      fmt::format("[launch] sshd: cannot serve {} on port {}: got {}, want the port that TF_CONFIG "
+                  "gives this task to be free",
+                  TaskName(me_), me_.port, Quote(sshd_->Output())));
+}
+
+int Server::Run() {
+  double last_session = SteadySeconds();
+  for (;;) {
+    if (const auto signal = signals_.Wait(kPollMs)) {
+      if (*signal == SIGTERM || *signal == SIGINT) return 128 + *signal;
+    }
+    // It goes on with the other address family when the port of one is taken.
+    const bool is_taken = sshd_->Output().find("Bind to port") != std::string::npos;
+    if (is_taken || !sshd_->Running()) FailSshd();
+    if (const auto code = ReadEnd(folder_ / kEndFile)) {
+      sshd_->Signal(SIGTERM);
+      LogInfo("launch", "the chief says that the job ended with exit code {}", *code);
+      return *code;
+    }
+    if (HasSession(sshd_->pid())) last_session = SteadySeconds();
+    if (SteadySeconds() - last_session > options_.start_timeout)
+      throw CommError(fmt::format("[launch] job: no chief for {:g} s at {} port {}",
+                                  options_.start_timeout, TaskName(me_), me_.port));
+  }
+}
+
+}  // namespace
+
+int Serve(const Task& me, const JobOptions& options) { return Server(me, options).Run(); }
+
+}  // namespace carole::launch

@@ -1,0 +1,196 @@
+#include "launch/ssh.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <pwd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include "launch/hostfile.h"
+#include "launch/process.h"
+#include "launch/text.h"
+#include "src/core/error.h"
+
+namespace carole::launch {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The chief knows every sshd of the job by this name, whatever its address.
+constexpr const char* kHostKeyAlias = "carole-job";
+constexpr const char* kKeygenPackage = "openssh-client";
+
+[[noreturn]] void Fail(const std::string& path) {
+  throw DiskError(fmt::format("[launch] {}: {}", path, std::strerror(errno)));
+}
+
+std::string ReadFile(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (!file) Fail(path.string());
+  return text.str();
+}
+
+void CheckOwner(const fs::path& path, bool is_secret) {
+  struct stat status;
+  if (stat(path.c_str(), &status) != 0) Fail(path.string());
+  if (status.st_uid != geteuid() && status.st_uid != 0)
+    throw ConfigError(
+        fmt::format("[launch] {}: somebody else's key: got owner {}, want {}; remove it, or name "
+                    "another folder with --work_dir",
+                    path.string(), status.st_uid, geteuid()));
+  if (!is_secret && (status.st_mode & 077) != 0)
+    throw ConfigError(
+        fmt::format("[launch] {}: others can read the key: got mode {:o}, want 600; "
+                    "remove it and start again",
+                    path.string(), status.st_mode & 0777));
+}
+
+std::string PrintHost(const std::string& name, const std::string& host, int port) {
+  std::string text = fmt::format("Host {}\n  HostName {}\n", name, host);
+  if (port > 0) text += fmt::format("  Port {}\n", port);
+  return text;
+}
+
+}  // namespace
+
+PrivateFolder::PrivateFolder() {
+  std::string name = (fs::temp_directory_path() / "carole-launch-XXXXXX").string();
+  if (name.find_first_of(" \t\n\"'\\%") != std::string::npos)
+    throw ConfigError(
+        fmt::format("[launch] TMPDIR: got {}, want a path without spaces, quotes and "
+                    "'%'",
+                    Quote(name)));
+  if (mkdtemp(name.data()) == nullptr) Fail(name);  // mode 700
+  path_ = name;
+}
+
+PrivateFolder::~PrivateFolder() {
+  std::error_code ignored;
+  fs::remove_all(path_, ignored);
+}
+
+void WritePrivateFile(const std::string& path, const std::string& text) {
+  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (file < 0) Fail(path);
+  const bool written = write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  if (close(file) != 0 || !written) Fail(path);
+}
+
+fs::path SharedKeyPath(const fs::path& work_dir) {
+  return work_dir / ".carole-launch" / "id_ed25519";
+}
+
+void MakeSharedKey(const fs::path& path) {
+  if (fs::exists(path)) return;
+  const fs::path folder = path.parent_path();
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) throw DiskError(fmt::format("[launch] {}: {}", folder.string(), error.message()));
+  fs::permissions(folder, fs::perms::owner_all, error);
+  const std::string part = fmt::format("{}.{}.part", path.string(), getpid());
+  RunToEnd({FindProgram("ssh-keygen", kKeygenPackage), "-q", "-t", "ed25519", "-N", "", "-C",
+            "carole", "-f", part});
+  fs::remove(part + ".pub", error);
+  fs::rename(part, path);  // whole, or not there
+}
+
+std::string TakeKey(const fs::path& path, bool is_secret, const PrivateFolder& folder) {
+  if (!is_secret) CheckOwner(path.parent_path(), is_secret);
+  CheckOwner(path, is_secret);
+  const std::string copy = folder / "key";
+  WritePrivateFile(copy, ReadFile(path));
+  std::istringstream words(
+      RunToEnd({FindProgram("ssh-keygen", kKeygenPackage), "-y", "-P", "", "-f", copy}));
+  std::string type, key;
+  words >> type >> key;
+  return type + " " + key;
+}
+
+std::string TaskName(const Task& task) {
+  return fmt::format("{}-{}", RoleName(task.role), task.index);
+}
+
+std::string PrintJobSshConfig(const Cluster& cluster, const std::string& user,
+                              const PrivateFolder& folder) {
+  std::string text;
+  for (const Task& task : cluster.tasks) {
+    if (!task.host.empty()) text += PrintHost(TaskName(task), task.host, task.port);
+  }
+  text += PrintCluster(cluster, Format::kSshConfig);
+  return text + fmt::format(
+                    "Host *\n"
+                    "  User {0}\n"
+                    "  IdentityFile {1}/key\n"
+                    "  IdentitiesOnly yes\n"
+                    "  BatchMode yes\n"
+                    "  PasswordAuthentication no\n"
+                    "  HostKeyAlias {2}\n"
+                    "  StrictHostKeyChecking yes\n"
+                    "  CheckHostIP no\n"
+                    "  UserKnownHostsFile {1}/known_hosts\n"
+                    "  GlobalKnownHostsFile /dev/null\n"
+                    "  ConnectTimeout 5\n"
+                    "  ServerAliveInterval 5\n"
+                    "  ServerAliveCountMax 3\n"
+                    "  LogLevel ERROR\n",
+                    user, folder.path().string(), kHostKeyAlias);
+}
+
+std::string PrintKnownHosts(const std::string& public_key) {
+  return fmt::format("{} {}\n", kHostKeyAlias, public_key);
+}
+
+std::string PrintAuthorizedKeys(const std::string& public_key) {
+  return fmt::format("restrict {}\n", public_key);
+}
+
+std::string PrintSshdConfig(int port, const std::string& user, const PrivateFolder& folder,
+                            const std::vector<std::string>& environment) {
+  // StrictModes would refuse the temporary folder's parent; the folder itself is this user's only.
+  std::string text = fmt::format(
+      "Port {0}\n"
+      "HostKey {1}/key\n"
+      "AuthorizedKeysFile {1}/authorized_keys\n"
+      "AuthenticationMethods publickey\n"
+      "AllowUsers {2}\n"
+      "PermitRootLogin prohibit-password\n"
+      "PasswordAuthentication no\n"
+      "KbdInteractiveAuthentication no\n"
+      "UsePAM no\n"
+      "StrictModes no\n"
+      "DisableForwarding yes\n"
+      "PermitUserRC no\n"
+      "PermitUserEnvironment no\n"
+      "PrintMotd no\n"
+      "PidFile none\n"
+      "MaxStartups 1000\n"
+      "ClientAliveInterval 5\n"
+      "ClientAliveCountMax 3\n"
+      "LogLevel ERROR\n"
+      "SetEnv CAROLE_LAUNCH_DIR={1}",
+      port, folder.path().string(), user);
+  for (const std::string& variable : environment) {
+    if (variable.find_first_of("\"\\\n\r") == std::string::npos)
+      text += fmt::format(" \"{}\"", variable);
+  }
+  return text + "\n";
+}
+
+std::string UserName() {
+  const passwd* user = getpwuid(geteuid());
+  if (user == nullptr)
+    throw ConfigError(fmt::format(
+        "[launch] user: the system has no name for it: got user id {}, want one that /etc/passwd "
+        "lists, as ssh does; add a line for it to the container",
+        geteuid()));
+  return user->pw_name;
+}
+
+}  // namespace carole::launch

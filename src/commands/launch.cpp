@@ -1,0 +1,146 @@
+// carole launch: one command for every container of a TF_CONFIG job, whatever its part.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <filesystem>
+
+#include "launch/arguments.h"
+#include "launch/job.h"
+#include "launch/mpirun.h"
+#include "src/commands/commands.h"
+#include "src/commands/tf_config_flag.h"
+#include "src/core/error.h"
+#include "src/core/log.h"
+
+namespace carole::commands {
+namespace {
+
+struct LaunchFlags {
+  TfConfigFlags cluster;
+  launch::JobOptions job;
+  std::string ps = "exit";
+  double eval_timeout = 1800;
+};
+
+void AddFlags(CommandLine& line, LaunchFlags& flags) {
+  launch::JobOptions& job = flags.job;
+  line.Group("Job");
+  AddTfConfigFlags(line, flags.cluster);
+  line.Add("work_dir", job.work_dir,
+           "folder that all machines share, for the job's ssh key; else train's --work_dir");
+  line.Add("ssh_key", job.ssh_key, "private key that is mounted on all machines, instead");
+  line.Add("ps", flags.ps, "what a parameter server does: exit at once, or idle until the end")
+      ->check(CLI::IsMember({"exit", "idle"}));
+  line.Add("eval_timeout", flags.eval_timeout,
+           "seconds without a new checkpoint after which an evaluator ends")
+      ->check(CLI::PositiveNumber);
+  line.Group("Time and loss");
+  line.Add("start_timeout", job.start_timeout, "seconds in which all machines have to be there")
+      ->check(CLI::PositiveNumber);
+  line.Add("max_restarts", job.max_restarts, "from the last checkpoint, after a loss")
+      ->check(CLI::NonNegativeNumber);
+  line.Add("restart_timeout", job.restart_timeout, "seconds to wait for a lost machine")
+      ->check(CLI::PositiveNumber);
+  line.Add("min_hosts", job.min_hosts,
+           "go on without lost machines while so many are left; 0: all are needed")
+      ->check(CLI::NonNegativeNumber);
+  line.Add("grace_seconds", job.grace_seconds, "that the ranks have to save after SIGTERM")
+      ->check(CLI::NonNegativeNumber);
+  line.Group("Network");
+  line.Add("network", job.network, "interfaces or subnets for the job, \"eth1\"; the default: all");
+  line.Add("ports", job.ports, "FIRST-LAST, where only these are open between machines");
+}
+
+[[noreturn]] void Become(const std::vector<std::string>& words) {
+  std::vector<char*> argv;
+  for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
+  argv.push_back(nullptr);
+  execv(argv[0], argv.data());
+  throw ConfigError(fmt::format("[launch] {}: {}", words[0], std::strerror(errno)));
+}
+
+std::vector<std::string> OwnCommand(const char* command, const Arguments& arguments) {
+  std::vector<std::string> words{std::filesystem::read_symlink("/proc/self/exe").string(), command};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  return words;
+}
+
+// What is not given for the job, but for training.
+void TakeFromTraining(const CommandLine& line, const Arguments& train, LaunchFlags& flags) {
+  if (flags.job.work_dir.empty())
+    flags.job.work_dir = launch::FlagValue(train, "work_dir").value_or("");
+  const auto num_gpus = launch::FlagValue(train, "num_gpus");
+  if (line.Given("num_gpus") || !num_gpus) return;
+  const char* end = num_gpus->data() + num_gpus->size();
+  const auto [rest, error] = std::from_chars(num_gpus->data(), end, flags.cluster.num_gpus);
+  if (error != std::errc() || rest != end)
+    throw UsageError(
+        fmt::format("[flags] --num_gpus: no number: got {}, want 0 to 1024", *num_gpus));
+}
+
+void RequireKeyPlace(const launch::JobOptions& job) {
+  if (job.work_dir.empty() && job.ssh_key.empty())
+    throw ConfigError(
+        "[launch] key: nowhere for the job's ssh key: got neither --work_dir nor --ssh_key, want a "
+        "folder that all machines share, or a mounted key");
+}
+
+void RequirePort(const launch::Task& me) {
+  if (me.port == 0)
+    throw ConfigError(
+        fmt::format("[launch] {} {}: has no port in TF_CONFIG's cluster; list it "
+                    "there as \"HOST:PORT\"",
+                    launch::RoleName(me.role), me.index));
+}
+
+launch::Task FindMe(const launch::Cluster& cluster) {
+  if (cluster.me.has_value()) return *cluster.me;
+  if (cluster.size() == cluster.hosts[0].slots && cluster.tasks.size() == 1)
+    return cluster.tasks[0];
+  throw ConfigError(
+      "[tf_config] task: missing: got none, want the type and index of this process in a job of "
+      "several");
+}
+
+int RunTask(const launch::Task& me, const launch::Cluster& cluster, const LaunchFlags& flags,
+            const Arguments& train) {
+  const bool is_alone = cluster.tasks.size() == 1 && cluster.size() == 1;
+  if (me.role == launch::Role::kEvaluator)
+    Become(OwnCommand("eval", launch::EvalArguments(train, flags.eval_timeout)));
+  if (me.role == launch::Role::kParameterServer && !flags.job.ends_ps) {
+    LogInfo("launch", "ps {}: there are no parameter servers: nothing to do", me.index);
+    return 0;
+  }
+  if (is_alone) Become(OwnCommand("train", train));
+  if (cluster.tasks.size() > 1) RequireKeyPlace(flags.job);
+  if (me.rank == 0) return launch::RunChief(cluster, flags.job);
+  RequirePort(me);
+  return launch::Serve(me, flags.job);
+}
+
+}  // namespace
+
+int Launch(const Arguments& arguments) {
+  LaunchFlags flags;
+  CommandLine line("carole launch",
+                   "Trains on all machines of a TF_CONFIG job: run it on each, as\n"
+                   "carole launch [FLAGS] -- train [FLAGS OF TRAIN]");
+  AddFlags(line, flags);
+  const bool asks_help = !arguments.empty() && (arguments[0] == "--help" || arguments[0] == "-h");
+  const launch::SplitArguments split =
+      asks_help ? launch::SplitArguments{arguments, {}} : launch::Split(arguments);
+  if (!line.Parse(split.launch)) return 0;
+  TakeFromTraining(line, split.train, flags);
+  const launch::Cluster cluster = ReadCluster(line, flags.cluster);
+  const launch::Task me = FindMe(cluster);
+  flags.job.ends_ps = flags.ps == "idle";
+  flags.job.command = OwnCommand("train", split.train);
+  launch::MpirunWords(
+      {.network = flags.job.network, .ports = flags.job.ports});  // refuses bad ones
+  return RunTask(me, cluster, flags, split.train);
+}
+
+}  // namespace carole::commands

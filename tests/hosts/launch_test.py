@@ -1,0 +1,265 @@
+#!/usr/bin/env python3
+"""`carole launch` on machines of its own: launch_test.py CAROLE [unittest's options]."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from hosts import Hosts, Unavailable, require, wait_until  # noqa: E402
+
+CAROLE = ""
+DATA = ""
+FASHION_MNIST = "/usr/share/datasets/fashion-mnist"
+# Hosts share the machine's cores: ranks that wait must not spin in each other's way.
+ENV = {"OMPI_MCA_mpi_yield_when_idle": "1", "OMP_WAIT_POLICY": "passive"}
+PORT = 2222
+
+
+def train_flags(train_dir, steps, *more):
+    return ["--dataset_name=fashion_mnist", f"--dataset_dir={DATA}", f"--train_dir={train_dir}", "--model_name=lenet",
+            "--batch_size=8", "--optimizer=momentum", "--learning_rate=0.01", "--learning_rate_decay_type=fixed",
+            f"--max_number_of_steps={steps}", "--log_every_n_steps=1", "--threads=1", "--num_preprocessing_threads=1",
+            "--all_reduce=ring", *more]
+
+
+def digest(train_dir):
+    """Of weights, slots and place in the newest checkpoint."""
+    result = subprocess.run([CAROLE, "checkpoint", "inspect", "--json", train_dir], capture_output=True, text=True,
+                            check=True)
+    return json.loads(result.stdout)["state_digest"]
+
+
+def mpirun_digest(train_dir, ranks, steps):
+    """What the same training gives as ranks of one machine."""
+    words = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-np", str(ranks), CAROLE,
+             "train", *train_flags(train_dir, steps)]
+    result = subprocess.run(words, capture_output=True, text=True, env={**os.environ, **ENV}, check=False)
+    if result.returncode != 0:
+        raise RuntimeError(result.stderr)
+    return digest(train_dir)
+
+
+class LaunchTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.hosts = Hosts(3)
+        cls.hosts.__enter__()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.hosts.__exit__()
+
+    def setUp(self):
+        keeper = tempfile.TemporaryDirectory(prefix="carole-launch-test-")
+        self.addCleanup(keeper.cleanup)
+        self.work_dir = keeper.name
+        self.train_dir = os.path.join(keeper.name, "run")
+        self.processes = {}
+        self.addCleanup(self.stop_all)
+
+    def stop_all(self):
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.terminate()
+        for process in self.processes.values():
+            process.wait(20)
+
+    def at(self, host, port=PORT):
+        return f"{self.hosts.address(host)}:{port}"
+
+    def log_name(self, name):
+        return f"{self._testMethodName}.{name}.log"
+
+    def log(self, name):
+        return self.hosts.log(self.log_name(name))
+
+    def logs(self):
+        return "\n".join(f"--- {name}\n{self.log(name)}" for name in self.processes)
+
+    def start(self, host, cluster, kind, index, flags, training, wrap=()):
+        """Starts one task of a job as its container would."""
+        config = {"cluster": cluster, "task": {"type": kind, "index": index}, "environment": "cloud"}
+        name = f"{kind}{index}"
+        command = [*wrap, CAROLE, "launch", "--start_timeout=40", *flags, "--", "train", *training]
+        self.processes[name] = self.hosts.start(host, command, self.log_name(name),
+                                                {**ENV, "TF_CONFIG": json.dumps(config)})
+        return self.processes[name]
+
+    def start_job(self, cluster, tasks, flags, training):
+        for host, kind, index in tasks:
+            self.start(host, cluster, kind, index, flags, training)
+
+    def expect_ends(self, seconds=60, **codes):
+        end = time.monotonic() + seconds
+        for name, code in codes.items():
+            try:
+                got = self.processes[name].wait(max(0.1, end - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                self.fail(f"{name} has not ended:\n{self.logs()}")
+            self.assertEqual(got, code, f"{name}:\n{self.logs()}")
+
+    def await_step(self, step):
+        wait_until(lambda: f"global step {step}:" in self.log("chief0"), 60, self.logs)
+
+    # The chief's machine has a parameter server, too; another has the second worker and one.
+    def test_master_ps_and_workers_on_shared_machines(self):
+        cluster = {"master": [self.at(0)], "ps": [self.at(0, 2223), self.at(1, 2223)],
+                   "worker": [self.at(1), self.at(2)]}
+        tasks = [(1, "worker", 0), (2, "worker", 1), (0, "ps", 0), (1, "ps", 1), (0, "master", 0)]
+        self.start_job(cluster, tasks, [f"--work_dir={self.work_dir}"], train_flags(self.train_dir, 8))
+        self.expect_ends(ps0=0, ps1=0, master0=0, worker0=0, worker1=0)
+        self.assertIn("3 ranks on 3 machines", self.log("master0"))
+        self.assertIn("nothing to do", self.log("ps0"))
+        self.assertEqual(os.stat(f"{self.work_dir}/.carole-launch/id_ed25519").st_mode & 0o777, 0o600)
+        self.assertEqual(digest(self.train_dir), mpirun_digest(f"{self.work_dir}/alone", 3, 8))
+
+    # By name, with a mounted key; a parameter server idles; both ranks of a machine are in one container.
+    def test_chief_and_worker_with_a_mounted_key(self):
+        key = f"{self.work_dir}/secret"
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+        name = self.hosts.name(1).upper() + "."
+        cluster = {"chief": [self.at(0)], "worker": [f"{name}:{PORT}", f"{name}:2224"],
+                   "ps": [f"{self.hosts.name(2)}:{PORT}"]}
+        tasks = [(0, "chief", 0), (2, "ps", 0), (1, "worker", 1), (1, "worker", 0)]
+        self.start_job(cluster, tasks, [f"--ssh_key={key}", "--ps=idle", "--network=eth0", "--ports=41000-41099"],
+                       train_flags(self.train_dir, 8))
+        self.expect_ends(chief0=0, worker0=0, worker1=0, ps0=0)
+        self.assertIn("3 ranks on 2 machines", self.log("chief0"))
+        self.assertIn("ended with exit code 0", self.log("ps0"))
+        self.assertEqual(digest(self.train_dir), mpirun_digest(f"{self.work_dir}/alone", 3, 8))
+
+    def three(self):
+        cluster = {"chief": [self.at(0)], "worker": [self.at(1), self.at(2)]}
+        return cluster, [(0, "chief", 0), (1, "worker", 0), (2, "worker", 1)]
+
+    # The platform starts the machine and its task again: training is as if nothing had happened.
+    def test_machine_that_comes_back(self):
+        cluster, tasks = self.three()
+        training = train_flags(self.train_dir, 60, "--save_interval_secs=0.5")
+        flags = [f"--work_dir={self.work_dir}"]
+        self.start_job(cluster, tasks, flags, training)
+        self.await_step(5)
+        self.hosts.power_off(2)
+        self.hosts.power_on(2)
+        self.processes.pop("worker1").wait(20)
+        self.start(2, cluster, "worker", 1, flags, training)
+        self.expect_ends(chief0=0, worker0=0, worker1=0, seconds=90)
+        self.assertIn("restart 1 of 3", self.log("chief0"))
+        self.assertIn("resuming from", self.log("chief0"))
+        self.assertEqual(digest(self.train_dir), mpirun_digest(f"{self.work_dir}/alone", 3, 60))
+
+    def test_machine_that_stays_away(self):
+        cluster, tasks = self.three()
+        training = train_flags(self.train_dir, 60, "--save_interval_secs=0.5")
+        self.start_job(cluster, tasks, [f"--work_dir={self.work_dir}", "--min_hosts=2", "--restart_timeout=6"],
+                       training)
+        self.await_step(5)
+        self.hosts.power_off(2)
+        self.addCleanup(self.hosts.power_on, 2)
+        self.processes.pop("worker1").wait(20)
+        self.expect_ends(chief0=0, worker0=0, seconds=90)
+        self.assertRegex(self.log("chief0"), "going on with 2 of 3 machines, without worker-1")
+        self.assertIn("2 ranks on 2 machines", self.log("chief0"))
+        self.assertIn("global step 60:", self.log("chief0"))
+
+    def test_termination_saves_and_all_leave_with_75(self):
+        cluster, tasks = self.three()
+        self.start_job(cluster, tasks, [f"--work_dir={self.work_dir}"], train_flags(self.train_dir, 100000))
+        self.await_step(3)
+        self.hosts.signal(self.processes["chief0"], signal.SIGTERM)
+        self.expect_ends(chief0=75, worker0=75, worker1=75, seconds=40)
+        self.assertIn("saving at step", self.log("chief0"))
+
+    def test_code_of_failed_training_reaches_all(self):
+        cluster, tasks = self.three()
+        self.start_job(cluster, tasks, [f"--work_dir={self.work_dir}"],
+                       train_flags(self.train_dir, 8, "--dataset_dir=/nowhere"))
+        self.expect_ends(chief0=65, worker0=65, worker1=65)
+
+    def test_machine_that_does_not_come(self):
+        cluster, _ = self.three()
+        flags = [f"--work_dir={self.work_dir}", "--start_timeout=4"]
+        training = train_flags(self.train_dir, 8)
+        self.start(0, cluster, "chief", 0, flags, training)
+        self.start(1, cluster, "worker", 0, flags, training)
+        self.expect_ends(chief0=69, worker0=69)
+        self.assertRegex(self.log("chief0"),
+                         r"\[launch\] job: machines have not come in 4 s: got 2 of 3, without worker-1 "
+                         r"\([0-9.]+ port 2222: .*Connection refused")
+
+    def test_tasks_without_a_chief_leave(self):
+        cluster, _ = self.three()
+        self.start(1, cluster, "worker", 0, [f"--work_dir={self.work_dir}", "--start_timeout=2"],
+                   train_flags(self.train_dir, 8))
+        self.expect_ends(worker0=69)
+        self.assertRegex(self.log("worker0"), r"the chief has not made the job's key in 2 s; is --work_dir one folder")
+
+    # A key of somebody else's, and a port that is taken.
+    def test_unusable_keys_and_ports(self):
+        cluster, _ = self.three()
+        key = f"{self.work_dir}/.carole-launch/id_ed25519"
+        os.makedirs(os.path.dirname(key), mode=0o700)
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+        flags, training = [f"--work_dir={self.work_dir}"], train_flags(self.train_dir, 8)
+        os.chmod(key, 0o644)
+        self.start(1, cluster, "worker", 0, flags, training)
+        self.expect_ends(worker0=78)
+        self.assertRegex(self.log("worker0"), "id_ed25519: others can read the key: got mode 644, want 600")
+        os.chmod(key, 0o600)
+        os.chown(key, 12345, 0)
+        self.start(1, cluster, "worker", 0, flags, training)
+        self.expect_ends(worker0=78)
+        self.assertRegex(self.log("worker0"), "id_ed25519: somebody else's key: got owner 12345, want 0")
+        os.chown(key, 0, 0)
+        taken = self.hosts.start(1, ["/usr/bin/python3", "-c", "import socket, time; s = socket.socket(); "
+                                     "s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); "
+                                     f"s.bind(('', {PORT})); s.listen(); print('bound', flush=True); time.sleep(60)"],
+                                 self.log_name("taken"))
+        self.addCleanup(taken.kill)
+        wait_until(lambda: "bound" in self.log("taken"), 10, "port not taken")
+        self.start(1, cluster, "worker", 0, flags, training)
+        self.expect_ends(worker0=78)
+        self.assertRegex(self.log("worker0"), r"\[launch\] sshd: cannot serve worker-0 on port 2222: got .*Bind to port 2222")
+
+    # Every program that the chief's side starts: mpirun, ssh and ranks, never a shell.
+    def test_no_shell_is_started(self):
+        if not os.path.exists("/usr/bin/strace"):
+            self.skipTest("no strace")
+        cluster = {"chief": [self.at(0)], "worker": [self.at(1)]}
+        flags, training = [f"--work_dir={self.work_dir}"], train_flags(self.train_dir, 2)
+        trace = f"{self.work_dir}/trace"
+        self.start(0, cluster, "chief", 0, flags, training,
+                   wrap=["/usr/bin/strace", "-f", "-qq", "-e", "trace=execve", "-s", "200", "-o", trace])
+        self.start(1, cluster, "worker", 0, flags, training)
+        self.expect_ends(chief0=0, worker0=0, seconds=90)
+        with open(trace, encoding="utf-8") as file:
+            programs = {os.path.basename(m) for m in re.findall(r'execve\("([^"]+)".* = 0', file.read())}
+        self.assertEqual(programs, {"carole", "mpirun", "orterun", "ssh", "ssh-keygen"} & programs, programs)
+        self.assertTrue({"carole", "ssh", "ssh-keygen"} <= programs, programs)
+
+
+def main():
+    global CAROLE, DATA
+    CAROLE = os.path.abspath(sys.argv.pop(1))
+    try:
+        require("ip", "sshd", "ssh-keygen", "mpirun")
+        with Hosts(1):
+            pass
+    except Unavailable as reason:
+        print(f"skipped: {reason}")
+        sys.exit(77)
+    with tempfile.TemporaryDirectory(prefix="carole-fashion-") as DATA:
+        subprocess.run([CAROLE, "dataset", "build", "--dataset_name=fashion_mnist", f"--raw_dir={FASHION_MNIST}",
+                        f"--dataset_dir={DATA}", "--max_images=600"], check=True, stdout=subprocess.DEVNULL)
+        unittest.main()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,135 @@
+// Judgements of `carole doctor`, and the command itself.
+#include "launch/doctor.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/support/subprocess.h"
+
+namespace carole::launch {
+namespace {
+
+using carole::testing::ProcessResult;
+using carole::testing::RunProcess;
+using carole::testing::TemporaryFolder;
+using ::testing::HasSubstr;
+
+constexpr int64_t kMegabyte = 1 << 20;
+
+// Every trouble and warning has a fix, and nothing else has.
+Verdict VerdictOf(const Finding& finding) {
+  const bool is_bad = finding.verdict == Verdict::kTrouble || finding.verdict == Verdict::kWarning;
+  EXPECT_EQ(is_bad, !finding.fix.empty()) << finding.check << ": " << finding.text;
+  return finding.verdict;
+}
+
+TEST(Doctor, Cores) {
+  EXPECT_EQ(VerdictOf(JudgeCores(16, 16, 1, 0)), Verdict::kOk);
+  EXPECT_EQ(VerdictOf(JudgeCores(4, 16, 4, 0)), Verdict::kOk);
+  const Finding bound = JudgeCores(1, 16, 2, 0);
+  EXPECT_EQ(VerdictOf(bound), Verdict::kTrouble);
+  EXPECT_EQ(bound.text, "1 of 16 cores for this rank, 2 ranks on the machine");
+  EXPECT_THAT(bound.fix, HasSubstr("--map-by slot:PE=8"));
+  EXPECT_EQ(VerdictOf(JudgeCores(1, 2, 4, 0)), Verdict::kOk);  // more ranks than cores
+  EXPECT_EQ(VerdictOf(JudgeCores(8, 8, 1, 0.5)), Verdict::kTrouble);
+  EXPECT_EQ(VerdictOf(JudgeCores(8, 8, 1, 4)), Verdict::kOk);
+}
+
+TEST(Doctor, SharedMemory) {
+  EXPECT_EQ(VerdictOf(JudgeSharedMemory(24L << 30)), Verdict::kOk);
+  EXPECT_EQ(VerdictOf(JudgeSharedMemory(64 * kMegabyte)), Verdict::kWarning);  // podman's default
+  EXPECT_EQ(VerdictOf(JudgeSharedMemory(1 * kMegabyte)), Verdict::kTrouble);
+  EXPECT_EQ(VerdictOf(JudgeSharedMemory(-1)), Verdict::kTrouble);
+}
+
+TEST(Doctor, Limits) {
+  EXPECT_EQ(VerdictOf(JudgeLimits(1024, 65536, false)), Verdict::kOk);
+  EXPECT_EQ(VerdictOf(JudgeLimits(256, -1, false)), Verdict::kTrouble);
+  EXPECT_EQ(VerdictOf(JudgeLimits(-1, 65536, true)), Verdict::kTrouble);
+  EXPECT_EQ(VerdictOf(JudgeLimits(-1, -1, true)), Verdict::kOk);
+}
+
+TEST(Doctor, Interfaces) {
+  EXPECT_EQ(VerdictOf(JudgeInterfaces({"eth0", "ib0"}, "")), Verdict::kOk);
+  const Finding bridge = JudgeInterfaces({"docker0", "eth1"}, "");
+  EXPECT_EQ(VerdictOf(bridge), Verdict::kWarning);
+  EXPECT_THAT(bridge.fix, HasSubstr("--network=eth1"));
+  EXPECT_EQ(VerdictOf(JudgeInterfaces({"docker0", "eth1"}, "eth1")), Verdict::kOk);
+  EXPECT_EQ(JudgeInterfaces({}, "").text, "loopback only");
+}
+
+TEST(Doctor, Mpi) {
+  const std::string library = "Open MPI v4.1.4";
+  EXPECT_EQ(VerdictOf(JudgeMpi(library, "mpirun (Open MPI) 4.1.4\n\nReport bugs")), Verdict::kOk);
+  EXPECT_EQ(VerdictOf(JudgeMpi(library, "mpirun (Open MPI) 5.0.3\n")), Verdict::kTrouble);
+  EXPECT_EQ(VerdictOf(JudgeMpi(library, "HYDRA build details: Version: 4.1.4")), Verdict::kTrouble);
+  EXPECT_EQ(VerdictOf(JudgeMpi(library, "")), Verdict::kWarning);
+  EXPECT_EQ(VerdictOf(JudgeMpi("none", "")), Verdict::kWarning);
+}
+
+TEST(Doctor, DiskAndClocks) {
+  EXPECT_EQ(VerdictOf(JudgeDisk("/x", 100L << 30, 500.0 * kMegabyte)), Verdict::kOk);
+  EXPECT_EQ(VerdictOf(JudgeDisk("/x", 100L << 30, 2.0 * kMegabyte)), Verdict::kWarning);
+  EXPECT_EQ(VerdictOf(JudgeDisk("/x", 1 * kMegabyte, 500.0 * kMegabyte)), Verdict::kTrouble);
+  EXPECT_EQ(VerdictOf(JudgeClocks(0.02, 0.01)), Verdict::kOk);
+  EXPECT_EQ(VerdictOf(JudgeClocks(90, 0.1)), Verdict::kWarning);
+  EXPECT_EQ(VerdictOf(JudgeClocks(2, 3)), Verdict::kOk);  // cannot be told
+  EXPECT_EQ(VerdictOf(JudgeGpu(false)), Verdict::kSkipped);
+  EXPECT_EQ(VerdictOf(JudgeGpu(true)), Verdict::kWarning);
+}
+
+TEST(Doctor, DiskThatCannotBeWritten) {
+  const Finding finding = CheckDisk("/proc/nowhere/run");
+  EXPECT_EQ(VerdictOf(finding), Verdict::kTrouble);
+  EXPECT_THAT(finding.text, HasSubstr("/proc: cannot be written"));
+  const TemporaryFolder folder;
+  EXPECT_NE(CheckDisk(folder / "run/of/mine").text.find(folder.path().string()), std::string::npos);
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+const nlohmann::json* Find(const nlohmann::json& machine, const std::string& check) {
+  for (const auto& finding : machine.at("findings")) {
+    if (finding.at("check") == check) return &finding;
+  }
+  return nullptr;
+}
+
+TEST(DoctorCommand, TellsAsJson) {
+  const TemporaryFolder folder;
+  const ProcessResult result =
+      RunProcess({CAROLE_BINARY, "doctor", "--json", "--train_dir=" + folder / "run"}, 30);
+  const auto json = nlohmann::json::parse(result.out);
+  EXPECT_EQ(result.exit_code, json.at("ok").get<bool>() ? 0 : 1);
+  const auto& machine = json.at("machines").at(0);
+  for (const char* check : {"ranks", "cores", "shared memory", "limits", "MPI", "network", "GPU",
+                            "NCCL", "data", "disk"})
+    EXPECT_NE(Find(machine, check), nullptr) << check;
+  EXPECT_EQ(Find(machine, "data")->at("verdict"), "skipped");
+}
+
+TEST(DoctorCommand, TroubleEndsWithOne) {
+  const TemporaryFolder folder;
+  std::ofstream(folder / "mnist_train.tfrecord") << "no record";
+  const ProcessResult result =
+      RunProcess({CAROLE_BINARY, "doctor", "--dataset_name=mnist", "--train_dir=/proc/nowhere",
+                  "--dataset_dir=" + folder.path().string()},
+                 30);
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.out, HasSubstr("mnist_train.tfrecord"));
+  EXPECT_THAT(result.out, HasSubstr("fix: copy what is missing or damaged again"));
+  EXPECT_THAT(result.out, HasSubstr("/proc: cannot be written"));
+  EXPECT_THAT(result.out, HasSubstr("trouble found"));
+}
+
+TEST(DoctorCommand, RanksWithoutEachOther) {
+  const char* tf_config = R"(TF_CONFIG={"cluster": {"chief": ["h0:1"], "worker": ["h1:1"]},)"
+                          R"( "task": {"type": "worker", "index": 0}})";
+  const ProcessResult result = RunProcess({"env", tf_config, CAROLE_BINARY, "doctor"}, 30);
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.out, HasSubstr("each of its processes believes to be alone"));
+}
+
+}  // namespace
+}  // namespace carole::launch

@@ -1,0 +1,148 @@
+// What a job hands to ssh, sshd and mpirun, and takes from the command line.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "launch/arguments.h"
+#include "launch/mpirun.h"
+#include "launch/ssh.h"
+#include "launch/tf_config.h"
+#include "src/core/error.h"
+
+namespace carole::launch {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsSupersetOf;
+using ::testing::Not;
+
+template <typename Body>
+std::string UsageErrorOf(const Body& body) {
+  try {
+    body();
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+Cluster ThreeMachines() {
+  return ParseTfConfig(
+      R"({"cluster": {"chief": ["10.0.0.1:2222"], "ps": ["10.0.0.1:2223"],
+                      "worker": ["h1:2222", "h1:2224", "[fd77::2]:22"]}})",
+      0);
+}
+
+TEST(JobText, HostfileStartsWhereMpirunRuns) {
+  EXPECT_EQ(PrintJobHostfile(ThreeMachines()), "localhost slots=1\nt1 slots=2\nt2 slots=1\n");
+}
+
+TEST(JobText, SshConfigHasEveryTaskAndMachine) {
+  const PrivateFolder folder;
+  const std::string text = PrintJobSshConfig(ThreeMachines(), "me", folder);
+  EXPECT_THAT(text, HasSubstr("Host worker-1\n  HostName h1\n  Port 2224\n"));
+  EXPECT_THAT(text, HasSubstr("Host ps-0\n  HostName 10.0.0.1\n  Port 2223\n"));
+  EXPECT_THAT(text, HasSubstr("Host t1\n  HostName h1\n  Port 2222\n"));
+  EXPECT_THAT(text, HasSubstr("Host t2\n  HostName fd77::2\n  Port 22\n"));
+  EXPECT_THAT(text, HasSubstr("StrictHostKeyChecking yes"));
+  EXPECT_THAT(text, HasSubstr("UserKnownHostsFile " + folder / "known_hosts"));
+}
+
+TEST(JobText, KeysAndSshd) {
+  const PrivateFolder folder;
+  EXPECT_EQ(PrintKnownHosts("ssh-ed25519 AAAA"), "carole-job ssh-ed25519 AAAA\n");
+  EXPECT_EQ(PrintAuthorizedKeys("ssh-ed25519 AAAA"), "restrict ssh-ed25519 AAAA\n");
+  const std::string text =
+      PrintSshdConfig(2224, "me", folder, {"PATH=/a b:/c", "OMP_X=\"", "OMP_Y=1\nPort 1"});
+  EXPECT_THAT(text, HasSubstr("Port 2224\n"));
+  EXPECT_THAT(text, HasSubstr("AllowUsers me\n"));
+  EXPECT_THAT(text, HasSubstr("SetEnv CAROLE_LAUNCH_DIR=" + folder.path().string() +
+                              " \"PATH=/a b:/c\"\n"));
+  EXPECT_THAT(text, Not(HasSubstr("OMP_")));
+  EXPECT_EQ(std::filesystem::status(folder.path()).permissions(),
+            std::filesystem::perms::owner_all);
+}
+
+MpirunOptions Options() {
+  return {.mpirun = "/usr/bin/mpirun",
+          .hostfile = "/tmp/h",
+          .ranks = 3,
+          .command = {"/opt/carole", "train", "--train_dir=$(id); rm -rf x"}};
+}
+
+TEST(JobText, MpirunOnOneMachine) {
+  EXPECT_THAT(MpirunWords(Options()),
+              ElementsAre("/usr/bin/mpirun", "--hostfile", "/tmp/h", "-n", "3", "--map-by", "slot",
+                          "--bind-to", "none", "--mca", "btl_base_warn_component_unused", "0",
+                          "/opt/carole", "train", "--train_dir=$(id); rm -rf x"));
+}
+
+TEST(JobText, MpirunOnSeveral) {
+  MpirunOptions options = Options();
+  options.ssh = "/usr/bin/ssh";
+  options.ssh_config = "/tmp/c";
+  options.is_root = true;
+  options.network = "eth1,10.0.0.0/8";
+  options.ports = "41000-41099";
+  options.exported = {"CAROLE_LOG_ALL_RANKS"};
+  const auto words = MpirunWords(options);
+  EXPECT_THAT(words, IsSupersetOf({"--allow-run-as-root", "plm_rsh_agent", "/usr/bin/ssh",
+                                   "plm_rsh_args", "-F /tmp/c", "oob_tcp_keepalive_time"}));
+  EXPECT_THAT(words, IsSupersetOf({"btl_tcp_if_include", "oob_tcp_if_include", "41000-41049",
+                                   "btl_tcp_port_min_v4", "41050", "50", "-x"}));
+}
+
+TEST(JobText, BadNetworkAndPorts) {
+  for (const char* network : {"-v", "eth0;id", "a b", "$(id)", "eth0\n"}) {
+    MpirunOptions options = Options();
+    options.network = network;
+    EXPECT_THAT(UsageErrorOf([&] { MpirunWords(options); }), HasSubstr("--network: no interface"))
+        << network;
+  }
+  for (const char* ports : {"x", "41000", "41000-", "-1-50", "80-200", "41000-41005", "41000-70000",
+                            "41000-41099 ", "41099-41000"}) {
+    MpirunOptions options = Options();
+    options.ports = ports;
+    EXPECT_THAT(UsageErrorOf([&] { MpirunWords(options); }), HasSubstr("--ports: no range"))
+        << ports;
+  }
+}
+
+TEST(JobText, ExitCodes) {
+  for (int code : {69, 137, 205, 255}) EXPECT_TRUE(IsWorthRestarting(code)) << code;
+  for (int code : {0, 1, 64, 65, 70, 74, 75, 78, 139, 143})
+    EXPECT_FALSE(IsWorthRestarting(code)) << code;
+  EXPECT_EQ(JobExitCode(205), 69);
+  EXPECT_EQ(JobExitCode(255), 69);
+  EXPECT_EQ(JobExitCode(75), 75);
+  EXPECT_EQ(JobExitCode(137), 137);
+}
+
+TEST(JobArguments, Split) {
+  const SplitArguments split = Split({"--ps=idle", "--", "train", "--a=1", "--", "x"});
+  EXPECT_THAT(split.launch, ElementsAre("--ps=idle"));
+  EXPECT_THAT(split.train, ElementsAre("--a=1", "--", "x"));
+  for (const Arguments& bad : {Arguments{}, {"train"}, {"--"}, {"--", "eval"}})
+    EXPECT_THAT(UsageErrorOf([&] { Split(bad); }),
+                HasSubstr("want carole launch [FLAGS] -- train [FLAGS OF TRAIN]"));
+}
+
+TEST(JobArguments, FlagValue) {
+  const Arguments arguments{"--work-dir", "/a", "--work_dir=/b", "--x=--work_dir=/c",
+                            "work_dir=/d"};
+  EXPECT_EQ(FlagValue(arguments, "work_dir"), "/b");
+  EXPECT_EQ(FlagValue({"--work_dir"}, "work_dir"), std::nullopt);
+  EXPECT_EQ(FlagValue({"--work_dir_2=/x"}, "work_dir"), std::nullopt);
+}
+
+TEST(JobArguments, EvaluatorWatchesWhatTrainingWrites) {
+  EXPECT_THAT(EvalArguments({"--data_dir=/data", "--output-dir", "/out", "--model_name=lenet",
+                             "--learning_rate=0.1", "--train_image_size=32"},
+                            60),
+              ElementsAre("--eval_interval_secs=10", "--timeout=60", "--dataset_dir=/data",
+                          "--model_name=lenet", "--eval_image_size=32", "--checkpoint_path=/out",
+                          "--eval_dir=/out/eval"));
+}
+
+}  // namespace
+}  // namespace carole::launch

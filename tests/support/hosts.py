@@ -1,0 +1,186 @@
+"""Machines for tests: network namespaces on a bridge, each with its own host name, processes and shared memory.
+
+Needs root and Debian's iproute2 and util-linux. The file system is shared, as an NFS would be.
+
+    with Hosts(3) as hosts:
+        hosts.start(1, ["carole", "launch", ...], log="worker.log")
+        hosts.power_off(2)
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+
+
+class Unavailable(Exception):
+    """This machine cannot have such hosts; the text is the reason."""
+
+
+def find_program(name):
+    return shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
+
+
+def require(*programs):
+    """Raises Unavailable unless this is root on a machine with namespaces and these programs."""
+    if os.geteuid() != 0:
+        raise Unavailable("not root")
+    for program in programs:
+        if find_program(program) is None:
+            raise Unavailable(f"no {program}")
+    probe = subprocess.run(["unshare", "--net", "--uts", "--pid", "--mount", "--fork", "true"],
+                           capture_output=True, text=True, check=False)
+    if probe.returncode != 0:
+        raise Unavailable(f"no namespaces: {probe.stderr.strip()}")
+
+
+def run(*words):
+    """Runs a command that has to work."""
+    result = subprocess.run(words, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        raise RuntimeError(f"{' '.join(words)}: {result.stderr.strip() or result.stdout.strip()}")
+    return result.stdout
+
+
+# The first process of a host: sets the stage, then waits to be killed.
+INIT = """
+set -e
+hostname "$1"
+mount --bind "$2" /etc/hosts
+mount -t tmpfs -o mode=1777 tmpfs /dev/shm
+mount -t proc proc /proc
+echo ready
+exec sleep infinity
+"""
+
+
+class Hosts:
+    def __init__(self, number):
+        self.number = number
+        self.tag = f"c{os.getpid() % 100000}"  # of links and namespaces: at most 15 letters in all
+        self.net = None
+        self.folder = tempfile.mkdtemp(prefix="carole-hosts-")
+        self.inits = {}  # host -> the unshare that holds its first process
+        self.first = {}  # host -> number of its first process
+        self.started = []
+
+    def __enter__(self):
+        require("ip", "unshare", "nsenter", "mount")
+        try:
+            self._make_bridge()
+            with open(self.file("hosts"), "w", encoding="ascii") as file:
+                file.write("127.0.0.1 localhost\n::1 localhost\n")
+                for host in range(self.number):
+                    file.write(f"{self.address(host)} {self.name(host)}\n")
+            for host in range(self.number):
+                self._make_link(host)
+                self.power_on(host)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        for process in self.started:
+            if process.poll() is None:
+                process.kill()
+        for host in list(self.inits):
+            self._kill_processes(host)
+        for process in self.started:
+            process.wait()
+        for host in range(self.number):
+            subprocess.run(["ip", "netns", "del", self.space(host)], capture_output=True, check=False)
+            shutil.rmtree(f"/tmp/ompi.{self.name(host)}.0", ignore_errors=True)
+        subprocess.run(["ip", "link", "del", self.tag], capture_output=True, check=False)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def file(self, name):
+        return os.path.join(self.folder, name)
+
+    def name(self, host):
+        return f"{self.tag}h{host}"
+
+    space = name  # of its network namespace
+
+    def address(self, host):
+        return f"{self.net}.{host + 1}"
+
+    def _make_bridge(self):
+        try:
+            run("ip", "link", "add", self.tag, "type", "bridge")
+            run("ip", "link", "set", self.tag, "up")
+        except RuntimeError as error:
+            raise Unavailable(f"no bridge: {error}") from error
+        taken = run("ip", "-o", "addr")
+        subnet = next(n for n in range(50, 250) if f" 10.197.{n}." not in taken)
+        self.net = f"10.197.{subnet}"
+        run("ip", "addr", "add", f"{self.net}.254/24", "dev", self.tag)
+
+    def _make_link(self, host):
+        port = f"{self.tag}p{host}"
+        run("ip", "netns", "add", self.space(host))
+        run("ip", "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", self.space(host))
+        run("ip", "link", "set", port, "master", self.tag, "up")
+        run("ip", "-n", self.space(host), "link", "set", "lo", "up")
+        run("ip", "-n", self.space(host), "addr", "add", f"{self.address(host)}/24", "dev", "eth0")
+
+    def power_on(self, host):
+        run("ip", "-n", self.space(host), "link", "set", "eth0", "up")
+        init = subprocess.Popen(
+            ["nsenter", f"--net=/run/netns/{self.space(host)}", "unshare", "--uts", "--ipc", "--mount", "--pid",
+             "--fork", "--kill-child", "--propagation", "private", "sh", "-c", INIT, "init", self.name(host),
+             self.file("hosts")],
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        if init.stdout.readline() != "ready\n":
+            raise Unavailable(f"host {host} does not start")
+        self.inits[host] = init
+        with open(f"/proc/{init.pid}/task/{init.pid}/children", encoding="ascii") as file:
+            self.first[host] = int(file.read())
+
+    def _kill_processes(self, host):
+        """The end of a PID namespace's first process ends all of them."""
+        try:
+            os.kill(self.first[host], signal.SIGKILL)
+        except (KeyError, ProcessLookupError):
+            pass
+        init = self.inits.pop(host)
+        init.stdout.close()
+        init.wait()
+
+    def power_off(self, host):
+        """No packet leaves the host any more, and all of its processes are gone."""
+        run("ip", "-n", self.space(host), "link", "set", "eth0", "down")
+        self._kill_processes(host)
+
+    def words(self, host, command):
+        return ["nsenter", "-t", str(self.first[host]), "--net", "--uts", "--ipc", "--mount", "--pid",
+                f"--wd={os.getcwd()}", "setpriv", "--pdeathsig", "TERM", *command]
+
+    def start(self, host, command, log, env=None):
+        """Starts a command in a host, with its output in a file of the hosts' folder."""
+        with open(self.file(log), "ab") as file:
+            process = subprocess.Popen(self.words(host, command), stdin=subprocess.DEVNULL, stdout=file,
+                                       stderr=subprocess.STDOUT, env={**os.environ, **(env or {})})
+        self.started.append(process)
+        return process
+
+    @staticmethod
+    def signal(process, number):
+        """To what start() started, which is a child of the process that entered the host."""
+        with open(f"/proc/{process.pid}/task/{process.pid}/children", encoding="ascii") as file:
+            os.kill(int(file.read()), number)
+
+    def log(self, name):
+        with open(self.file(name), encoding="utf-8", errors="replace") as file:
+            return file.read()
+
+
+def wait_until(condition, seconds, what):
+    """Polls; raises TimeoutError with `what`, which may be a function."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError(what() if callable(what) else what)
+        time.sleep(0.1)
