@@ -21,7 +21,9 @@ constexpr Tag kTag{.what = "flags"};
 // name \0 value \0 …
 std::string Pack(const Facts& facts) {
   std::string text;
-  for (const auto& [name, value] : facts) text += name + '\0' + value + '\0';
+  for (const auto& [name, value] : facts) {
+    for (const std::string& word : {name, value}) text.append(word).push_back('\0');
+  }
   return text;
 }
 
