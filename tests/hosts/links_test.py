@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+"""Collectives over links that are slow, lose packets or are cut: links_test.py CAROLE_MPI_COLLECTIVES [unittest's options].
+
+One rank on each of three hosts; the test program (tests/mpi/collectives.cpp) checks its sums itself.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import time
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from hosts import Hosts, Unavailable, find_program, require, run, wait_until  # noqa: E402
+
+PROGRAM = ""
+NUM_HOSTS = 3
+
+# What mpirun calls instead of ssh: AGENT ADDRESS COMMAND..., run inside the host of that address.
+AGENT = """#!/bin/sh
+first=$(sed -n "s/^$1 //p" "${0%/*}/first")
+shift
+exec nsenter -t "$first" --net --uts --ipc --mount --pid sh -c "$*"
+"""
+
+
+class LinksTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.hosts = Hosts(NUM_HOSTS)
+        cls.hosts.__enter__()
+        with open(cls.hosts.file("first"), "w", encoding="ascii") as file:
+            for host in range(NUM_HOSTS):
+                file.write(f"{cls.hosts.address(host)} {cls.hosts.first[host]}\n")
+        cls.agent = cls.hosts.file("agent")
+        with open(cls.agent, "w", encoding="ascii") as file:
+            file.write(AGENT)
+        os.chmod(cls.agent, 0o755)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.hosts.__exit__()
+
+    def at(self, host, *words):
+        run("ip", "netns", "exec", self.hosts.space(host), *words)
+
+    def set_rate(self, rate):
+        """Of every host's link, both ways."""
+        for host in range(NUM_HOSTS):
+            bucket = ["root", "tbf", "rate", rate, "burst", "128kb", "latency", "50ms"]
+            for prefix, device in ((["-n", self.hosts.space(host)], "eth0"), ([], f"{self.hosts.tag}p{host}")):
+                run("tc", *prefix, "qdisc", "replace", "dev", device, *bucket)
+                self.addCleanup(run, "tc", *prefix, "qdisc", "del", "dev", device, "root")
+
+    def drop(self, host, *rule):
+        self.at(host, "iptables", "-t", "raw", "-A", "PREROUTING", *rule, "-j", "DROP")
+        self.addCleanup(self.at, host, "iptables", "-t", "raw", "-F", "PREROUTING")
+
+    def start(self, case, deadline):
+        subnet = f"{self.hosts.net}.0/24"
+        words = ["mpirun", "--allow-run-as-root", "--bind-to", "none", "-np", str(NUM_HOSTS), "--host",
+                 ",".join(f"{self.hosts.address(host)}:1" for host in range(NUM_HOSTS)),
+                 "--mca", "plm_rsh_agent", self.agent, "--mca", "mpi_yield_when_idle", "1",
+                 "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", subnet,
+                 "--mca", "oob_tcp_if_include", subnet, PROGRAM, case, "0", str(deadline)]
+        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                   text=True)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        return process
+
+    def expect_good(self, case, deadline=30):
+        output, _ = (process := self.start(case, deadline)).communicate(timeout=60)
+        self.assertEqual(process.returncode, 0, output)
+
+    def test_sums_over_messages(self):
+        for case in ("auto", "bf16", "gather"):
+            with self.subTest(case):
+                self.expect_good(case)
+
+    def test_slow_and_late_link(self):
+        """A token bucket holds packets back, so it is both."""
+        self.set_rate("200mbit")
+        self.expect_good("steps")
+
+    def test_lost_packets(self):
+        for host in range(NUM_HOSTS):
+            self.drop(host, "-i", "eth0", "-m", "statistic", "--mode", "random", "--probability", "0.01")
+        self.expect_good("steps")
+
+    def test_cut_between_two_workers(self):
+        """The launcher hears all of them and notices nothing."""
+        process = self.start("endless", 3)
+        self.assertTrue(any(line == "step 0\n" for line in process.stdout))
+        start = time.monotonic()
+        self.drop(1, "-s", self.hosts.address(2))
+        self.drop(2, "-s", self.hosts.address(1))
+        output, _ = process.communicate(timeout=40)
+        self.assertEqual(process.returncode, 69, output)
+        self.assertLess(time.monotonic() - start, 3 + 15)
+        self.assertRegex(output, re.compile(r"deadline: .*rank [12] \("))
+        wait_until(lambda: subprocess.run(["pgrep", "-f", PROGRAM + " endless"], stdout=subprocess.DEVNULL,
+                                          check=False).returncode != 0, 5, "processes are left behind")
+
+
+def main():
+    global PROGRAM
+    PROGRAM = os.path.abspath(sys.argv.pop(1))
+    try:
+        require("ip", "tc", "iptables", "nsenter", "unshare", "mpirun")
+        os.environ["PATH"] += ":" + os.path.dirname(find_program("iptables"))
+        with Hosts(1):
+            pass
+    except Unavailable as reason:
+        print(f"skipped: {reason}")
+        sys.exit(77)
+    unittest.main()
+
+
+if __name__ == "__main__":
+    main()
