@@ -17,17 +17,12 @@ std::string Underscored(std::string name) {
   return name;
 }
 
-// "--batch-size=8" -> "--batch_size=8"; values and short flags stay.
-std::string Normalized(const std::string& argument) {
-  if (!argument.starts_with("--")) return argument;
-  const size_t end = std::min(argument.find('='), argument.size());
-  return "--" + Underscored(argument.substr(2, end - 2)) + argument.substr(end);
-}
-
 // TOML whose names are flags.
 class FlagFile : public CLI::ConfigTOML {
  public:
-  explicit FlagFile(std::function<void(const std::string&)> check) : check_(std::move(check)) {}
+  // `read` turns a name and its values into what the flag is called and takes here.
+  using Read = std::function<void(std::string& name, std::vector<std::string>& values)>;
+  explicit FlagFile(Read read) : read_(std::move(read)) {}
 
   std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
     std::vector<CLI::ConfigItem> items = CLI::ConfigTOML::from_config(input);
@@ -36,14 +31,16 @@ class FlagFile : public CLI::ConfigTOML {
         throw UsageError(fmt::format("[config] {}: flags stand without a section, as NAME = VALUE",
                                      item.fullname()));
       item.name = Underscored(item.name);
-      check_(item.name);
+      read_(item.name, item.inputs);
     }
     return items;
   }
 
  private:
-  std::function<void(const std::string&)> check_;
+  Read read_;
 };
+
+constexpr const char* kFullHelp = "helpfull";
 
 }  // namespace
 
@@ -52,8 +49,15 @@ CommandLine::CommandLine(const std::string& name, const std::string& description
   app_.get_formatter()->column_width(44);
   app_.option_defaults()->take_last();
   app_.set_config("--config", "", "TOML file of flags, NAME = VALUE");
-  app_.config_formatter(
-      std::make_shared<FlagFile>([this](const std::string& flag) { CheckKnown(flag); }));
+  app_.add_flag(std::string("--") + kFullHelp)
+      ->description("Print this help and the other programs' flags");
+  app_.config_formatter(std::make_shared<FlagFile>([this](auto& flag, auto& values) {
+    if (const Spelling* spelling = FindSpelling(flag)) {
+      flag = spelling->flag;
+      for (std::string& value : values) value = spelling->Translate(value);
+    }
+    CheckKnown(flag);
+  }));
 }
 
 std::string CommandLine::WithDashes(const std::string& names) {
@@ -80,17 +84,46 @@ void CommandLine::AddIgnored(const std::string& name, const std::string& instead
   ignored_.push_back({AddUnread(name, "accepted, without effect: " + instead, is_bool), instead});
 }
 
-void CommandLine::AddUnsupported(const std::string& name, bool is_bool) {
-  unsupported_.push_back(AddUnread(name, "not in this version", is_bool));
+void CommandLine::AddUnsupported(const std::string& name, const std::string& only, bool is_bool) {
+  unsupported_.push_back({AddUnread(name, fmt::format("only {}", only), is_bool), only});
 }
 
 void CommandLine::RefuseUnsupported() const {
-  for (const CLI::Option* option : unsupported_) {
-    if (option->count() > 0)
+  for (const auto& [option, only] : unsupported_) {
+    if (option->count() > 0 && CLI::detail::to_lower(option->results().back()) != only)
       throw UsageError(
-          fmt::format("[flags] {}: this version of carole cannot do that; leave the flag out",
-                      option->get_name()));
+          fmt::format("[flags] {}: this version of carole cannot do that: got {}, "
+                      "want {}; leave the flag out",
+                      option->get_name(), option->results().back(), only));
   }
+}
+
+void CommandLine::AddSpelling(const std::string& name, const std::string& flag,
+                              const std::string& value, const std::string& allowed) {
+  AddUnread(name, fmt::format("as --{}={}", flag, value), false);
+  spellings_.push_back({name, flag, value, allowed});
+}
+
+const CommandLine::Spelling* CommandLine::FindSpelling(const std::string& name) const {
+  const auto found = std::find_if(spellings_.begin(), spellings_.end(),
+                                  [&](const Spelling& s) { return s.name == name; });
+  return found == spellings_.end() ? nullptr : &*found;
+}
+
+std::string CommandLine::Spelling::Translate(const std::string& given) const {
+  const auto choices = allowed.empty() ? std::vector{given} : CLI::detail::split(allowed, ',');
+  if (std::find(choices.begin(), choices.end(), given) == choices.end()) {
+    throw UsageError(
+        fmt::format("[flags] --{}: no such choice: got {}, want one of {}", name, given, allowed));
+  }
+  const size_t hole = value.find("{}");
+  return hole == std::string::npos ? value : value.substr(0, hole) + given + value.substr(hole + 2);
+}
+
+void CommandLine::SetDefault(const std::string& name, const std::string& value) {
+  CLI::Option* option = app_.get_option_no_throw("--" + name);
+  if (option == nullptr || option->count() > 0) return;
+  option->run_callback_for_default()->default_val(value);
 }
 
 void CommandLine::LogIgnored() const {
@@ -98,6 +131,10 @@ void CommandLine::LogIgnored() const {
     if (ignored.option->count() > 0)
       LogInfo("flags", "{}: {}", ignored.option->get_name(), ignored.instead);
   }
+}
+
+bool CommandLine::Has(const std::string& name) const {
+  return app_.get_option_no_throw("--" + name) != nullptr;
 }
 
 bool CommandLine::Given(const std::string& name) const { return app_.count("--" + name) > 0; }
@@ -116,24 +153,60 @@ void CommandLine::CheckKnown(const std::string& flag) const {
   std::vector<std::string> names;
   for (const CLI::Option* option : app_.get_options())
     names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
-  const std::string nearest = NearestName(flag, names);
+  std::string nearest = NearestName(flag, names);
+  // argparse took the beginning of a name for the whole.
+  const auto longer = std::find_if(names.begin(), names.end(),
+                                   [&](const std::string& name) { return name.starts_with(flag); });
+  if (nearest.empty() && longer != names.end()) nearest = *longer;
   throw UsageError(fmt::format("[flags] --{}: {} has no such flag; {}", flag, app_.get_name(),
                                nearest.empty() ? "see --help" : "did you mean --" + nearest + "?"));
 }
 
-bool CommandLine::Parse(const std::vector<std::string>& arguments) {
-  std::vector<std::string> reversed;  // as CLI11 wants them
-  for (const std::string& argument : arguments) {
-    reversed.push_back(Normalized(argument));
-    const std::string& normalized = reversed.back();
-    if (normalized.starts_with("--") && normalized.size() > 2)
-      CheckKnown(normalized.substr(2, normalized.find('=') - 2));
+// Known flags under their names here; other words as they are.
+std::vector<std::string> CommandLine::Normalize(const std::vector<std::string>& arguments) const {
+  std::vector<std::string> words;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& argument = arguments[i];
+    if (!argument.starts_with("--") || argument.size() == 2) {
+      words.push_back(argument);
+      continue;
+    }
+    const size_t equals = std::min(argument.find('='), argument.size());
+    std::string flag = Underscored(argument.substr(2, equals - 2));
+    std::string value = argument.substr(equals);
+    if (const Spelling* spelling = FindSpelling(flag)) {
+      if (value.empty() && ++i == arguments.size())
+        throw UsageError(fmt::format("[flags] --{}: its value is missing", flag));
+      flag = spelling->flag;
+      value = "=" + spelling->Translate(value.empty() ? arguments[i] : value.substr(1));
+    }
+    CheckKnown(flag);
+    words.push_back("--" + flag + value);
   }
-  std::reverse(reversed.begin(), reversed.end());
+  return words;
+}
+
+// CLI11 leaves out options without a group.
+void CommandLine::PrintHelp(bool full) {
+  if (!full) {
+    for (const Ignored& ignored : ignored_) ignored.option->group("");
+    for (const Unsupported& unsupported : unsupported_) unsupported.option->group("");
+    for (const Spelling& spelling : spellings_) app_.get_option("--" + spelling.name)->group("");
+  }
+  std::cout << app_.help();
+}
+
+bool CommandLine::Parse(const std::vector<std::string>& arguments) {
+  std::vector<std::string> words = Normalize(arguments);
+  const bool full =
+      std::find(words.begin(), words.end(), std::string("--") + kFullHelp) != words.end();
+  std::reverse(words.begin(), words.end());  // as CLI11 wants them
   try {
-    app_.parse(reversed);
+    if (full) throw CLI::CallForHelp();
+    app_.parse(words);
   } catch (const CLI::CallForHelp&) {
-    std::cout << app_.help();
+    if (before_help_) before_help_(arguments);
+    PrintHelp(full);
     return false;
   } catch (const CLI::ParseError& error) {
     throw UsageError(fmt::format("[flags] {}: {}; see --help", app_.get_name(), error.what()));

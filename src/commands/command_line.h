@@ -1,11 +1,13 @@
 // Flags as TF-Slim's users write them: `--flag value` and `--flag=value`; dashes and underscores
 // mean the same; a bool also takes --noflag and --flag=true|false; the last of several wins;
-// `--config FILE` (TOML) holds the same names, and the command line wins over it.
+// `--config FILE` (TOML) holds the same names, and the command line wins over it; --help leaves out
+// what the other programs' flags mean here, --helpfull lists it too.
 #pragma once
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -43,11 +45,25 @@ class CommandLine {
   void AddIgnored(const std::string& name, const std::string& instead, bool is_bool = false);
   void LogIgnored() const;
 
-  // A flag that would change the result and that this version cannot honour: refused with
-  // UsageError when given.
-  void AddUnsupported(const std::string& name, bool is_bool = false);
+  // A flag that would change the result and that this version cannot honour: any value but this
+  // one, the original's default, is refused with UsageError.
+  void AddUnsupported(const std::string& name, const std::string& only, bool is_bool = false);
   void RefuseUnsupported() const;
 
+  // Another program's name for a flag that has been added: --name=V is read as --flag=value, where
+  // value holds {} for V. `allowed`: a comma list of V; empty: any.
+  void AddSpelling(const std::string& name, const std::string& flag, const std::string& value,
+                   const std::string& allowed = "");
+
+  // Gives a flag another default; nothing when it was given, or there is no such flag. After
+  // Parse(), or within before_help.
+  void SetDefault(const std::string& name, const std::string& value);
+  // Called with the arguments before a help is printed.
+  void BeforeHelp(std::function<void(const std::vector<std::string>&)> hook) {
+    before_help_ = std::move(hook);
+  }
+
+  bool Has(const std::string& name) const;
   bool Given(const std::string& name) const;
 
   // Every flag that was given, "name=value" (for the checkpoint's record of the run).
@@ -62,16 +78,30 @@ class CommandLine {
   CLI::Option* AddUnread(const std::string& name, const std::string& help, bool is_bool);
   CLI::Option* Finish(CLI::Option* option);
   void CheckKnown(const std::string& argument) const;
+  std::vector<std::string> Normalize(const std::vector<std::string>& arguments) const;
+  void PrintHelp(bool full);
 
   struct Ignored {
     CLI::Option* option;
     std::string instead;
   };
+  struct Unsupported {
+    CLI::Option* option;
+    std::string only;
+  };
+  struct Spelling {
+    std::string name, flag, value, allowed;
+    // "50" -> "imagenet_resnet_v2_50". Throws UsageError.
+    std::string Translate(const std::string& given) const;
+  };
+  const Spelling* FindSpelling(const std::string& name) const;
 
   CLI::App app_;
   std::string group_ = "Options";
   std::vector<Ignored> ignored_;
-  std::vector<CLI::Option*> unsupported_;
+  std::vector<Unsupported> unsupported_;
+  std::vector<Spelling> spellings_;
+  std::function<void(const std::vector<std::string>&)> before_help_;
 };
 
 }  // namespace carole::commands

@@ -14,6 +14,7 @@ using Arguments = std::vector<std::string>;
 
 int Train(const Arguments& arguments);
 int Eval(const Arguments& arguments);
+int Predict(const Arguments& arguments);
 int DatasetBuild(const Arguments& arguments);
 int DatasetVerify(const Arguments& arguments);
 int DatasetShow(const Arguments& arguments);
@@ -38,6 +39,7 @@ struct Command {
 inline constexpr Command kCommands[] = {
     {"train", "train a net, alone or as a rank under mpirun or srun", Train},
     {"eval", "accuracy and confusion matrix of a checkpoint over a split", Eval},
+    {"predict", "the likeliest classes of image files", Predict},
     {"dataset build", "write TFRecords from raw data", DatasetBuild},
     {"dataset verify", "check every record of TFRecord files", DatasetVerify},
     {"dataset show", "print the fields of one record", DatasetShow},

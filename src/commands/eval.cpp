@@ -1,72 +1,84 @@
-// carole eval: accuracy, per-class accuracy and confusion matrix of one checkpoint over a split.
+// carole eval: accuracy, per-class accuracy and confusion matrix of a checkpoint over a split;
+// once, or of each new checkpoint of a folder.
 #include <fmt/format.h>
 
+#include <chrono>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <thread>
 
 #include "collectives/replicas.h"
 #include "io/checkpoint_folder.h"
 #include "io/event_writer.h"
+#include "io/weights_reader.h"
 #include "src/commands/commands.h"
-#include "src/commands/inputs.h"
-#include "src/commands/job.h"
+#include "src/commands/evaluation.h"
+#include "src/commands/raw_data.h"
+#include "src/commands/recipes.h"
 #include "src/core/error.h"
 #include "src/core/log.h"
-#include "src/train/evaluate.h"
 #include "src/train/state.h"
+#include "src/train/stop_signals.h"
+#include "src/train/warm_start.h"
 
 namespace carole::commands {
 namespace {
 
 struct EvalFlags {
+  std::string recipe = "train_image_classifier";
   DatasetFlags dataset{.dataset_split_name = "test"};
   NetFlags net;
   MachineFlags machine;
   std::string checkpoint_path = "/tmp/tfmodel/";
-  std::string eval_dir;
+  std::string eval_dir = "/tmp/tfmodel/";
+  std::string confusion_dir;
+  double moving_average_decay = 0;
   int64_t batch_size = 100;
+  int64_t eval_batch_size = 0;
   int64_t max_num_batches = 0;
+  double eval_interval_secs = 0;
+  double timeout = 0;
+  int64_t max_number_of_evaluations = 0;
   bool json = false;
 };
+
+void AddEvalFlags(CommandLine& line, EvalFlags& flags) {
+  line.Group("Evaluation");
+  line.Add("checkpoint_path,train_dir,output_dir", flags.checkpoint_path,
+           "a file, a TensorFlow prefix, or a folder for its newest good one");
+  line.Add("eval_dir,log_dir", flags.eval_dir,
+           "folder that an event file is written to; none when empty");
+  line.Add("confusion_dir", flags.confusion_dir,
+           "folder for the confusion matrix, confusion.csv and confusion.png; none when empty");
+  line.Add("batch_size", flags.batch_size, "images at a time, of each rank")
+      ->check(CLI::PositiveNumber);
+  line.Add("eval_batch_size", flags.eval_batch_size,
+           "images at a time, of each machine; 0: see --batch_size")
+      ->check(CLI::NonNegativeNumber);
+  line.Add("max_num_batches", flags.max_num_batches, "0: the whole split")
+      ->check(CLI::NonNegativeNumber);
+  line.Add("moving_average_decay", flags.moving_average_decay,
+           "not 0: the moving averages of the variables are evaluated");
+  line.AddBool("json", flags.json, "print JSON");
+  line.Group("Following a run");
+  line.Add("eval_interval_secs", flags.eval_interval_secs,
+           "not 0: evaluates each new checkpoint of the folder, at most so often")
+      ->check(CLI::NonNegativeNumber);
+  line.Add("timeout", flags.timeout, "ends after so many seconds without a new one; 0: never")
+      ->check(CLI::NonNegativeNumber);
+  line.Add("max_number_of_evaluations", flags.max_number_of_evaluations, "0: any")
+      ->check(CLI::NonNegativeNumber);
+}
 
 void AddFlags(CommandLine& line, EvalFlags& flags) {
   AddDatasetFlags(line, flags.dataset);
   AddNetFlags(line, flags.net, "eval_image_size");
-  line.Group("Evaluation");
-  line.Add("checkpoint_path,train_dir,output_dir", flags.checkpoint_path,
-           "a file, or a folder for its newest good one");
-  line.Add("eval_dir", flags.eval_dir, "folder that an event file is written to; none when empty");
-  line.Add("batch_size", flags.batch_size, "images at a time, of each rank")
-      ->check(CLI::PositiveNumber);
-  line.Add("max_num_batches", flags.max_num_batches, "0: the whole split")
-      ->check(CLI::NonNegativeNumber);
-  line.AddBool("json", flags.json, "print JSON");
+  AddEvalFlags(line, flags);
   AddMachineFlags(line, flags.machine);
   AddCollectiveFlags(line, flags.machine);
-  AddIgnoredFlags(line);
-  line.Group("Of the original, not in this version");
-  line.AddUnsupported("moving_average_decay");
-  for (const char* name : {"quantize", "use_grayscale"}) line.AddUnsupported(name, true);
-}
-
-// The first batches of another source.
-class FirstBatches : public io::BatchSource {
- public:
-  FirstBatches(std::unique_ptr<io::BatchSource> source, int64_t count)
-      : source_(std::move(source)), left_(count) {}
-  const io::Batch* Next() override { return left_-- > 0 ? source_->Next() : nullptr; }
-  int64_t num_samples() const override { return source_->num_samples(); }
-
- private:
-  std::unique_ptr<io::BatchSource> source_;
-  int64_t left_;
-};
-
-io::LoadedCheckpoint Load(const std::string& path) {
-  if (!std::filesystem::is_directory(path)) return {path, io::ReadCheckpoint(path)};
-  if (auto newest = io::ReadLatest(path)) return std::move(*newest);
-  throw DataError(fmt::format(
-      "[eval] {}: holds no checkpoint; name a file or folder with --checkpoint_path", path));
+  AddRecipeFlags(line, flags.recipe);
+  AddUnsupportedFlags(line);
 }
 
 // What is told about the checkpoint that rank 0 read.
@@ -76,25 +88,20 @@ struct Evaluated {
 };
 
 // Only rank 0 needs to see the checkpoint, and all ranks evaluate the same one.
-Evaluated ShareCheckpoint(const std::string& path, const Job& job, VariableStore& store) {
+Evaluated ShareCheckpoint(const EvalFlags& flags, const std::string& path, const Job& job,
+                          VariableStore& store) {
   Evaluated evaluated;
   if (job.is_chief()) {
-    const io::LoadedCheckpoint loaded = Load(path);
-    train::RestoreVariables(loaded.checkpoint, loaded.path, store);
-    evaluated = {loaded.path, loaded.checkpoint.step};
-    LogInfo("eval", "{}, step {}", evaluated.path, evaluated.step);
+    const std::unique_ptr<io::WeightsReader> reader = io::OpenWeights(path);
+    train::ReadVariables(*reader, flags.moving_average_decay != 0 ? train::kAverageSuffix : "",
+                         store);
+    evaluated = {reader->path(), reader->step().value_or(0)};
+    LogInfo("eval", "{}, step {}{}", evaluated.path, evaluated.step,
+            flags.moving_average_decay != 0 ? ", moving averages" : "");
   }
   collectives::BroadcastAndVerify(job.communicator(), store.weights<float>());
-  if (!store.statistics<float>().empty())
-    collectives::BroadcastAndVerify(job.communicator(), store.statistics<float>(), "statistics");
+  train::ShareStatistics(job.communicator(), store);
   return evaluated;
-}
-
-std::vector<std::string> NamesOf(const EvalFlags& flags, const NetInput& input) {
-  std::vector<std::string> names = io::ClassNames(*input.dataset, flags.dataset.dataset_dir);
-  names.erase(names.begin(),
-              names.begin() + std::min<int64_t>(flags.dataset.labels_offset, names.size()));
-  return names;
 }
 
 void PrintJson(const train::Metrics& metrics, const Evaluated& evaluated,
@@ -115,33 +122,115 @@ void PrintJson(const train::Metrics& metrics, const Evaluated& evaluated,
     json["confusion"].push_back(row);
   }
   fmt::print("{}\n", json.dump());
+  std::fflush(stdout);
 }
 
-void WriteEvents(const std::string& folder, const train::Metrics& metrics, int64_t step) {
-  std::filesystem::create_directories(folder);
-  io::EventWriter events(folder);
-  events.AddScalar(step, "eval/Accuracy", static_cast<float>(metrics.accuracy()));
-  events.AddScalar(step, "eval/Recall_5", static_cast<float>(metrics.recall_5()));
-  events.Flush();
-}
-
-int Run(const EvalFlags& flags, const NetInput& input, Job& job) {
-  std::unique_ptr<io::BatchSource> source =
-      io::MakePipeline(MakePipelineOptions(flags.dataset, input, job, flags.batch_size));
-  if (flags.max_num_batches > 0)
-    source = std::make_unique<FirstBatches>(std::move(source), flags.max_num_batches);
-  nets::Model model = nets::BuildModel(*input.net, MakeModelOptions(input, flags.batch_size));
-  train::Evaluator evaluator(std::move(model.graph), model.logits, job.backend());
-  const Evaluated evaluated = ShareCheckpoint(flags.checkpoint_path, job, evaluator.store());
-  const train::Metrics metrics = evaluator.Run(*source, job.communicator());
-  if (!job.is_chief()) return 0;
-  const std::vector<std::string> names = NamesOf(flags, input);
-  if (flags.json) {
-    PrintJson(metrics, evaluated, names);
-  } else {
-    fmt::print("{}", metrics.Report(names));
+// Writes what one evaluation gave, on rank 0.
+class Output {
+ public:
+  Output(const EvalFlags& flags, const NetInput& input, const Job& job)
+      : flags_(flags), names_(NamesOfClasses(flags.dataset, input)) {
+    if (!job.is_chief() || flags.eval_dir.empty()) return;
+    std::filesystem::create_directories(flags.eval_dir);
+    events_.emplace(flags.eval_dir);
   }
-  if (!flags.eval_dir.empty()) WriteEvents(flags.eval_dir, metrics, evaluated.step);
+
+  void Write(const train::Metrics& metrics, const Evaluated& evaluated) {
+    if (flags_.json) {
+      PrintJson(metrics, evaluated, names_);
+    } else {
+      fmt::print("{}", metrics.Report(names_));
+      std::fflush(stdout);
+    }
+    if (!flags_.confusion_dir.empty()) WriteConfusion(flags_.confusion_dir, metrics, names_);
+    if (!events_) return;
+    events_->AddScalar(evaluated.step, "eval/Accuracy", static_cast<float>(metrics.accuracy()));
+    events_->AddScalar(evaluated.step, "eval/Recall_5", static_cast<float>(metrics.recall_5()));
+    events_->Flush();
+  }
+
+ private:
+  const EvalFlags& flags_;
+  const std::vector<std::string> names_;
+  std::optional<io::EventWriter> events_;
+};
+
+// The checkpoints that appear in a folder, as tf.contrib.training.checkpoints_iterator gives them.
+class NewCheckpoints {
+ public:
+  NewCheckpoints(const EvalFlags& flags, const Job& job) : flags_(flags), job_(job) {}
+
+  // Waits for the next one; empty when the time is over or a rank was asked to stop. Collective;
+  // the path is rank 0's.
+  std::optional<std::string> Wait() {
+    const Clock::time_point began = Clock::now();
+    for (;;) {
+      Vote vote = Look(began);
+      job_.communicator().Broadcast(std::as_writable_bytes(std::span(&vote, 1)), 0,
+                                    {.what = "checkpoint"});
+      double stop[1] = {train::StopSignals::Requested() ? 1.0 : 0.0};
+      job_.communicator().AllReduce(std::span(stop), {.what = "stop"});
+      if (stop[0] > 0 || vote == Vote::kEnd) return std::nullopt;
+      if (vote == Vote::kNew) return found_;
+      std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    }
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  enum class Vote { kNothing, kNew, kEnd };
+
+  double Since(Clock::time_point time) const {
+    return std::chrono::duration<double>(Clock::now() - time).count();
+  }
+
+  Vote Look(Clock::time_point began) {
+    if (!job_.is_chief()) return Vote::kNothing;
+    if (evaluated_ && Since(*evaluated_) < flags_.eval_interval_secs) return Vote::kNothing;
+    const auto files = io::ListCheckpoints(flags_.checkpoint_path);
+    if (!files.empty() && files.back().path != found_) {
+      found_ = files.back().path;
+      evaluated_ = Clock::now();
+      return Vote::kNew;
+    }
+    return flags_.timeout > 0 && Since(began) >= flags_.timeout ? Vote::kEnd : Vote::kNothing;
+  }
+
+  const EvalFlags& flags_;
+  const Job& job_;
+  std::string found_;
+  std::optional<Clock::time_point> evaluated_;  // when the last one was begun
+};
+
+void Follow(const EvalFlags& flags, const Job& job, Evaluation& evaluation, Output& output) {
+  const train::StopSignals signals;
+  NewCheckpoints checkpoints(flags, job);
+  for (int64_t done = 0;
+       flags.max_number_of_evaluations == 0 || done < flags.max_number_of_evaluations; ++done) {
+    const auto path = checkpoints.Wait();
+    if (!path) break;
+    const Evaluated evaluated = ShareCheckpoint(flags, *path, job, evaluation.store());
+    const auto metrics = evaluation.Run(flags.max_num_batches, train::StopSignals::Requested);
+    if (!metrics) break;
+    if (job.is_chief()) output.Write(*metrics, evaluated);
+  }
+  LogInfo("eval", "no more checkpoints are waited for");
+}
+
+int Run(EvalFlags& flags, const NetInput& input, Job& job) {
+  flags.dataset = PrepareRecords(flags.dataset, input, job);
+  const int64_t local_batch =
+      flags.eval_batch_size > 0 ? ShareOfMachine(flags.eval_batch_size, job) : flags.batch_size;
+  Evaluation evaluation(flags.dataset, input, job, local_batch);
+  Output output(flags, input, job);
+  if (flags.eval_interval_secs > 0) {
+    Follow(flags, job, evaluation, output);
+    return 0;
+  }
+  const Evaluated evaluated =
+      ShareCheckpoint(flags, flags.checkpoint_path, job, evaluation.store());
+  const auto metrics = evaluation.Run(flags.max_num_batches);
+  if (job.is_chief()) output.Write(*metrics, evaluated);
   return 0;
 }
 
@@ -151,8 +240,9 @@ int Eval(const Arguments& arguments) {
   EvalFlags flags;
   CommandLine line("carole eval", "Accuracy and confusion matrix of a checkpoint over a split.");
   AddFlags(line, flags);
-  return ParseAndRun(line, arguments, flags.dataset, flags.net, flags.machine,
-                     [&](Job& job, const NetInput& input) { return Run(flags, input, job); });
+  if (!ParseWithRecipe(line, arguments, flags.recipe, &Recipe::eval)) return 0;
+  return RunOnInput(line, flags.dataset, flags.net, flags.machine,
+                    [&](Job& job, const NetInput& input) { return Run(flags, input, job); });
 }
 
 }  // namespace carole::commands

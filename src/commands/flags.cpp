@@ -45,7 +45,12 @@ void AddOptimizerFlags(CommandLine& line, std::string& optimizer, optim::Optimiz
     names += fmt::format("{}{}", names.empty() ? "" : ", ", entry.name);
   line.Add("optimizer", optimizer, names);
   line.Add("weight_decay", o.weight_decay, "L2 regularization of the weights");
-  line.Add("momentum", o.momentum, "of momentum");
+  line.Add("momentum", o.momentum, "of momentum and lars");
+  line.AddBool("nesterov", o.nesterov, "momentum that looks ahead, of momentum");
+  line.Add("lars_eta", o.lars_eta, "trust coefficient of lars");
+  line.Add("lars_epsilon", o.lars_epsilon, "of lars");
+  line.Add("clip_gradient_norm", o.clip_gradient_norm,
+           "largest norm of the whole gradient, L2 terms left out; 0: any");
   line.Add("adadelta_rho", o.adadelta_rho, "decay of adadelta");
   line.Add("adagrad_initial_accumulator_value", o.adagrad_initial_accumulator_value, "of adagrad");
   line.Add("adam_beta1", o.adam_beta1, "decay of adam's first moment");
@@ -61,11 +66,18 @@ void AddOptimizerFlags(CommandLine& line, std::string& optimizer, optim::Optimiz
 
 void AddScheduleFlags(CommandLine& line, optim::LearningRateOptions& o) {
   line.Group("Learning rate");
-  line.Add("learning_rate_decay_type", o.type, "fixed, exponential or polynomial");
+  line.Add("learning_rate_decay_type", o.type,
+           "fixed, exponential, polynomial, cosine or piecewise");
   line.Add("learning_rate", o.learning_rate, "at the start");
-  line.Add("end_learning_rate", o.end_learning_rate, "at the end, polynomial only");
+  line.Add("learning_rate_base_batch", o.scale_batch,
+           "global batch that the rate is meant for: it grows with the batch; 0: it does not")
+      ->check(CLI::NonNegativeNumber);
+  line.Add("end_learning_rate", o.end_learning_rate, "at the end, polynomial and cosine only");
   line.Add("learning_rate_decay_factor", o.decay_factor, "of each decay, exponential only");
   line.Add("num_epochs_per_decay", o.num_epochs_per_decay, "epochs after which the rate decays");
+  line.AddList("learning_rate_boundaries", o.boundaries, "epochs, piecewise only");
+  line.AddList("learning_rate_factors", o.factors,
+               "of the rate before, between and after the boundaries");
   line.Add("warmup_epochs", o.warmup_epochs, "epochs of linear warm-up");
 }
 
@@ -103,26 +115,11 @@ collectives::BucketOptions MakeBucketOptions(const MachineFlags& flags) {
   return options;
 }
 
-void AddIgnoredFlags(CommandLine& line) {
-  line.Group("Of the original, without a meaning here");
-  const std::string ranks = "mpirun or srun starts the ranks; each holds one replica";
-  const std::string servers = "there are no parameter servers: gradients are summed by all-reduce";
-  line.AddIgnored("num_gpus", "this version computes on the CPU; " + ranks);
-  line.AddIgnored("num_clones", ranks);
-  line.AddIgnored("clone_on_cpu", "this program computes on the CPU anyway", true);
-  line.AddIgnored("worker_replicas", ranks);
-  line.AddIgnored("task", ranks);
-  line.AddIgnored("num_ps_tasks", servers);
-  line.AddIgnored("master", "there are no sessions: ranks talk through MPI");
-  line.AddIgnored("num_readers", "records are read by position; see --num_preprocessing_threads");
-}
-
 void AddUnsupportedFlags(CommandLine& line) {
   line.Group("Of the original, not in this version");
-  for (const char* name : {"checkpoint_path", "checkpoint_exclude_scopes", "trainable_scopes",
-                           "moving_average_decay", "quantize_delay"})
-    line.AddUnsupported(name);
-  for (const char* name : {"ignore_missing_vars", "use_grayscale"}) line.AddUnsupported(name, true);
+  line.AddUnsupported("quantize_delay", "-1");
+  line.AddUnsupported("quantize", "false", true);
+  line.AddUnsupported("use_grayscale", "false", true);
 }
 
 }  // namespace carole::commands

@@ -57,10 +57,7 @@ void AddCollectiveFlags(CommandLine& line, MachineFlags& flags);
 
 collectives::BucketOptions MakeBucketOptions(const MachineFlags& flags);
 
-// Flags of parameter servers, clones and sessions.
-void AddIgnoredFlags(CommandLine& line);
-
-// TF-Slim's flags that are still to come.
+// TF-Slim's flags that change the result and that there is nothing for here.
 void AddUnsupportedFlags(CommandLine& line);
 
 }  // namespace carole::commands

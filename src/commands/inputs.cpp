@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
-#include "src/commands/same_flags.h"
 #include <algorithm>
 
 #include "io/preprocessing.h"
+#include "src/commands/same_flags.h"
 #include "src/core/error.h"
 
 namespace carole::commands {
@@ -27,9 +27,9 @@ NetInput ResolveNetInput(const NetFlags& net, const DatasetFlags& dataset) {
   input.channels = input.dataset->channels;
   input.num_classes = io::NumClasses(*input.dataset, dataset.dataset_dir) - dataset.labels_offset;
   if (input.num_classes < 2) {
-    throw UsageError(fmt::format(
-        "[flags] --labels_offset: too few classes are left: got {}, want 2 or more",
-        input.num_classes));
+    throw UsageError(
+        fmt::format("[flags] --labels_offset: too few classes are left: got {}, want 2 or more",
+                    input.num_classes));
   }
   return input;
 }
@@ -39,9 +39,10 @@ void AddInputFlags(CommandLine& line, DatasetFlags& flags) {
   line.AddBool("fast_mode", flags.fast_mode,
                "inception: bilinear resizing, brightness and saturation only; --nofast_mode adds "
                "three ways of resizing, hue and contrast");
-  line.AddBool("use_bounding_boxes", flags.use_bounding_boxes,
-               "inception: each crop shows some of an object that the records mark; TF-Slim's trainer "
-               "does not look at them");
+  line.AddBool(
+      "use_bounding_boxes", flags.use_bounding_boxes,
+      "inception: each crop shows some of an object that the records mark; TF-Slim's trainer "
+      "does not look at them");
   line.Add("shuffle_block_records", flags.shuffle_block_records,
            "for disks that are slow at seeking: shuffles runs of so many records, then records "
            "within 16 runs; 0: all records freely")
@@ -64,7 +65,7 @@ io::PipelineOptions MakePipelineOptions(const DatasetFlags& flags, const NetInpu
   options.rank = job.rank();
   options.size = job.size();
   options.dct_method = flags.dct_method == "INTEGER_ACCURATE" ? io::DctMethod::kIntegerAccurate
-                                                             : io::DctMethod::kIntegerFast;
+                                                              : io::DctMethod::kIntegerFast;
   options.fast_mode = flags.fast_mode;
   options.use_bounding_boxes = flags.use_bounding_boxes;
   options.shuffle_block_records = flags.shuffle_block_records;
@@ -80,10 +81,12 @@ nets::ModelOptions MakeModelOptions(const NetInput& input, int64_t local_batch) 
           .num_classes = input.num_classes};
 }
 
-int ParseAndRun(CommandLine& line, const std::vector<std::string>& arguments,
-                const DatasetFlags& dataset, const NetFlags& net, const MachineFlags& machine,
-                const std::function<int(Job&, const NetInput&)>& body) {
-  if (!line.Parse(arguments)) return 0;
+int64_t ShareOfMachine(int64_t batch, const Job& job) {
+  return std::max<int64_t>(1, batch / job.communicator().local_size());
+}
+
+int RunOnInput(const CommandLine& line, const DatasetFlags& dataset, const NetFlags& net,
+               const MachineFlags& machine, const std::function<int(Job&, const NetInput&)>& body) {
   line.RefuseUnsupported();
   const NetInput input = ResolveNetInput(net, dataset);
   return RunJob(machine, [&](Job& job) {

@@ -34,10 +34,12 @@ io::PipelineOptions MakePipelineOptions(const DatasetFlags& flags, const NetInpu
 // The net on this input, for evaluation unless the caller sets `training`.
 nets::ModelOptions MakeModelOptions(const NetInput& input, int64_t local_batch);
 
-// What train and eval begin with: parses the arguments, checks them before ranks meet, and runs
-// `body` as a rank. The flags have been added to the line.
-int ParseAndRun(CommandLine& line, const std::vector<std::string>& arguments,
-                const DatasetFlags& dataset, const NetFlags& net, const MachineFlags& machine,
-                const std::function<int(Job&, const NetInput&)>& body);
+// A machine's batch shared by its ranks, at least one image each.
+int64_t ShareOfMachine(int64_t batch, const Job& job);
+
+// What train and eval do with a line that is parsed: checks it before ranks meet, and runs `body`
+// as a rank.
+int RunOnInput(const CommandLine& line, const DatasetFlags& dataset, const NetFlags& net,
+               const MachineFlags& machine, const std::function<int(Job&, const NetInput&)>& body);
 
 }  // namespace carole::commands

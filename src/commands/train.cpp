@@ -1,17 +1,21 @@
 // carole train: flags to objects, then the trainer runs.
-#include <fmt/format.h>
+#include <cstdlib>
 
 #include "io/record_index.h"
+#include "io/weights_reader.h"
 #include "nets/summary.h"
 #include "src/commands/activation_memory.h"
 #include "src/commands/commands.h"
-#include "src/commands/inputs.h"
-#include "src/commands/job.h"
-#include "src/commands/train_flags.h"
+#include "src/commands/evaluation.h"
+#include "src/commands/raw_data.h"
+#include "src/commands/recipes.h"
+#include "src/commands/train_plan.h"
 #include "src/core/log.h"
 #include "src/train/keras_model.h"
 #include "src/train/stop_signals.h"
+#include "src/train/time_limit.h"
 #include "src/train/trainer.h"
+#include "src/train/warm_start.h"
 
 namespace carole::commands {
 namespace {
@@ -25,48 +29,75 @@ int64_t CountSamples(const DatasetFlags& flags, const NetInput& input) {
       .num_records();
 }
 
-nets::Model BuildTrainingModel(const TrainFlags& flags, const NetInput& input) {
-  nets::ModelOptions options = MakeModelOptions(input, flags.batch_size);
+nets::Model BuildTrainingModel(const TrainFlags& flags, const NetInput& input,
+                               int64_t local_batch) {
+  nets::ModelOptions options = MakeModelOptions(input, local_batch);
   options.training = true;
-  options.label_smoothing = flags.label_smoothing;
+  options.label_smoothing = flags.run.label_smoothing;
   return nets::BuildModel(*input.net, options);
-}
-
-void LogStart(const TrainFlags& flags, const NetInput& input, const Job& job,
-              const optim::LearningRate& rate, int64_t num_parameters) {
-  LogInfo("run", "net        {}: {} parameters, images {}x{}x{}, {} classes", input.net->name,
-          num_parameters, input.image_size, input.image_size, input.channels, input.num_classes);
-  LogInfo("run", "ranks      {} x {} threads, {}", job.size(), job.backend().threads(),
-          job.backend().name());
-  LogInfo("run", "batch      {} local, {} global", flags.batch_size, flags.batch_size * job.size());
-  LogInfo("run", "optimizer  {}", DescribeOptimizer(flags));
-  LogInfo("run", "rate       {}", DescribeSchedule(flags, rate));
-  LogInfo("run", "data       {} {}: {} samples in {}", input.dataset->name,
-          flags.dataset.dataset_split_name, flags.schedule.num_samples, flags.dataset.dataset_dir);
-  LogInfo("run", "train_dir  {}, seed {}", flags.train_dir, flags.seed);
 }
 
 // Weights, gradients and slots.
 int64_t StateBytes(const TrainFlags& flags, int64_t parameters) {
   const auto slots = optim::FindOptimizer(flags.optimizer).plan(flags.optimizer_options).slots;
-  return (2 + static_cast<int64_t>(slots.size())) * parameters *
+  const int64_t averages = flags.run.moving_average_decay != 0 ? 1 : 0;
+  return (2 + averages + static_cast<int64_t>(slots.size())) * parameters *
          static_cast<int64_t>(sizeof(float));
 }
 
-train::TrainerOptions MakeTrainerOptions(const TrainFlags& flags, const NetInput& input,
-                                         const CommandLine& line) {
+// Of this rank: signals, --max_time and the end of the job.
+std::function<bool()> MakeStopRequest(const RunFlags& flags) {
+  const char* end = std::getenv("SLURM_JOB_END_TIME");
+  const train::TimeLimit limit({.max_seconds = flags.max_time,
+                                .job_end = end != nullptr ? std::strtoll(end, nullptr, 10) : 0,
+                                .margin_seconds = flags.stop_before_job_end});
+  return [limit, told = false]() mutable {
+    if (train::StopSignals::Requested()) return true;
+    const std::string reason = limit.Reason();
+    if (!reason.empty() && !told) LogInfo("run", "{}", reason);
+    told = !reason.empty();
+    return told;
+  };
+}
+
+std::function<void(VariableStore&)> MakeWarmStart(const FineTuningFlags& flags) {
+  if (flags.checkpoint_path.empty()) return {};
+  return [flags](VariableStore& store) {
+    const auto reader = io::OpenWeights(flags.checkpoint_path);
+    const train::WarmStartReport report = train::WarmStart(
+        *reader,
+        {.exclude_scopes = flags.exclude_scopes, .ignore_missing = flags.ignore_missing_vars},
+        store);
+    train::LogReport(report, reader->path());
+  };
+}
+
+// The split that is not trained on, unless one is named.
+DatasetFlags EvaluationDataset(const TrainFlags& flags, const NetInput& input) {
+  DatasetFlags dataset = flags.dataset;
+  for (const io::SplitEntry& split : input.dataset->splits) {
+    if (split.name != flags.dataset.dataset_split_name) dataset.dataset_split_name = split.name;
+  }
+  if (!flags.evaluation.split.empty()) dataset.dataset_split_name = flags.evaluation.split;
+  return dataset;
+}
+
+train::TrainerOptions MakeTrainerOptions(const TrainFlags& flags, const TrainPlan& plan,
+                                         const NetInput& input, const CommandLine& line) {
+  const RunFlags& run = flags.run;
   std::string given;
   for (const std::string& flag : line.GivenFlags()) given += (given.empty() ? "--" : " --") + flag;
-  return {.train_dir = flags.train_dir,
-          .log_dir = flags.log_dir,
-          .max_number_of_steps = flags.max_number_of_steps,
-          .log_every_n_steps = flags.log_every_n_steps,
-          .save_interval_secs = flags.save_interval_secs,
-          .save_summaries_secs = flags.save_summaries_secs,
-          .keep_checkpoints = flags.keep_checkpoints,
+  return {.train_dir = run.train_dir,
+          .log_dir = run.log_dir,
+          .max_number_of_steps = plan.max_steps,
+          .log_every_n_steps = run.log_every_n_steps,
+          .save_interval_secs = run.save_interval_secs,
+          .save_summaries_secs = run.save_summaries_secs,
+          .keep_checkpoints = run.keep_checkpoints,
           .max_bad_records = flags.dataset.max_bad_records,
           .spare_memory = !flags.activation_memory.empty(),
-          .seed = flags.seed,
+          .on_nan = run.on_nan == "skip" ? train::OnNan::kSkip : train::OnNan::kStop,
+          .seed = run.seed,
           .attributes = {{"net", std::string(input.net->name)},
                          {"dataset", std::string(input.dataset->name)},
                          {"image_size", std::to_string(input.image_size)},
@@ -74,48 +105,66 @@ train::TrainerOptions MakeTrainerOptions(const TrainFlags& flags, const NetInput
                          {"labels_offset", std::to_string(flags.dataset.labels_offset)},
                          {"preprocessing", input.preprocessing},
                          {"flags", given}},
-          .stop_requested = train::StopSignals::Requested};
+          .stop_requested = MakeStopRequest(run),
+          .warm_start = MakeWarmStart(flags.fine_tuning),
+          .eval_every = plan.eval_every,
+          .keep_best = flags.evaluation.keep_best};
+}
+
+std::unique_ptr<train::TrainStep> MakeStep(const TrainFlags& flags, nets::Model model,
+                                           const StepShape& shape, int64_t parameters,
+                                           const Job& job) {
+  train::StepOptions options{.activation_bytes = ActivationBytes(flags.activation_memory, job,
+                                                                 StateBytes(flags, parameters)),
+                             .optimizer = flags.optimizer,
+                             .optimizer_options = flags.optimizer_options,
+                             .moving_average_decay = flags.run.moving_average_decay,
+                             .trainable_scopes = flags.fine_tuning.trainable_scopes};
+  SetStepOptions(flags.ranks, flags.machine, shape, options);
+  return std::make_unique<train::TrainStep>(std::move(model.graph), job.backend(),
+                                            job.communicator(), options);
 }
 
 int Run(TrainFlags& flags, const CommandLine& line, const NetInput& input, Job& job) {
-  const train::StopSignals signals;
-  flags.schedule.num_samples = CountSamples(flags.dataset, input);
-  flags.schedule.batch_size = flags.batch_size;
-  if (flags.sync_replicas) flags.schedule.replicas_to_aggregate = flags.replicas_to_aggregate;
-  const optim::LearningRate rate(flags.schedule);
-  nets::Model model = BuildTrainingModel(flags, input);
-  train::TrainerOptions trainer_options = MakeTrainerOptions(flags, input, line);
-  trainer_options.keras =
-      train::MakeKerasModel(*model.graph, model.logits, std::string(input.net->name));
+  flags.dataset = PrepareRecords(flags.dataset, input, job);
+  const TrainPlan plan = MakeTrainPlan(flags, line, CountSamples(flags.dataset, input), job);
+  const optim::LearningRate rate(plan.schedule);
+  nets::Model model = BuildTrainingModel(flags, input, plan.shape.graph_batch);
   const int64_t parameters = nets::CountParameters(*model.graph).trainable;
-  LogStart(flags, input, job, rate, parameters);
+  LogPlan(flags, plan, input, job, rate, parameters);
+  train::TrainerOptions options = MakeTrainerOptions(flags, plan, input, line);
+  options.keras = train::MakeKerasModel(*model.graph, model.logits, std::string(input.net->name));
+  const auto step = MakeStep(flags, std::move(model), plan.shape, parameters, job);
 
-  train::TrainStep step(std::move(model.graph), job.backend(), job.communicator(),
-                        {.activation_bytes = ActivationBytes(flags.activation_memory, job,
-                                                             StateBytes(flags, parameters)),
-                         .optimizer = flags.optimizer,
-                         .optimizer_options = flags.optimizer_options,
-                         .buckets = MakeBucketOptions(flags.machine)});
   auto make_source = [&](const train::RunState& start) {
-    io::PipelineOptions options = MakePipelineOptions(flags.dataset, input, job, flags.batch_size);
+    io::PipelineOptions options = MakePipelineOptions(flags.dataset, input, job, plan.local_batch);
     options.training = options.shuffle = options.repeat = true;
     options.seed = start.seed;
     options.start_epoch = start.epoch;
     options.start_position = start.position;
     return io::MakePipeline(options);
   };
-  train::Trainer trainer(step, job.communicator(), rate, make_source,
-                         std::move(trainer_options));
-  return static_cast<int>(trainer.Run());
+  std::optional<Evaluation> evaluation;
+  if (plan.eval_every > 0) {
+    evaluation.emplace(EvaluationDataset(flags, input), input, job,
+                       ShareOfMachine(flags.evaluation.batch_size, job), &step->store());
+    options.evaluate = [&] { return evaluation->Run(0, options.stop_requested); };
+  }
+  train::Trainer trainer(*step, job.communicator(), rate, make_source, options);
+  const ExitCode code = trainer.Run();
+  return code == ExitCode::kSaved ? flags.run.stop_exit_code : static_cast<int>(code);
 }
 
 }  // namespace
 
 int Train(const Arguments& arguments) {
+  const train::StopSignals signals;  // before the ranks meet, so that none is lost
   TrainFlags flags;
   CommandLine line("carole train", "Trains a net; goes on with what train_dir holds.");
   AddTrainFlags(line, flags);
-  return ParseAndRun(line, arguments, flags.dataset, flags.net, flags.machine,
-                     [&](Job& job, const NetInput& input) { return Run(flags, line, input, job); });
+  if (!ParseWithRecipe(line, arguments, flags.recipe, &Recipe::train)) return 0;
+  return RunOnInput(line, flags.dataset, flags.net, flags.machine,
+                    [&](Job& job, const NetInput& input) { return Run(flags, line, input, job); });
 }
+
 }  // namespace carole::commands

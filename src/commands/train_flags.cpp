@@ -1,25 +1,40 @@
 #include "src/commands/train_flags.h"
 
-#include <fmt/format.h>
-
 #include "src/commands/activation_memory.h"
 #include "src/commands/inputs.h"
+#include "src/commands/recipes.h"
 
 namespace carole::commands {
 namespace {
 
-void AddRunFlags(CommandLine& line, TrainFlags& flags) {
+void AddLengthFlags(CommandLine& line, RunFlags& flags) {
   line.Group("Run");
   line.Add("train_dir,output_dir", flags.train_dir,
            "folder of checkpoints and event files; a run goes on from there");
   line.Add("log_dir", flags.log_dir, "folder of event files; the default is train_dir");
   line.Add("batch_size", flags.batch_size, "images of a step, of each rank")
       ->check(CLI::PositiveNumber);
+  line.Add("train_batch_size", flags.train_batch_size,
+           "images of a step, of each machine: its ranks share them; 0: see --batch_size")
+      ->check(CLI::NonNegativeNumber);
   line.Add("max_number_of_steps,max_step", flags.max_number_of_steps, "0: for ever")
       ->check(CLI::NonNegativeNumber);
-  line.Add("label_smoothing", flags.label_smoothing,
-           "share of the label that is spread over all classes");
+  line.Add("train_epochs", flags.train_epochs, "passes over the data; 0: see above")
+      ->check(CLI::NonNegativeNumber);
+  line.Add("max_time", flags.max_time, "saves and ends after so many seconds, or 90m, 2h; 0: never")
+      ->transform(CLI::AsNumberWithUnit(
+          std::map<std::string, double>{{"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86400}}))
+      ->check(CLI::NonNegativeNumber);
+  line.Add("stop_before_job_end", flags.stop_before_job_end,
+           "seconds before the end of a SLURM job (SLURM_JOB_END_TIME) that it saves and ends")
+      ->check(CLI::NonNegativeNumber);
+  line.Add("stop_exit_code", flags.stop_exit_code,
+           "when the run saved because of a signal or the time")
+      ->check(CLI::Range(0, 255));
   line.Add("seed", flags.seed, "of weights, order of images, distortions and dropout");
+}
+
+void AddFileFlags(CommandLine& line, RunFlags& flags) {
   line.Add("log_every_n_steps", flags.log_every_n_steps, "a line in the log")
       ->check(CLI::PositiveNumber);
   line.Add("save_summaries_secs", flags.save_summaries_secs, "between summaries")
@@ -28,10 +43,47 @@ void AddRunFlags(CommandLine& line, TrainFlags& flags) {
       ->check(CLI::NonNegativeNumber);
   line.Add("keep_checkpoints", flags.keep_checkpoints, "newest ones that stay; 0: all")
       ->check(CLI::NonNegativeNumber);
+}
+
+void AddLossFlags(CommandLine& line, RunFlags& flags) {
+  line.Group("Loss");
+  line.Add("label_smoothing", flags.label_smoothing,
+           "share of the label that is spread over all classes");
+  line.Add("on_nan", flags.on_nan,
+           "stop or skip: what to do with a step whose loss or gradients are not finite on some "
+           "rank; no rank applies it")
+      ->check(CLI::IsMember({"stop", "skip"}));
+  line.Add("moving_average_decay", flags.moving_average_decay,
+           "of the averages of all variables, which are kept beside them; 0: none");
   line.AddBool("sync_replicas", flags.sync_replicas,
-               "training is always synchronous; shortens the schedule's epochs");
-  line.Add("replicas_to_aggregate", flags.replicas_to_aggregate, "by this factor")
+               "training is always synchronous, and an epoch of the schedule one of all ranks");
+  line.Add("replicas_to_aggregate", flags.replicas_to_aggregate,
+           "with --sync_replicas, counts in the schedule instead of the ranks")
       ->check(CLI::PositiveNumber);
+}
+
+void AddFineTuningFlags(CommandLine& line, FineTuningFlags& flags) {
+  line.Group("Fine-tuning");
+  line.Add("checkpoint_path", flags.checkpoint_path,
+           "weights that a new run starts with: a file, a TensorFlow prefix, or a folder");
+  line.AddList("checkpoint_exclude_scopes", flags.exclude_scopes,
+               "beginnings of names that are not read");
+  line.AddList("trainable_scopes", flags.trainable_scopes,
+               "beginnings of names that are trained (regular expressions); empty: all");
+  line.AddBool("ignore_missing_vars", flags.ignore_missing_vars,
+               "variables that the file lacks, or has in another shape, begin anew");
+}
+
+void AddEvaluationFlags(CommandLine& line, EvaluationFlags& flags) {
+  line.Group("Evaluation while training");
+  line.Add("eval_every", flags.every, "steps, and at the end; 0: never")
+      ->check(CLI::NonNegativeNumber);
+  line.Add("epochs_per_eval", flags.epochs_per_eval, "the same in epochs")
+      ->check(CLI::NonNegativeNumber);
+  line.Add("eval_split_name", flags.split, "the default is the one that is not trained on");
+  line.Add("eval_batch_size", flags.batch_size, "images at a time, of each machine")
+      ->check(CLI::PositiveNumber);
+  line.AddBool("keep_best", flags.keep_best, "the most accurate weights stay in train_dir/best");
 }
 
 }  // namespace
@@ -40,43 +92,19 @@ void AddTrainFlags(CommandLine& line, TrainFlags& flags) {
   AddDatasetFlags(line, flags.dataset);
   AddInputFlags(line, flags.dataset);
   AddNetFlags(line, flags.net);
-  AddRunFlags(line, flags);
+  AddLengthFlags(line, flags.run);
+  AddFileFlags(line, flags.run);
+  AddLossFlags(line, flags.run);
   AddOptimizerFlags(line, flags.optimizer, flags.optimizer_options);
   AddScheduleFlags(line, flags.schedule);
+  AddFineTuningFlags(line, flags.fine_tuning);
+  AddEvaluationFlags(line, flags.evaluation);
   AddMachineFlags(line, flags.machine);
   AddActivationMemoryFlag(line, flags.activation_memory);
   AddCollectiveFlags(line, flags.machine);
-  AddIgnoredFlags(line);
+  AddRankFlags(line, flags.ranks);
+  AddRecipeFlags(line, flags.recipe);
   AddUnsupportedFlags(line);
-}
-
-std::string DescribeOptimizer(const TrainFlags& flags) {
-  const optim::Coefficients c =
-      optim::FindOptimizer(flags.optimizer).plan(flags.optimizer_options).coefficients;
-  const std::pair<const char*, double> numbers[] = {
-      {"momentum", c.momentum}, {"decay", c.decay}, {"decay2", c.decay2}, {"epsilon", c.epsilon},
-      {"power", c.power},       {"l1", c.l1},       {"l2", c.l2}};
-  std::string text = flags.optimizer;
-  for (const auto& [name, value] : numbers) {
-    if (value != 0) text += fmt::format(", {} {:g}", name, value);
-  }
-  return text + fmt::format(", weight decay {:g}", flags.optimizer_options.weight_decay);
-}
-
-std::string DescribeSchedule(const TrainFlags& flags, const optim::LearningRate& rate) {
-  const optim::LearningRateOptions& o = flags.schedule;
-  std::string text = fmt::format("{:g}", o.learning_rate);
-  if (o.type == "exponential") {
-    text += fmt::format(", times {:g} every {} steps (decay_steps)", o.decay_factor,
-                        rate.decay_steps());
-  } else if (o.type == "polynomial") {
-    text += fmt::format(", falling to {:g} in {} steps (decay_steps)", o.end_learning_rate,
-                        rate.decay_steps());
-  } else {
-    text += ", fixed";
-  }
-  return o.warmup_epochs > 0 ? text + fmt::format(", warm-up of {:g} epochs", o.warmup_epochs)
-                             : text;
 }
 
 }  // namespace carole::commands

@@ -3,40 +3,69 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "src/commands/flags.h"
+#include "src/commands/rank_flags.h"
 
 namespace carole::commands {
 
 // TF-Slim leaves the seed to the clock; a fixed one makes every run repeatable.
 constexpr uint64_t kDefaultSeed = 1;
 
-struct TrainFlags {
-  DatasetFlags dataset;
-  NetFlags net;
-  MachineFlags machine;
-  std::string optimizer = "rmsprop";
-  optim::OptimizerOptions optimizer_options;
-  optim::LearningRateOptions schedule;
+// How and how long to train.
+struct RunFlags {
   std::string train_dir = "/tmp/tfmodel/";
   std::string log_dir;
   int64_t batch_size = 32;
+  int64_t train_batch_size = 0;  // of a machine; 0: batch_size holds
   int64_t max_number_of_steps = 0;
+  double train_epochs = 0;
+  double max_time = 0;              // seconds
+  double stop_before_job_end = 60;  // seconds
+  int stop_exit_code = 75;
+  std::string on_nan = "stop";
   int64_t log_every_n_steps = 10;
   double save_summaries_secs = 600;
   double save_interval_secs = 600;
   int keep_checkpoints = 5;
-  std::string activation_memory;
   double label_smoothing = 0;
+  double moving_average_decay = 0;
   bool sync_replicas = false;
   int64_t replicas_to_aggregate = 1;
   uint64_t seed = kDefaultSeed;
 };
-void AddTrainFlags(CommandLine& line, TrainFlags& flags);
 
-// "momentum, momentum 0.9, weight decay 4e-05"
-std::string DescribeOptimizer(const TrainFlags& flags);
-// "0.01, times 0.94 every 3750 steps (decay_steps)"
-std::string DescribeSchedule(const TrainFlags& flags, const optim::LearningRate& rate);
+struct FineTuningFlags {
+  std::string checkpoint_path;
+  std::vector<std::string> exclude_scopes;
+  std::vector<std::string> trainable_scopes;
+  bool ignore_missing_vars = false;
+};
+
+// Evaluation while training.
+struct EvaluationFlags {
+  int64_t every = 0;           // steps
+  double epochs_per_eval = 0;  // the same in epochs
+  std::string split;           // empty: the one that is not trained on
+  int64_t batch_size = 100;    // of a machine
+  bool keep_best = false;
+};
+
+struct TrainFlags {
+  std::string recipe = "train_image_classifier";
+  DatasetFlags dataset;
+  NetFlags net;
+  RunFlags run;
+  std::string optimizer = "rmsprop";
+  optim::OptimizerOptions optimizer_options;
+  optim::LearningRateOptions schedule;
+  FineTuningFlags fine_tuning;
+  EvaluationFlags evaluation;
+  MachineFlags machine;
+  RankFlags ranks;
+  std::string activation_memory;
+};
+void AddTrainFlags(CommandLine& line, TrainFlags& flags);
 
 }  // namespace carole::commands

@@ -1,7 +1,9 @@
 // Evaluation of a net over a split, on any number of ranks.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
 
 #include "collectives/communicator.h"
 #include "io/dataset.h"
@@ -22,10 +24,14 @@ class Evaluator {
   VariableStore& store() { return *store_; }
 
   // One pass over the source; every sample counts once. Collective: the counts are those of all
-  // ranks, on every rank, and ranks may have different numbers of batches.
-  Metrics Run(io::BatchSource& source, collectives::Communicator& communicator);
+  // ranks, on every rank, and ranks may have different numbers of batches. nullopt, on every rank,
+  // soon after one of them was asked to stop.
+  std::optional<Metrics> Run(io::BatchSource& source, collectives::Communicator& communicator,
+                             const std::function<bool()>& stop_requested = {});
 
  private:
+  void Count(const io::Batch& batch, Metrics& metrics);
+
   std::unique_ptr<Graph> graph_;
   ValueId logits_;
   std::unique_ptr<Executable> executable_;

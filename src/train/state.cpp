@@ -43,9 +43,9 @@ const std::byte* ShadowArena(const optim::MovingAverages& averages, const Variab
   return averages.shadow(place.trainable ? 0 : 1).data();
 }
 
-std::vector<io::VariableSpec> SpecsOf(const VariableStore& store, const std::string& suffix) {
+std::vector<io::VariableSpec> SpecsOf(const VariableStore& store) {
   std::vector<io::VariableSpec> specs;
-  for (const VariablePlace& p : store.places()) specs.push_back({p.name + suffix, p.tf_shape});
+  for (const VariablePlace& p : store.places()) specs.push_back({p.name, p.tf_shape});
   return specs;
 }
 
@@ -137,27 +137,10 @@ io::Checkpoint MakeSnapshot(const Replica& replica, const RunState& state,
 
 void RestoreVariables(const io::Checkpoint& checkpoint, const std::string& path,
                       VariableStore& store) {
-  io::CheckCompatible(checkpoint, SpecsOf(store, ""), path);
+  io::CheckCompatible(checkpoint, SpecsOf(store), path);
   const Named variables = ByName(checkpoint.variables);
   for (int v = 0; v < NumVariables(store); ++v)
     store.Write(v, variables.at(store.places()[v].name)->data);
-}
-
-void RestoreAverages(const io::Checkpoint& checkpoint, const std::string& path,
-                     VariableStore& store) {
-  const Named slots = ByName(checkpoint.slots);
-  for (int v = 0; v < NumVariables(store); ++v) {
-    const VariablePlace& p = store.places()[v];
-    const auto it = slots.find(p.name + kAverageSuffix);
-    if (it == slots.end() || !(it->second->shape == p.tf_shape)) {
-      throw DataError(fmt::format(
-          "[train] {}: {}{}: got {}, want {}; the run kept no moving averages of this net: leave "
-          "--moving_average_decay out",
-          path, p.name, kAverageSuffix, it == slots.end() ? "none" : it->second->shape.ToString(),
-          p.tf_shape.ToString()));
-    }
-    store.Write(v, it->second->data);
-  }
 }
 
 RunState Restore(const io::Checkpoint& checkpoint, const std::string& path,

@@ -41,10 +41,6 @@ io::Checkpoint MakeSnapshot(const Replica& replica, const RunState& state,
 void RestoreVariables(const io::Checkpoint& checkpoint, const std::string& path,
                       VariableStore& store);
 
-// The same from their moving averages. Throws DataError also when the checkpoint has none.
-void RestoreAverages(const io::Checkpoint& checkpoint, const std::string& path,
-                     VariableStore& store);
-
 // Variables, slots and moving averages; these begin anew, with a word in the log, when the run has
 // not kept any so far. Throws DataError also when a slot is missing, as after a change of
 // optimizer.

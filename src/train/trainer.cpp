@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
+#include <span>
 #include <system_error>
 
 #include "io/checkpoint_folder.h"
 #include "src/core/log.h"
+#include "src/train/phase.h"
 #include "src/train/epoch_report.h"
 
 namespace carole::train {
@@ -16,6 +19,9 @@ namespace {
 double SecondsSince(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
+
+constexpr char kBestFolder[] = "best";
+constexpr char kAccuracy[] = "eval_accuracy";  // attribute of what lies there
 
 void MakeFolder(const std::string& folder) {
   std::error_code error;
@@ -35,6 +41,7 @@ Trainer::Trainer(TrainStep& step, collectives::Communicator& communicator,
       learning_rate_(learning_rate),
       make_source_(std::move(make_source)),
       options_(std::move(options)),
+      stragglers_(communicator),
       progress_(options_.progress && communicator.rank() == 0) {}
 
 Trainer::~Trainer() = default;
@@ -46,6 +53,16 @@ void Trainer::Open() {
       io::CheckpointWriterOptions{.folder = options_.train_dir,
                                   .keep = options_.keep_checkpoints,
                                   .keras = options_.keras});
+  if (!options_.keep_best) return;
+  const std::string folder = options_.train_dir + "/" + kBestFolder;
+  MakeFolder(folder);
+  best_ = std::make_unique<io::CheckpointWriter>(
+      io::CheckpointWriterOptions{.folder = folder, .keep = 1, .keras = options_.keras});
+  if (const auto path = io::FindLatest(folder)) {
+    const auto attributes = io::ReadCheckpointHeader(*path).attributes;
+    const auto found = attributes.find(kAccuracy);
+    if (found != attributes.end()) best_accuracy_ = std::strtod(found->second.c_str(), nullptr);
+  }
 }
 
 // Rank 0 reads the checkpoint or draws first weights; the others get them from it, so only rank 0
@@ -59,10 +76,15 @@ void Trainer::Start() {
     if (latest) {
       state_ = Restore(latest->checkpoint, latest->path, step_.replica());
       LogInfo("train", "resuming from {} at step {}", latest->path, state_.step);
+      if (options_.warm_start) {
+        LogInfo("train", "Ignoring --checkpoint_path because a checkpoint already exists in {}",
+                options_.train_dir);
+      }
     } else {
       step_.store().Initialize(state_.seed);
-      if (step_.replica().averages != nullptr) step_.replica().averages->Reset();
       LogInfo("train", "starting with fresh weights, seed {}", state_.seed);
+      if (options_.warm_start) options_.warm_start(step_.store());
+      if (step_.replica().averages != nullptr) step_.replica().averages->Reset();
     }
   }
   ShareFromRank0(communicator_, step_.replica(), state_);
@@ -77,11 +99,12 @@ void Trainer::Start() {
 
 ExitCode Trainer::Run() {
   Start();
-  bool stop = false;
-  if (!finished()) source_ = make_source_(state_);
+  bool stop = !finished() && AskedToStop();
+  if (!finished() && !stop) source_ = make_source_(state_);
   while (!finished() && !stop) {
     const StepResult result = Step();
     stop = result.stop;
+    if (!stop && result.applied && evaluation_is_due()) stop = !Evaluate();
     if (result.save && !finished() && !stop) Save();
   }
   source_.reset();
@@ -92,12 +115,50 @@ ExitCode Trainer::Run() {
   }
   Save();
   if (checkpoints_) checkpoints_->Wait();
+  if (best_) best_->Wait();
   if (events_) events_->Flush();
   return finished() || !stop ? ExitCode::kOk : ExitCode::kSaved;
 }
 
+// Signals come while data is looked through and weights are read, too.
+bool Trainer::AskedToStop() {
+  double votes[1] = {options_.stop_requested && options_.stop_requested() ? 1.0 : 0.0};
+  communicator_.AllReduce(std::span(votes), {.what = "stop"});
+  return votes[0] > 0;
+}
+
+// False when a rank was asked to stop.
+bool Trainer::Evaluate() {
+  step_.Consolidate(state_.step);
+  const Replica replica = step_.replica();
+  if (replica.averages != nullptr) replica.averages->Swap();
+  ShareStatistics(communicator_, replica.store);
+  const std::optional<Metrics> metrics = options_.evaluate();
+  if (replica.averages != nullptr) replica.averages->Swap();
+  if (!metrics) return false;
+  if (communicator_.rank() != 0) return true;
+  LogInfo("eval", "step {}: eval/Accuracy {:.4f}, eval/Recall_5 {:.4f} ({} samples)", state_.step,
+          metrics->accuracy(), metrics->recall_5(), metrics->samples());
+  if (events_) {
+    events_->AddScalar(state_.step, "eval/Accuracy", static_cast<float>(metrics->accuracy()));
+    events_->AddScalar(state_.step, "eval/Recall_5", static_cast<float>(metrics->recall_5()));
+    events_->Flush();
+  }
+  if (best_ && metrics->accuracy() > best_accuracy_) KeepBest(metrics->accuracy());
+  return true;
+}
+
+void Trainer::KeepBest(double accuracy) {
+  best_accuracy_ = accuracy;
+  std::map<std::string, std::string> attributes = options_.attributes;
+  attributes[kAccuracy] = fmt::format("{:.6f}", accuracy);
+  best_->Write(MakeSnapshot(step_.replica(), state_, attributes));
+  LogInfo("eval", "the best so far: kept in {}/{}", options_.train_dir, kBestFolder);
+}
+
 StepResult Trainer::Step() {
   const Clock::time_point start = Clock::now();
+  EnterPhase(communicator_, collectives::RankPhase::kInput, state_.step);
   const io::Batch* batch = source_->Next();
   CAROLE_CHECK(batch != nullptr, "the training data ended at step {}", state_.step);
   const double waited_ms = SecondsSince(start) * 1e3;
@@ -121,7 +182,12 @@ StepResult Trainer::Step() {
   ++state_.step;
   if (!std::isfinite(result.total_loss))
     ThrowDiverged(fmt::format("the regularization loss: {}", result.regularization_loss));
-  Report(result, SecondsSince(start), batch->global_valid);
+  const double seconds = SecondsSince(start);
+  stragglers_.AddStep({.step = seconds * 1e3,
+                       .input = result.input_ms,
+                       .compute = result.forward_ms + result.backward_ms + result.optimizer_ms},
+                      state_.step);
+  Report(result, seconds, batch->global_valid);
   return result;
 }
 
@@ -147,6 +213,7 @@ void Trainer::ThrowDiverged(const std::string& what) const {
 // Weights that have drifted apart or diverged are found before they get into a checkpoint.
 void Trainer::Save() {
   if (saved_step_ == state_.step) return;
+  EnterPhase(communicator_, collectives::RankPhase::kSaving, state_.step);
   step_.Consolidate(state_.step);
   VerifyWeights(communicator_, step_.store(), state_.step);
   if (!WeightsAreFinite(step_.store())) ThrowDiverged("the weights");

@@ -16,8 +16,10 @@
 #include "io/run_lock.h"
 #include "src/core/error.h"
 #include "src/optim/lr_schedule.h"
+#include "src/train/metrics.h"
 #include "src/train/progress.h"
 #include "src/train/state.h"
+#include "src/train/straggler.h"
 #include "src/train/train_step.h"
 
 namespace carole::train {
@@ -46,6 +48,15 @@ struct TrainerOptions {
   std::map<std::string, std::string> attributes;  // kept in checkpoints: net, flags, version
   std::optional<io::KerasModel> keras;            // the net as Keras has it, for checkpoints
   std::function<bool()> stop_requested;           // asked each step; on true the run saves and ends
+
+  // Gives a new run its first weights, after they were drawn; rank 0 only.
+  std::function<void(VariableStore& store)> warm_start;
+
+  // Collective; nullopt when a rank was asked to stop. It sees rank 0's moving statistics, and
+  // moving averages where they are kept.
+  std::function<std::optional<Metrics>()> evaluate;
+  int64_t eval_every = 0;  // steps, and at the end; 0: never
+  bool keep_best = false;  // the most accurate weights also stay, in train_dir/best
 };
 
 // Makes the source of batches, which begins at this epoch and position.
@@ -75,9 +86,15 @@ class Trainer {
   bool finished() const {
     return options_.max_number_of_steps > 0 && state_.step >= options_.max_number_of_steps;
   }
+  bool evaluation_is_due() const {
+    return options_.eval_every > 0 && (finished() || state_.step % options_.eval_every == 0);
+  }
   void Open();
   void Start();
+  bool AskedToStop();
   StepResult Step();
+  bool Evaluate();
+  void KeepBest(double accuracy);
   void NoteSkipped(const StepResult& result);
   [[noreturn]] void ThrowDiverged(const std::string& what) const;
   void Save();
@@ -92,8 +109,11 @@ class Trainer {
 
   std::unique_ptr<io::RunLock> lock_;
   std::unique_ptr<io::CheckpointWriter> checkpoints_;
+  std::unique_ptr<io::CheckpointWriter> best_;
+  double best_accuracy_ = -1;
   std::unique_ptr<io::EventWriter> events_;
   std::unique_ptr<io::BatchSource> source_;
+  StragglerWatch stragglers_;
   ProgressLine progress_;
   RunState state_;
   float rate_ = 0;  // of the last step

@@ -14,9 +14,12 @@ TEST(ProgramTest, HelpListsCommandsAndFlags) {
     EXPECT_NE(help.out.find(command), std::string::npos) << command;
   const ProcessResult train = Carole({"train", "--help"});
   EXPECT_EQ(train.exit_code, 0);
-  for (const char* flag :
-       {"--dataset_dir", "--learning_rate_decay_factor", "--rmsprop_decay", "--num_ps_tasks"})
+  for (const char* flag : {"--dataset_dir", "--learning_rate_decay_factor", "--rmsprop_decay"})
     EXPECT_NE(train.out.find(flag), std::string::npos) << flag;
+  EXPECT_EQ(train.out.find("--num_ps_tasks"), std::string::npos);
+  const ProcessResult full = Carole({"train", "--helpfull", "--recipe=mnist"});
+  for (const char* text : {"--num_ps_tasks", "--resnet_size", "--optimizer TEXT=adam"})
+    EXPECT_NE(full.out.find(text), std::string::npos) << text;
 }
 
 TEST(ProgramTest, VersionNamesTheParts) {

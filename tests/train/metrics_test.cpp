@@ -82,7 +82,7 @@ TEST(EvaluatorTest, EverySampleCountsOnceOnAnyNumberOfRanks) {
       Evaluator evaluator(std::move(net.graph), net.logits, *backend);
       evaluator.store().Initialize(5);
       FormulaSource source({.rank = c.rank(), .size = c.size(), .endless = false});
-      const Metrics metrics = evaluator.Run(source, c);
+      const Metrics metrics = *evaluator.Run(source, c);
       EXPECT_EQ(metrics.samples(), 22);
       if (num_ranks == 1) report = metrics.Report({});
       EXPECT_EQ(metrics.Report({}), report) << num_ranks << " ranks";

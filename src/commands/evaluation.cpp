@@ -1,0 +1,48 @@
+#include "src/commands/evaluation.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace carole::commands {
+namespace {
+
+// The first batches of another source.
+class FirstBatches : public io::BatchSource {
+ public:
+  FirstBatches(std::unique_ptr<io::BatchSource> source, int64_t count)
+      : source_(std::move(source)), left_(count) {}
+  const io::Batch* Next() override { return left_-- > 0 ? source_->Next() : nullptr; }
+  int64_t num_samples() const override { return source_->num_samples(); }
+
+ private:
+  std::unique_ptr<io::BatchSource> source_;
+  int64_t left_;
+};
+
+}  // namespace
+
+Evaluation::Evaluation(const DatasetFlags& dataset, const NetInput& input, const Job& job,
+                       int64_t local_batch, VariableStore* share)
+    : dataset_(dataset), input_(input), job_(job), local_batch_(local_batch) {
+  nets::Model model = nets::BuildModel(*input.net, MakeModelOptions(input, local_batch));
+  evaluator_ = std::make_unique<train::Evaluator>(std::move(model.graph), model.logits,
+                                                  job.backend(), share);
+}
+
+std::optional<train::Metrics> Evaluation::Run(int64_t max_batches,
+                                              const std::function<bool()>& stop_requested) {
+  std::unique_ptr<io::BatchSource> source =
+      io::MakePipeline(MakePipelineOptions(dataset_, input_, job_, local_batch_));
+  if (max_batches > 0) source = std::make_unique<FirstBatches>(std::move(source), max_batches);
+  return evaluator_->Run(*source, job_.communicator(), stop_requested);
+}
+
+std::vector<std::string> NamesOfClasses(const DatasetFlags& dataset, const NetInput& input) {
+  std::vector<std::string> names = io::ClassNames(*input.dataset, dataset.dataset_dir);
+  const auto offset =
+      std::clamp<int64_t>(dataset.labels_offset, 0, static_cast<int64_t>(names.size()));
+  names.erase(names.begin(), names.begin() + offset);
+  return names;
+}
+
+}  // namespace carole::commands

@@ -1,0 +1,47 @@
+// A net and the images of a split: what eval has in common with train's --eval_every.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "src/commands/inputs.h"
+#include "src/commands/job.h"
+#include "src/train/evaluate.h"
+#include "src/train/metrics.h"
+
+namespace carole::commands {
+
+class Evaluation {
+ public:
+  // `share`: the variables of a training run, which outlive this; without it there are variables of
+  // its own. All references outlive this.
+  Evaluation(const DatasetFlags& dataset, const NetInput& input, const Job& job,
+             int64_t local_batch, VariableStore* share = nullptr);
+
+  VariableStore& store() { return evaluator_->store(); }
+
+  // One pass over the split, or its first `max_batches` batches of each rank (0: all). Collective;
+  // nullopt when a rank was asked to stop.
+  std::optional<train::Metrics> Run(int64_t max_batches = 0,
+                                    const std::function<bool()>& stop_requested = {});
+
+ private:
+  const DatasetFlags dataset_;
+  const NetInput input_;
+  const Job& job_;
+  const int64_t local_batch_;
+  std::unique_ptr<train::Evaluator> evaluator_;
+};
+
+// Names of the net's classes, in its order.
+std::vector<std::string> NamesOfClasses(const DatasetFlags& dataset, const NetInput& input);
+
+// `confusion.csv` and `confusion.png` in a folder that is made when missing. Throws DiskError.
+void WriteConfusion(const std::string& folder, const train::Metrics& metrics,
+                    const std::vector<std::string>& names);
+
+}  // namespace carole::commands

@@ -1,0 +1,327 @@
+// carole predict: the classes of image files, by a checkpoint.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <future>
+#include <iterator>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "io/checkpoint.h"
+#include "io/datasets.h"
+#include "io/picture.h"
+#include "io/preprocessing.h"
+#include "io/weights_reader.h"
+#include "nets/nets.h"
+#include "src/commands/commands.h"
+#include "src/commands/flags.h"
+#include "src/commands/job.h"
+#include "src/core/error.h"
+#include "src/core/log.h"
+#include "src/graph/executable.h"
+#include "src/graph/rewrites.h"
+#include "src/train/state.h"
+#include "src/train/warm_start.h"
+
+namespace carole::commands {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct PredictFlags {
+  std::string checkpoint_path = "/tmp/tfmodel/";
+  std::vector<std::string> images;
+  std::string model_name;
+  std::string dataset_name;
+  std::string dataset_dir;
+  std::string preprocessing_name;
+  int image_size = 0;
+  int64_t num_classes = 0;
+  int labels_offset = 0;
+  double moving_average_decay = 0;
+  int64_t batch_size = 32;
+  int top = 5;
+  bool json = false;
+  MachineFlags machine;
+};
+
+void AddFlags(CommandLine& line, PredictFlags& flags) {
+  line.AddPositional("IMAGE", flags.images, "JPEG or PNG files, or folders of them")->required();
+  line.Group("Checkpoint");
+  line.Add("checkpoint_path,train_dir,output_dir", flags.checkpoint_path,
+           "a file, a TensorFlow prefix, or a folder for its newest good one");
+  line.Add("moving_average_decay", flags.moving_average_decay,
+           "not 0: by the moving averages of the variables");
+  line.Group("Net; a checkpoint of this program knows it");
+  line.Add("model_name", flags.model_name, "which net; `carole model list` names them");
+  line.Add("eval_image_size", flags.image_size, "height and width of its images")
+      ->check(CLI::Range(0, 1 << 14));
+  line.Add("num_classes", flags.num_classes, "of the net")->check(CLI::NonNegativeNumber);
+  line.Add("labels_offset", flags.labels_offset, "class 0 of the net is this one of the data set");
+  line.Add("preprocessing_name", flags.preprocessing_name, "as of which net");
+  line.Add("dataset_name", flags.dataset_name, "whose names the classes have");
+  line.Add("dataset_dir,data_dir", flags.dataset_dir, "folder of its labels.txt, if it has one");
+  line.Group("Output");
+  line.Add("top", flags.top, "so many of the likeliest classes")->check(CLI::PositiveNumber);
+  line.AddBool("json", flags.json, "a line of JSON for each image");
+  line.Add("batch_size", flags.batch_size, "images at a time")->check(CLI::PositiveNumber);
+  AddMachineFlags(line, flags.machine);
+}
+
+// What the run that wrote a checkpoint of this program told about its net.
+std::map<std::string, std::string> AttributesOf(const std::string& path) {
+  if (!path.ends_with(".h5")) return {};
+  return io::ReadCheckpointHeader(path).attributes;
+}
+
+// Flags win over what the checkpoint says.
+void Complete(PredictFlags& flags, const std::map<std::string, std::string>& attributes) {
+  auto text = [&](const char* name, std::string& value) {
+    const auto found = attributes.find(name);
+    if (value.empty() && found != attributes.end()) value = found->second;
+  };
+  auto number = [&](const char* name, auto& value) {
+    const auto found = attributes.find(name);
+    if (value == 0 && found != attributes.end())
+      value = static_cast<std::decay_t<decltype(value)>>(
+          std::strtoll(found->second.c_str(), nullptr, 10));
+  };
+  text("net", flags.model_name);
+  text("dataset", flags.dataset_name);
+  text("preprocessing", flags.preprocessing_name);
+  number("image_size", flags.image_size);
+  number("num_classes", flags.num_classes);
+  number("labels_offset", flags.labels_offset);
+  if (flags.model_name.empty()) {
+    throw UsageError(fmt::format("[predict] {}: does not say its net; name it with --model_name",
+                                 flags.checkpoint_path));
+  }
+}
+
+// Files, and those in folders, each folder's by name.
+std::vector<fs::path> FindImages(const std::vector<std::string>& arguments) {
+  std::vector<fs::path> images;
+  for (const std::string& argument : arguments) {
+    if (!fs::is_directory(argument)) {
+      images.emplace_back(argument);
+      continue;
+    }
+    std::vector<fs::path> found;
+    for (const auto& entry : fs::recursive_directory_iterator(argument)) {
+      std::string extension = entry.path().extension();
+      std::transform(extension.begin(), extension.end(), extension.begin(), ::tolower);
+      if (extension == ".jpg" || extension == ".jpeg" || extension == ".png")
+        found.push_back(entry.path());
+    }
+    std::sort(found.begin(), found.end());
+    images.insert(images.end(), found.begin(), found.end());
+  }
+  return images;
+}
+
+// The pixels of some images as the net wants them; an error's text where one could not be read.
+struct Pixels {
+  size_t first = 0;  // of the images
+  std::vector<float> values;
+  std::vector<std::string> errors;
+};
+
+class Reader {
+ public:
+  Reader(const PredictFlags& flags, const nets::NetEntry& net, int channels, int threads)
+      : preprocess_(io::FindPreprocessing(flags.preprocessing_name.empty()
+                                              ? net.preprocessing
+                                              : std::string_view(flags.preprocessing_name))),
+        size_(flags.image_size),
+        channels_(channels),
+        threads_(threads) {
+    io::CheckPreprocessingSize(preprocess_, size_, size_);
+  }
+
+  Pixels Read(const std::vector<fs::path>& images, size_t first, size_t batch) const {
+    const size_t count = std::min(batch, images.size() - first);
+    const size_t pixels = static_cast<size_t>(size_) * size_ * channels_;
+    Pixels read{.first = first};
+    read.values.resize(batch * pixels);
+    read.errors.resize(count);
+#pragma omp parallel for num_threads(threads_) schedule(dynamic)
+    for (size_t i = 0; i < count; ++i) {
+      try {
+        ReadOne(images[first + i], std::span(read.values).subspan(i * pixels, pixels));
+      } catch (const Error& error) {
+        read.errors[i] = error.what();
+      }
+    }
+    return read;
+  }
+
+ private:
+  void ReadOne(const fs::path& path, std::span<float> out) const {
+    std::ifstream file(path, std::ios::binary);
+    const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+    if (!file) throw DiskError(fmt::format("[predict] {}: cannot be read", path.string()));
+    io::Picture picture;
+    picture.Open(bytes, {.channels = channels_});
+    preprocess_.eval({.picture = picture, .height = size_, .width = size_, .out = out});
+  }
+
+  const io::PreprocessingEntry& preprocess_;
+  const int size_, channels_, threads_;
+};
+
+// The net, ready to run.
+class Predictor {
+ public:
+  Predictor(const nets::NetEntry& net, const nets::ModelOptions& options, const Backend& backend)
+      : model_(nets::BuildModel(net, options)) {
+    model_.graph->MarkOutput(model_.logits);
+    Fuse(*model_.graph, backend);
+    executable_ = std::make_unique<Executable>(*model_.graph, backend);
+    store_ = executable_->MakeStore();
+    executable_->Bind(*store_);
+  }
+
+  VariableStore& store() { return *store_; }
+
+  // Probabilities (N,K).
+  std::vector<double> Run(const std::vector<float>& images) {
+    const Tensor input = executable_->Input("images");
+    std::copy(images.begin(), images.end(), input.as<float>());
+    executable_->Run({.valid_rows = input.shape[0]});
+    std::vector<double> values = executable_->Output(model_.logits);
+    const auto classes = static_cast<size_t>(num_classes());
+    for (size_t row = 0; row < values.size(); row += classes) Softmax({&values[row], classes});
+    return values;
+  }
+  int64_t num_classes() const { return model_.graph->shape(model_.logits)[1]; }
+
+ private:
+  static void Softmax(std::span<double> row) {
+    const double largest = *std::max_element(row.begin(), row.end());
+    for (double& x : row) x = std::exp(x - largest);
+    const double sum = std::accumulate(row.begin(), row.end(), 0.0);
+    for (double& x : row) x /= sum;
+  }
+
+  nets::Model model_;
+  std::unique_ptr<Executable> executable_;
+  std::unique_ptr<VariableStore> store_;
+};
+
+std::vector<std::string> NamesOf(const PredictFlags& flags, int64_t num_classes) {
+  std::vector<std::string> names;
+  if (!flags.dataset_name.empty())
+    names = io::ClassNames(io::FindDataset(flags.dataset_name), flags.dataset_dir);
+  const size_t offset = std::min<size_t>(std::max(0, flags.labels_offset), names.size());
+  names.erase(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(offset));
+  for (auto k = static_cast<int64_t>(names.size()); k < num_classes; ++k)
+    names.push_back(std::to_string(k));
+  return names;
+}
+
+class Printer {
+ public:
+  Printer(const PredictFlags& flags, std::vector<std::string> names)
+      : flags_(flags), names_(std::move(names)) {}
+
+  void Print(const fs::path& image, std::span<const double> probabilities) const {
+    std::vector<int64_t> order(probabilities.size());
+    std::iota(order.begin(), order.end(), 0);
+    const auto top = order.begin() + std::min<std::ptrdiff_t>(
+                                         flags_.top, static_cast<std::ptrdiff_t>(order.size()));
+    std::partial_sort(order.begin(), top, order.end(), [&](int64_t a, int64_t b) {
+      return probabilities[a] != probabilities[b] ? probabilities[a] > probabilities[b] : a < b;
+    });
+    order.erase(top, order.end());
+    flags_.json ? PrintJson(image, probabilities, order) : PrintText(image, probabilities, order);
+  }
+
+ private:
+  void PrintText(const fs::path& image, std::span<const double> probabilities,
+                 const std::vector<int64_t>& order) const {
+    fmt::print("{}\n", image.string());
+    for (int64_t k : order) fmt::print("  {:.4f}  {}\n", probabilities[k], names_[k]);
+  }
+
+  void PrintJson(const fs::path& image, std::span<const double> probabilities,
+                 const std::vector<int64_t>& order) const {
+    nlohmann::ordered_json json{{"image", image.string()},
+                                {"predictions", nlohmann::ordered_json::array()}};
+    for (int64_t k : order) {
+      json["predictions"].push_back(
+          {{"class", k}, {"name", names_[k]}, {"probability", probabilities[k]}});
+    }
+    fmt::print("{}\n", json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+  }
+
+  const PredictFlags& flags_;
+  const std::vector<std::string> names_;
+};
+
+// The next batch is read while the net computes. Returns how many images could not be read.
+int64_t PredictAll(const PredictFlags& flags, const std::vector<fs::path>& images,
+                   const Reader& reader, Predictor& predictor, const Printer& printer) {
+  const auto batch = static_cast<size_t>(flags.batch_size);
+  const auto classes = static_cast<size_t>(predictor.num_classes());
+  int64_t bad = 0;
+  auto start = [&](size_t first) {
+    return std::async(std::launch::async, [&, first] { return reader.Read(images, first, batch); });
+  };
+  auto next = start(0);
+  for (size_t first = 0; first < images.size(); first += batch) {
+    const Pixels pixels = next.get();
+    if (first + batch < images.size()) next = start(first + batch);
+    const std::vector<double> probabilities = predictor.Run(pixels.values);
+    for (size_t i = 0; i < pixels.errors.size(); ++i) {
+      if (pixels.errors[i].empty()) {
+        printer.Print(images[first + i], std::span(probabilities).subspan(i * classes, classes));
+      } else {
+        ++bad;
+        LogError("predict", "{}: {}", images[first + i].string(), pixels.errors[i]);
+      }
+    }
+  }
+  return bad;
+}
+
+int Run(PredictFlags& flags, Job& job) {
+  const auto weights = io::OpenWeights(flags.checkpoint_path);
+  Complete(flags, AttributesOf(weights->path()));
+  const nets::NetEntry& net = nets::FindNet(flags.model_name);
+  if (flags.image_size == 0) flags.image_size = static_cast<int>(net.image_size);
+  const int channels = flags.dataset_name.empty() ? static_cast<int>(net.channels)
+                                                  : io::FindDataset(flags.dataset_name).channels;
+  const std::vector<fs::path> images = FindImages(flags.images);
+  if (images.empty()) throw UsageError("[predict] IMAGE: no JPEG and no PNG there");
+  flags.batch_size = std::min<int64_t>(flags.batch_size, static_cast<int64_t>(images.size()));
+  const Reader reader(flags, net, channels, job.backend().threads());
+  Predictor predictor(net,
+                      {.batch_size = flags.batch_size,
+                       .image_size = flags.image_size,
+                       .channels = channels,
+                       .num_classes = flags.num_classes},
+                      job.backend());
+  train::ReadVariables(*weights, flags.moving_average_decay != 0 ? train::kAverageSuffix : "",
+                       predictor.store());
+  const Printer printer(flags, NamesOf(flags, predictor.num_classes()));
+  const int64_t bad = PredictAll(flags, images, reader, predictor, printer);
+  std::fflush(stdout);
+  if (bad == 0) return 0;
+  throw DataError(fmt::format("[predict] {} of {} images could not be read", bad, images.size()));
+}
+
+}  // namespace
+
+int Predict(const Arguments& arguments) {
+  PredictFlags flags;
+  CommandLine line("carole predict", "The likeliest classes of images, by a checkpoint.");
+  AddFlags(line, flags);
+  if (!line.Parse(arguments)) return 0;
+  return RunJob(flags.machine, [&](Job& job) { return Run(flags, job); });
+}
+
+}  // namespace carole::commands

@@ -1,0 +1,62 @@
+#include "src/commands/raw_data.h"
+
+#include <fmt/format.h>
+#include <fnmatch.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "src/core/error.h"
+#include "src/core/log.h"
+
+namespace carole::commands {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool HoldsMatch(const fs::path& folder, std::string_view pattern) {
+  std::error_code error;
+  const std::string glob(pattern);
+  return std::any_of(fs::directory_iterator(folder, error), fs::directory_iterator(),
+                     [&](const fs::directory_entry& entry) {
+                       return fnmatch(glob.c_str(), entry.path().filename().c_str(), 0) == 0;
+                     });
+}
+
+bool HoldsRecords(const fs::path& folder, const io::DatasetEntry& dataset) {
+  return std::any_of(dataset.splits.begin(), dataset.splits.end(),
+                     [&](const io::SplitEntry& s) { return HoldsMatch(folder, s.pattern); });
+}
+
+fs::path WritableFolder(const DatasetFlags& flags) {
+  for (const std::string& folder : {flags.dataset_dir, flags.work_dir}) {
+    if (!folder.empty() && access(folder.c_str(), W_OK) == 0) return fs::path(folder) / "records";
+  }
+  throw DiskError(
+      fmt::format("[data] {}: cannot be written, so its raw files cannot become TFRecords there; "
+                  "name another folder with --work_dir",
+                  flags.dataset_dir));
+}
+
+}  // namespace
+
+DatasetFlags PrepareRecords(const DatasetFlags& flags, const NetInput& input, const Job& job) {
+  constexpr const char* kIdx = "*-images-idx3-ubyte*";
+  if (input.dataset->build == nullptr || HoldsRecords(flags.dataset_dir, *input.dataset) ||
+      !HoldsMatch(flags.dataset_dir, kIdx))
+    return flags;
+  DatasetFlags prepared = flags;
+  prepared.dataset_dir = WritableFolder(flags);
+  if (job.communicator().local_rank() == 0 && !HoldsRecords(prepared.dataset_dir, *input.dataset)) {
+    LogInfo("data", "{}: raw files; their TFRecords are written to {}", flags.dataset_dir,
+            prepared.dataset_dir);
+    input.dataset->build({.dataset = input.dataset,
+                          .raw_dir = flags.dataset_dir,
+                          .output_dir = prepared.dataset_dir});
+  }
+  job.communicator().Barrier({.what = "records"});
+  return prepared;
+}
+
+}  // namespace carole::commands

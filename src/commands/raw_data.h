@@ -1,0 +1,14 @@
+// Data sets as they are distributed, where TFRecords are asked for.
+#pragma once
+
+#include "src/commands/inputs.h"
+
+namespace carole::commands {
+
+// Where dataset_dir holds a data set's raw IDX files and no TFRecords (the MNIST programs'
+// data_dir), one rank of each machine writes TFRecords once, into dataset_dir or, when it is
+// read-only, into work_dir. Returns the flags with the folder of the TFRecords. Collective. Throws
+// DataError for damaged files, DiskError when neither folder can be written.
+DatasetFlags PrepareRecords(const DatasetFlags& flags, const NetInput& input, const Job& job);
+
+}  // namespace carole::commands

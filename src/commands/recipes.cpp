@@ -1,0 +1,188 @@
+#include "src/commands/recipes.h"
+
+#include <fmt/format.h>
+
+#include "src/core/error.h"
+
+namespace carole::commands {
+namespace {
+
+// The official ResNet of TensorFlow 1.4 and 2.0 on ImageNet.
+constexpr FlagDefault kImagenetMainTrain[] = {
+    {"model_name", "imagenet_resnet_v2_50"},
+    {"train_batch_size", "128"},
+    {"optimizer", "momentum"},
+    {"momentum", "0.9"},
+    {"weight_decay", "0.0001"},
+    {"learning_rate", "0.1"},
+    {"learning_rate_decay_type", "piecewise"},
+    {"train_epochs", "100"},
+    {"epochs_per_eval", "1"},
+    {"eval_batch_size", "100"},
+    {"log_every_n_steps", "100"},
+    {"save_interval_secs", "3600"},
+    {"work_dir", "/data/"},
+};
+constexpr FlagDefault kImagenetMainEval[] = {
+    {"model_name", "imagenet_resnet_v2_50"},
+    {"dataset_split_name", "validation"},
+};
+
+constexpr FlagDefault kMnistTrain[] = {
+    {"dataset_name", "mnist"},
+    {"dataset_dir", "/data/data"},
+    {"train_dir", "/data/output"},
+    {"work_dir", "/data"},
+    {"model_name", "mnist_keras"},
+    {"batch_size", "32"},
+    {"optimizer", "adam"},
+    {"opt_epsilon", "1e-7"},
+    {"weight_decay", "0"},
+    {"learning_rate", "0.001"},
+    {"learning_rate_decay_type", "fixed"},
+    {"train_epochs", "5"},
+};
+constexpr FlagDefault kMnistEval[] = {
+    {"dataset_name", "mnist"}, {"dataset_dir", "/data/data"}, {"checkpoint_path", "/data/output"},
+    {"work_dir", "/data"},     {"model_name", "mnist_keras"},
+};
+
+constexpr FlagDefault kMnistDistTrain[] = {
+    {"dataset_name", "mnist"},
+    {"dataset_dir", "/data/data"},
+    {"train_dir", "/data/output"},
+    {"work_dir", "/data"},
+    {"model_name", "mnist_keras_dist"},
+    {"batch_size", "64"},
+    {"optimizer", "adam"},
+    {"opt_epsilon", "1e-8"},
+    {"weight_decay", "0"},
+    {"learning_rate", "0.001"},
+    {"learning_rate_decay_type", "fixed"},
+    {"train_epochs", "5"},
+    {"max_number_of_steps", "1000"},
+};
+constexpr FlagDefault kMnistDistEval[] = {
+    {"dataset_name", "mnist"},           {"dataset_dir", "/data/data"},
+    {"checkpoint_path", "/data/output"}, {"work_dir", "/data"},
+    {"model_name", "mnist_keras_dist"},  {"batch_size", "64"},
+};
+
+constexpr Recipe kRecipes[] = {
+    {.name = "train_image_classifier",
+     .program = "TF-Slim",
+     .otherwise = "training is synchronous, ranks share the data out, and moving averages follow "
+                  "the update"},
+    {.name = "imagenet_main",
+     .program = "the official ResNet on ImageNet",
+     .train = kImagenetMainTrain,
+     .eval = kImagenetMainEval,
+     .otherwise = "ranks share the data out, moving statistics are updated (version 2.0 did "
+                  "neither), and a short last batch weighs by its images"},
+    {.name = "mnist",
+     .program = "mnist.py of Keras",
+     .train = kMnistTrain,
+     .eval = kMnistEval,
+     .otherwise = "data_dir is the folder of the four IDX files, or of TFRecords; the net is "
+                  "model.ckpt-STEP.h5, not mnist.h5"},
+    {.name = "mnist_dist",
+     .program = "mnist_dist.py of Keras",
+     .train = kMnistDistTrain,
+     .eval = kMnistDistEval,
+     .otherwise = "ranks share the data out, and it trains without TF_CONFIG too"},
+};
+
+struct Spelling {
+  const char* name;
+  const char* flag;
+  const char* value = "{}";
+  const char* allowed = "";
+};
+constexpr Spelling kSpellings[] = {
+    {"resnet_size", "model_name", "imagenet_resnet_v2_{}", "18,34,50,101,152,200"},
+    {"num_intra_threads", "threads"},
+};
+
+struct WithoutMeaning {
+  const char* name;
+  const char* instead;
+  bool is_bool = false;
+};
+constexpr const char* kRanks = "mpirun or srun starts the ranks; each holds one replica";
+constexpr const char* kServers = "there are no parameter servers: gradients are summed over ranks";
+constexpr WithoutMeaning kWithoutMeaning[] = {
+    // TF-Slim
+    {"master", "there are no sessions: ranks talk through MPI"},
+    {"num_clones", kRanks},
+    {"clone_on_cpu", "this program computes on the CPU anyway", true},
+    {"worker_replicas", kRanks},
+    {"task", kRanks},
+    {"num_ps_tasks", kServers},
+    {"num_readers", "records are read by position; see --num_preprocessing_threads"},
+    // the platform
+    {"num_gpus", "this version computes on the CPU; mpirun or srun starts the ranks"},
+    // imagenet_main
+    {"data_format", "kernels choose the layout; checkpoints are the same either way"},
+    {"variable_strategy", "each rank holds all variables"},
+    {"sync", "training is always synchronous", true},
+    {"use_distortion_for_training", "it had no effect there: training images are distorted"},
+    {"num_layers", "it had no effect there: --resnet_size says which net"},
+    {"batch_norm_decay", "it had no effect there: the net's is 0.997"},
+    {"batch_norm_epsilon", "it had no effect there: the net's is 1e-5"},
+    {"num_inter_threads", "it had no effect there: see --threads"},
+    {"log_device_placement", "`carole bench train` tells where the time of a step goes", true},
+};
+
+std::string Names() {
+  std::string names;
+  for (const Recipe& recipe : kRecipes) {
+    names += names.empty() ? "" : ", ";
+    names += recipe.name;
+  }
+  return names;
+}
+
+}  // namespace
+
+std::span<const Recipe> Recipes() { return kRecipes; }
+
+const Recipe& FindRecipe(std::string_view name) {
+  for (const Recipe& recipe : kRecipes) {
+    if (recipe.name == name) return recipe;
+  }
+  throw UsageError(
+      fmt::format("[flags] --recipe: no such recipe: got {}, want one of {}", name, Names()));
+}
+
+void AddRecipeFlags(CommandLine& line, std::string& recipe) {
+  line.Group("Recipe");
+  line.Add("recipe", recipe, "whose defaults hold: " + Names());
+  line.Group("Other programs' names");
+  for (const Spelling& s : kSpellings) {
+    if (line.Has(s.flag)) line.AddSpelling(s.name, s.flag, s.value, s.allowed);
+  }
+  line.Group("Of other programs, without a meaning here");
+  for (const WithoutMeaning& flag : kWithoutMeaning)
+    line.AddIgnored(flag.name, flag.instead, flag.is_bool);
+}
+
+bool ParseWithRecipe(CommandLine& line, const std::vector<std::string>& arguments,
+                     const std::string& recipe, std::span<const FlagDefault> Recipe::*defaults) {
+  auto apply = [&](std::string_view name) {
+    for (const FlagDefault& d : FindRecipe(name).*defaults)
+      line.SetDefault(std::string(d.flag), std::string(d.value));
+  };
+  // A help is printed before flags have values, and shows the recipe's defaults all the same.
+  line.BeforeHelp([&](const std::vector<std::string>& words) {
+    constexpr std::string_view kFlag = "--recipe";
+    for (size_t i = 0; i < words.size(); ++i) {
+      if (words[i] == kFlag && i + 1 < words.size()) apply(words[i + 1]);
+      if (words[i].starts_with(std::string(kFlag) + "=")) apply(words[i].substr(kFlag.size() + 1));
+    }
+  });
+  if (!line.Parse(arguments)) return false;
+  apply(recipe);
+  return true;
+}
+
+}  // namespace carole::commands

@@ -1,0 +1,158 @@
+#include "src/commands/train_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <span>
+#include <vector>
+
+#include "src/commands/recipes.h"
+#include "src/core/error.h"
+#include "src/core/log.h"
+
+namespace carole::commands {
+namespace {
+
+// --train_batch_size wins over a default of --batch_size, not over a given one.
+int64_t LocalBatch(const RunFlags& flags, const CommandLine& line, const Job& job) {
+  const bool given = line.Given("train_batch_size");
+  if (given && line.Given("batch_size"))
+    throw UsageError("[flags] --batch_size, --train_batch_size: both given; name one of them");
+  if (flags.train_batch_size == 0 || (line.Given("batch_size") && !given)) return flags.batch_size;
+  const int ranks = job.communicator().local_size();
+  if (flags.train_batch_size % ranks != 0) {
+    throw UsageError(fmt::format(
+        "[flags] --train_batch_size: the {} ranks of this machine cannot share it: got {}, want a "
+        "multiple of {}",
+        ranks, flags.train_batch_size, ranks));
+  }
+  return flags.train_batch_size / ranks;
+}
+
+void CheckAlike(int64_t local_batch, const Job& job) {
+  std::vector<int64_t> all(static_cast<size_t>(job.size()));
+  job.communicator().AllGather(std::as_bytes(std::span(&local_batch, 1)),
+                               std::as_writable_bytes(std::span(all)), {.what = "batch"});
+  for (int rank = 0; rank < job.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    throw ConfigError(
+        fmt::format("[flags] --train_batch_size: rank {} has a batch of {}, rank 0 of {}; start as "
+                    "many ranks on every machine, or give --batch_size",
+                    rank, all[rank], all[0]));
+  }
+}
+
+int64_t StepLimit(const RunFlags& flags, int64_t num_samples, int64_t global_batch) {
+  if (flags.train_epochs == 0) return flags.max_number_of_steps;
+  const auto steps_per_epoch = static_cast<double>((num_samples + global_batch - 1) /
+                                                   global_batch);  // the last one is short
+  const auto steps =
+      std::max<int64_t>(1, std::llround(std::ceil(flags.train_epochs * steps_per_epoch)));
+  return flags.max_number_of_steps == 0 ? steps : std::min(steps, flags.max_number_of_steps);
+}
+
+int64_t EvalEvery(const EvaluationFlags& flags, int64_t num_samples, int64_t global_batch) {
+  if (flags.every > 0 || flags.epochs_per_eval == 0) return flags.every;
+  const double steps =
+      flags.epochs_per_eval * static_cast<double>(num_samples) / static_cast<double>(global_batch);
+  return std::max<int64_t>(1, std::llround(std::ceil(steps)));
+}
+
+std::string DescribeOptimizer(const TrainFlags& flags) {
+  const optim::OptimizerOptions& o = flags.optimizer_options;
+  const optim::UpdatePlan plan = optim::FindOptimizer(flags.optimizer).plan(o);
+  const optim::Coefficients& c = plan.coefficients;
+  const std::pair<const char*, double> numbers[] = {
+      {"momentum", c.momentum},
+      {"decay", c.decay},
+      {"decay2", c.decay2},
+      {"epsilon", c.epsilon},
+      {"power", c.power},
+      {"l1", c.l1},
+      {"l2", c.l2},
+      {"eta", plan.trust},
+      {"weight decay", o.weight_decay},
+      {"gradients cut to norm", o.clip_gradient_norm},
+      {"moving averages", flags.run.moving_average_decay},
+      {"label smoothing", flags.run.label_smoothing}};
+  std::string text = flags.optimizer;
+  if (plan.rule == optim::Rule::kNesterov) text += " of Nesterov";
+  for (const auto& [name, value] : numbers) {
+    if (value != 0) text += fmt::format(", {} {:g}", name, value);
+  }
+  return text;
+}
+
+std::string DescribePieces(const optim::LearningRateOptions& o, const optim::LearningRate& rate) {
+  std::string text;
+  for (size_t i = 0; i < rate.boundary_steps().size(); ++i)
+    text += fmt::format(", times {:g} behind step {}", o.factors[i + 1], rate.boundary_steps()[i]);
+  return text;
+}
+
+std::string DescribeSchedule(const optim::LearningRateOptions& o, const optim::LearningRate& rate) {
+  std::string text = fmt::format("{:g}", rate.base());
+  if (o.scale_batch > 0)
+    text += fmt::format(" ({:g} for batches of {})", o.learning_rate, o.scale_batch);
+  if (o.type == "exponential") {
+    text += fmt::format(", times {:g} every {} steps (decay_steps)", o.decay_factor,
+                        rate.decay_steps());
+  } else if (o.type == "polynomial" || o.type == "cosine") {
+    text += fmt::format(", {} to {:g} in {} steps (decay_steps)", o.type, o.end_learning_rate,
+                        rate.decay_steps());
+  } else if (o.type == "piecewise") {
+    text += DescribePieces(o, rate);
+  } else {
+    text += ", fixed";
+  }
+  return o.warmup_epochs > 0 ? text + fmt::format(", warm-up of {:g} epochs", o.warmup_epochs)
+                             : text;
+}
+
+}  // namespace
+
+TrainPlan MakeTrainPlan(const TrainFlags& flags, const CommandLine& line, int64_t num_samples,
+                        const Job& job) {
+  TrainPlan plan{.num_samples = num_samples, .schedule = flags.schedule};
+  const int64_t batch_size = LocalBatch(flags.run, line, job);
+  CheckAlike(batch_size, job);
+  plan.shape = MakeStepShape(flags.ranks, batch_size, job.size());
+  plan.local_batch = plan.shape.local_batch();
+  plan.global_batch = plan.local_batch * job.size();
+  plan.max_steps = StepLimit(flags.run, num_samples, plan.global_batch);
+  plan.eval_every = EvalEvery(flags.evaluation, num_samples, plan.global_batch);
+  plan.schedule.num_samples = num_samples;
+  plan.schedule.batch_size = plan.local_batch;
+  const bool given = flags.run.sync_replicas && line.Given("replicas_to_aggregate");
+  plan.schedule.replicas_to_aggregate = given ? flags.run.replicas_to_aggregate : job.size();
+  return plan;
+}
+
+void LogPlan(const TrainFlags& flags, const TrainPlan& plan, const NetInput& input, const Job& job,
+             const optim::LearningRate& rate, int64_t num_parameters) {
+  const Recipe& recipe = FindRecipe(flags.recipe);
+  LogInfo("run", "recipe     {} ({}); otherwise than there: {}", recipe.name, recipe.program,
+          recipe.otherwise);
+  LogInfo("run", "net        {}: {} parameters, images {}x{}x{}, {} classes{}", input.net->name,
+          num_parameters, input.image_size, input.image_size, input.channels, input.num_classes,
+          flags.dataset.labels_offset != 0
+              ? fmt::format(" (labels less {})", flags.dataset.labels_offset)
+              : "");
+  LogInfo("run", "ranks      {} x {} threads, {}", job.size(), job.backend().threads(),
+          job.backend().name());
+  LogInfo(
+      "run", "batch      {} local, {} global{}", plan.local_batch, plan.global_batch,
+      plan.shape.micro_batches > 1 ? fmt::format(", {} at a time", plan.shape.graph_batch) : "");
+  LogInfo("run", "optimizer  {}", DescribeOptimizer(flags));
+  LogInfo("run", "rate       {}", DescribeSchedule(plan.schedule, rate));
+  LogInfo("run", "data       {} {}: {} samples in {}, preprocessing {}", input.dataset->name,
+          flags.dataset.dataset_split_name, plan.num_samples, flags.dataset.dataset_dir,
+          input.preprocessing);
+  LogInfo("run", "length     {}{}",
+          plan.max_steps > 0 ? fmt::format("{} steps", plan.max_steps) : "for ever",
+          plan.eval_every > 0 ? fmt::format(", evaluated every {}", plan.eval_every) : "");
+  LogInfo("run", "train_dir  {}, seed {}", flags.run.train_dir, flags.run.seed);
+}
+
+}  // namespace carole::commands

@@ -1,0 +1,104 @@
+#include "src/train/warm_start.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "io/weights_mapping.h"
+#include "src/core/error.h"
+#include "src/core/log.h"
+
+namespace carole::train {
+namespace {
+
+bool BeginsWithOneOf(const std::string& name, const std::vector<std::string>& scopes) {
+  return std::any_of(scopes.begin(), scopes.end(),
+                     [&](const std::string& scope) { return name.starts_with(scope); });
+}
+
+std::string Join(const std::vector<std::string>& names, size_t most) {
+  std::string text;
+  for (size_t i = 0; i < std::min(names.size(), most); ++i) text += (i == 0 ? "" : ", ") + names[i];
+  return names.size() > most ? text + fmt::format(" and {} more", names.size() - most) : text;
+}
+
+constexpr size_t kNamesOfAnError = 4;
+constexpr size_t kNamesOfALine = 12;
+
+// Throws when something does not fit.
+void RequireAll(const WarmStartReport& report, const std::string& path, const char* hint) {
+  if (report.missing.empty() && report.other_shape.empty()) return;
+  std::string text = fmt::format("[train] {}: does not fit the net:", path);
+  if (!report.missing.empty())
+    text += fmt::format(" missing {};", Join(report.missing, kNamesOfAnError));
+  if (!report.other_shape.empty())
+    text += fmt::format(" of another shape {};", Join(report.other_shape, kNamesOfAnError));
+  throw DataError(text + " " + hint);
+}
+
+WarmStartReport Read(const io::WeightsReader& file, const WarmStartOptions& options,
+                     const std::string& suffix, VariableStore& store) {
+  std::vector<io::VariableSpec> wanted;
+  for (const VariablePlace& p : store.places()) wanted.push_back({p.name, p.tf_shape});
+  const io::MappedWeights reader(file, wanted);
+  for (const std::string& line : reader.report()) LogInfo("train", "{}: {}", file.path(), line);
+  WarmStartReport report;
+  std::vector<float> values;
+  for (int v = 0; v < static_cast<int>(store.places().size()); ++v) {
+    const VariablePlace& p = store.places()[v];
+    const std::string name = p.name + suffix;
+    if (BeginsWithOneOf(p.name, options.exclude_scopes)) {
+      report.excluded.push_back(p.name);
+    } else if (!reader.Has(name)) {
+      report.missing.push_back(name);
+    } else if (!(reader.shape(name) == p.tf_shape)) {
+      report.other_shape.push_back(fmt::format(
+          "{} (file {}, net {})", name, reader.shape(name).ToString(), p.tf_shape.ToString()));
+    } else {
+      values.resize(static_cast<size_t>(p.tf_shape.size()));
+      reader.Read(name, values);
+      store.Write(v, values);
+      report.restored.push_back(p.name);
+    }
+  }
+  return report;
+}
+
+}  // namespace
+
+WarmStartReport WarmStart(const io::WeightsReader& reader, const WarmStartOptions& options,
+                          VariableStore& store) {
+  WarmStartReport report = Read(reader, options, "", store);
+  if (!options.ignore_missing) {
+    RequireAll(report, reader.path(),
+               "leave them out with --checkpoint_exclude_scopes or --ignore_missing_vars");
+  }
+  if (report.restored.empty()) {
+    throw DataError(fmt::format("[train] {}: holds no variable of this net; its first is {}",
+                                reader.path(),
+                                reader.names().empty() ? "none" : reader.names().front()));
+  }
+  return report;
+}
+
+void LogReport(const WarmStartReport& report, const std::string& path) {
+  LogInfo("train", "fine-tuning from {}: {} variables restored", path, report.restored.size());
+  const std::pair<const char*, const std::vector<std::string>*> lists[] = {
+      {"left out by --checkpoint_exclude_scopes", &report.excluded},
+      {"not in the file", &report.missing},
+      {"of another shape", &report.other_shape}};
+  for (const auto& [what, names] : lists) {
+    if (!names->empty())
+      LogInfo("train", "{} {}: {}", names->size(), what, Join(*names, kNamesOfALine));
+  }
+}
+
+void ReadVariables(const io::WeightsReader& reader, const std::string& suffix,
+                   VariableStore& store) {
+  RequireAll(Read(reader, {}, suffix, store), reader.path(),
+             suffix.empty() ? "look at --model_name, --dataset_name and --labels_offset"
+                            : "the run kept no moving averages of this net: leave "
+                              "--moving_average_decay out");
+}
+
+}  // namespace carole::train

@@ -1,0 +1,38 @@
+// Weights of another run, for fine-tuning and evaluation.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "io/weights_reader.h"
+#include "src/graph/variable_store.h"
+
+namespace carole::train {
+
+struct WarmStartOptions {
+  std::vector<std::string> exclude_scopes;  // variables whose names begin so are left as they are
+  bool ignore_missing = false;              // what does not fit is left too, instead of an error
+};
+
+// Names of variables.
+struct WarmStartReport {
+  std::vector<std::string> restored;
+  std::vector<std::string> excluded;
+  std::vector<std::string> missing;
+  std::vector<std::string> other_shape;  // "vgg_16/fc8/weights (file [1,1,4096,1000], net …)"
+};
+
+// All variables of the store, moving statistics too, from those of the file with their names.
+// Throws DataError that lists what is missing or of another shape.
+WarmStartReport WarmStart(const io::WeightsReader& reader, const WarmStartOptions& options,
+                          VariableStore& store);
+
+// One line for each list that is not empty.
+void LogReport(const WarmStartReport& report, const std::string& path);
+
+// The same without exceptions, from the file's VARIABLE<suffix>: its weights, or with
+// kAverageSuffix (state.h) their moving averages.
+void ReadVariables(const io::WeightsReader& reader, const std::string& suffix,
+                   VariableStore& store);
+
+}  // namespace carole::train
