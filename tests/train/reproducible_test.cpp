@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <array>
+
 #include "src/core/error.h"
 #include "tests/train/rank_training.h"
 
@@ -23,10 +25,9 @@ TEST(CutIntoShards, ByRanks) {
 }
 
 TEST(CutIntoShards, RefusesWhatCannotBeCutEvenly) {
-  for (const auto& [batch, ranks, shards] :
-       {std::array{32, 3, 8}, std::array{32, 2, 6}, std::array{32, 16, 8}, std::array{33, 1, 8},
-        std::array{1, 2, 8}, std::array{32, 1, 0}}) {
-    EXPECT_THAT([=] { CutIntoShards(batch, ranks, shards); },
+  for (const auto& numbers : {std::array{32, 3, 8}, std::array{32, 2, 6}, std::array{32, 16, 8},
+                              std::array{33, 1, 8}, std::array{1, 2, 8}, std::array{32, 1, 0}}) {
+    EXPECT_THAT([&] { CutIntoShards(numbers[0], numbers[1], numbers[2]); },
                 ThrowsMessage<UsageError>(HasSubstr("--reproducible")));
   }
 }
