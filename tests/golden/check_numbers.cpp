@@ -20,10 +20,9 @@ using nlohmann::json;
 constexpr double kForwardSlack = 1e-5;
 constexpr double kGradientSlack = 1e-3;  // of a variable's norm
 constexpr double kShareOfWorst = 0.5;    // of the worst recorded, if that is more
-// The worst where the file cannot say, having fp32 values only: vgg_416, 416 layers deep. Measured
-// against the reference backend in double, over 816 of its 832 gradients: TensorFlow's norms stray
-// by up to 4.1 % (conv1_44/biases; median 0.21 %), oneDNN's by up to 3.3 % (median 0.17 %).
-constexpr double kWorstUnknown = 0.041;
+// vgg_416 has 832 gradients. TensorFlow's norms stray from the doubles by 1e-7 in the last 60, 0.3
+// % in conv4 and 4.1 % in conv1; oneDNN's by at most 0.4 of the bound that follows from this.
+constexpr size_t kReach = 64;
 constexpr double kElementsOverNorm = 12;  // elements, relative to their root mean square
 constexpr double kElementSlack = 5e-2;
 constexpr double kNoiseOfGlobalNorm = 1e-6;
@@ -50,6 +49,7 @@ class NetCheck {
                 .label_smoothing = golden["label_smoothing"],
                 .compute = compute};
     labels_ = golden["labels"].get<std::vector<int32_t>>();
+    if (golden["train"].contains("own_doubles")) MeasureStrays();
   }
 
   void Run() {
@@ -170,8 +170,28 @@ class NetCheck {
   }
 
   double GradientSlack() const {
-    const double worst = Strays("worst_grad_norm_rel_of_vars_above_1e-4_of_global", kWorstUnknown);
+    const double worst = Strays("worst_grad_norm_rel_of_vars_above_1e-4_of_global", worst_stray_);
     return std::max(kGradientSlack, kShareOfWorst * worst);
+  }
+
+  // Where all gradients' strays are known. Rounding grows on the way from the loss to the images,
+  // as ReLUs near zero flip; where, is luck. So a variable may stray as the worst of all that lie
+  // between kReach variables before it and the loss.
+  void MeasureStrays() {
+    const json& gradients = golden_["train"]["grads"];
+    std::vector<double> worst(gradients.size() + 1, 0);
+    for (size_t i = gradients.size(); i-- > 0;) {
+      const double f64 = gradients[i]["l2_f64"], f32 = gradients[i]["l2_f32"];
+      worst[i] = std::max(worst[i + 1], std::abs(f32 - f64) / f64);
+    }
+    for (size_t i = 0; i < gradients.size(); ++i)
+      strays_[gradients[i]["name"]] = worst[i - std::min(i, kReach)];
+    worst_stray_ = worst[0];
+  }
+  double GradientSlack(const std::string& variable) const {
+    const auto it = strays_.find(variable);
+    return it == strays_.end() ? GradientSlack()
+                               : std::max(kForwardSlack, kShareOfWorst * it->second);
   }
 
   double WeightDecay() const { return golden_["weight_decay"]; }
@@ -222,18 +242,18 @@ class NetCheck {
     }
     EXPECT_TRUE(recorded.empty()) << "no such variable: " << recorded.begin()->first;
     report_.Check(Kind::kGradients, "global norm of the gradient", std::sqrt(squares),
-                  {global, global}, {global, GradientSlack() * global});
+                  {global, global},
+                  {global, (strays_.empty() ? GradientSlack() : kGradientSlack) * global});
   }
 
   void CheckGradient(const std::string& name, const std::vector<double>& gradient, double norm,
                      const json& want, double global) {
     const Recorded l2{want["l2_f64"], want["l2_f32"]};
     const double noise = kNoiseOfGlobalNorm * global;
-    const double slack = GradientSlack();
     report_.Check(Kind::kGradients, "gradient norm of " + name, norm, l2,
-                  {global, std::max(slack * l2.f64, noise)});
+                  {global, std::max(GradientSlack(name) * l2.f64, noise)});
     const double rms = l2.f64 / std::sqrt(static_cast<double>(gradient.size()));
-    const double element_slack = std::max(kElementSlack, kElementsOverNorm * slack) * rms;
+    const double element_slack = std::max(kElementSlack, kElementsOverNorm * GradientSlack()) * rms;
     for (const json& sample : want["samples"]) {
       const size_t index = sample[0];
       ASSERT_LT(index, gradient.size()) << name;
@@ -287,6 +307,8 @@ class NetCheck {
   Report& report_;
   nets::ModelOptions options_;
   std::vector<int32_t> labels_;
+  std::map<std::string, double> strays_;  // by variable, relative
+  double worst_stray_ = 0;
 };
 
 }  // namespace

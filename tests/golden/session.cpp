@@ -3,11 +3,15 @@
 #include <algorithm>
 
 #include "src/graph/autodiff.h"
+#include "src/graph/recompute.h"
 #include "src/graph/rewrites.h"
 #include "tests/golden/formula.h"
 
 namespace carole::golden {
 namespace {
+
+// Enough for all but the largest: those compute activations again.
+constexpr size_t kActivationBytes = size_t{4} << 30;
 
 template <typename From>
 void Fill(const Tensor& tensor, const std::vector<From>& values) {
@@ -38,7 +42,8 @@ Session::Session(nets::Model model, bool training, const Backend& backend,
     : model_(std::move(model)), store_(share == nullptr ? nullptr : share->store_) {
   Fuse(*model_.graph, backend);
   if (training) Differentiate(*model_.graph);
-  executable_ = std::make_unique<Executable>(*model_.graph, backend, store_);
+  executable_ = training ? CompileWithin(*model_.graph, backend, kActivationBytes)
+                         : std::make_unique<Executable>(*model_.graph, backend, store_);
   if (share == nullptr) {
     own_store_ = executable_->MakeStore();
     store_ = own_store_.get();
