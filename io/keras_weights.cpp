@@ -41,7 +41,7 @@ std::string LeafOf(std::string_view weight) {
   return std::string(weight.substr(0, weight.find(':')));
 }
 
-class KerasWeights : public WeightsReader {
+class KerasWeights final : public WeightsReader {
  public:
   explicit KerasWeights(const std::string& path)
       : file_(Hdf5File::Open(path, HeapStrings::kAllow)), bytes_left_(file_.bytes()) {
@@ -79,8 +79,8 @@ class KerasWeights : public WeightsReader {
     const uint64_t least_bytes = static_cast<uint64_t>(shape.size()) / 4;
     if (least_bytes > bytes_left_) {
       throw DataError(
-          fmt::format("[io.keras] {}: {}: its sizes {} need more bytes than the file has", path(),
-                      name, shape.ToString()));
+          fmt::format("[io.keras] {}: {}: its sizes {} need more bytes than the file has",
+                      file_.path(), name, shape.ToString()));
     }
     bytes_left_ -= least_bytes;
     if (tensors_.emplace(name, Tensor{dataset, shape}).second) names_.push_back(name);

@@ -195,7 +195,10 @@ void MappedWeights::Map(const VariableSpec& wanted, const std::string& name,
   };
   add(wanted.name, name);
   const bool has_bias = !bias.empty() && file_.Has(bias) && file_.shape(bias) == shape;
-  if (has_bias) sources_[wanted.name].bias = bias;
+  if (has_bias) {
+    sources_[wanted.name].bias = bias;
+    std::erase(names_, bias);
+  }
   for (const std::string& original : file_.names()) {
     if (original.starts_with(name + "/")) add(wanted.name + original.substr(name.size()), original);
   }

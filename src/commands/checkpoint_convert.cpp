@@ -1,6 +1,7 @@
 // carole checkpoint convert: from whatever OpenWeights() reads to .h5 or TensorFlow's V2 format.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <optional>
 #include <set>
@@ -99,10 +100,21 @@ bool IsStatistic(const std::string& name) {
   return name.ends_with("/moving_mean") || name.ends_with("/moving_variance");
 }
 
-// All that `file` has: the variables of `net` first, in their order.
+void PrintLeftOut(const std::vector<std::string>& names) {
+  constexpr size_t kMostShown = 8;
+  std::string text;
+  for (size_t i = 0; i < std::min(names.size(), kMostShown); ++i)
+    text += (i == 0 ? "" : ", ") + names[i];
+  if (names.size() > kMostShown) text += ", …";
+  if (!names.empty()) fmt::print("left out ({}): {}\n", names.size(), text);
+}
+
+// Variables of `net`, in their order, and slots; or, where no net is known, all that `file` has.
 io::Checkpoint Collect(const io::WeightsReader& file, const std::vector<Variable>& net) {
   io::Checkpoint checkpoint{.step = file.step().value_or(0)};
   std::set<std::string> done;
+  std::vector<std::string> left_out = file.left_out();
+  std::erase_if(left_out, [](const auto& name) { return name.starts_with("global_step "); });
   const auto add = [&](std::vector<io::CheckpointVariable>& list, const std::string& name,
                        bool trainable) {
     if (!done.insert(name).second) return;
@@ -117,10 +129,13 @@ io::Checkpoint Collect(const io::WeightsReader& file, const std::vector<Variable
   for (const std::string& name : file.names()) {
     if (IsSlot(name, file)) {
       add(checkpoint.slots, name, false);
-    } else {
+    } else if (net.empty()) {
       add(checkpoint.variables, name, !IsStatistic(name));
+    } else if (!done.contains(name)) {
+      left_out.push_back(name);
     }
   }
+  PrintLeftOut(left_out);
   return checkpoint;
 }
 
@@ -170,9 +185,6 @@ io::Checkpoint Load(const ConvertFlags& flags) {
   fmt::print("{}: {}, step {}: {} variables, {} slots\n", file->path(),
              net ? net->entry->name : "no net of this program", checkpoint.step,
              checkpoint.variables.size(), checkpoint.slots.size());
-  for (const std::string& other : file->left_out()) {
-    if (!other.starts_with("global_step ")) fmt::print("left out: {}\n", other);
-  }
   return checkpoint;
 }
 

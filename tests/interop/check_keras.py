@@ -1,4 +1,5 @@
-"""Keras 3 rebuilds nets from carole's checkpoints and predicts the same probabilities.
+"""Keras 3 rebuilds nets from carole's checkpoints and predicts the same probabilities; and carole reads what
+keras.applications' nets save.
 
 usage: check_keras.py KERAS_NETS [NET [IMAGE_SIZE [CLASSES]]]
 """
@@ -44,12 +45,61 @@ def check(program, folder, net, size, classes):
     assert error < TOLERANCE, f"{net}: off by {error}"
 
 
+# Net of keras.applications, ours, whether both compute the same, variables of ours that it does not have.
+APPLICATIONS = [
+    (keras.applications.MobileNet, {"alpha": 0.25, "classes": 20}, "mobilenet_v1_025", True, 0),
+    (keras.applications.ResNet50, {"classes": 20}, "resnet_v1_50", False, 0),
+    (keras.applications.VGG16, {"include_top": False}, "vgg_16", False, 6),
+]
+
+
+def fill(model):
+    """Numbers of a size that keeps activations in bounds, and no statistic left at its first value."""
+    random = np.random.default_rng(1)
+    for layer in model.layers:
+        weights = []
+        for weight in layer.weights:
+            spread = np.sqrt(6 / np.prod(weight.shape[:-1])) if weight.name.endswith("kernel") else 0.1
+            if layer.__class__.__name__ == "DepthwiseConv2D" and weight.name.endswith("kernel"):
+                spread = np.sqrt(6 / 9)
+            offset = 1 if weight.name in ("gamma", "moving_variance") else 0
+            weights.append(offset + random.uniform(-spread, spread, weight.shape).astype("f"))
+        layer.set_weights(weights)
+
+
+def load(program, folder, net, size, file):
+    return subprocess.run([program, "load", folder, net, str(size), "20", file], check=True, text=True,
+                          stdout=subprocess.PIPE).stdout
+
+
+def check_application(program, folder, make, options, net, same, num_missing):
+    size = 224 if net.startswith("vgg") else 64
+    model = make(input_shape=(size, size, 3), weights=None, **options)
+    fill(model)
+    model.save_weights(f"{folder}/a.weights.h5")
+    model.save(f"{folder}/a.h5")
+    for file in ("a.weights.h5", "a.h5"):
+        report = load(program, folder, net, size, f"{folder}/{file}")
+        missing = [line for line in report.splitlines() if line.startswith("missing ")]
+        assert "have the names of keras.applications" in report, report
+        assert len(missing) == num_missing, report
+        if same:
+            images = read(f"{folder}/{net}.images", -1, size, size, 3)
+            want = model.predict(images, verbose=0)
+            error = np.abs(read(f"{folder}/{net}.probabilities", *want.shape) - want).max()
+            assert np.ptp(want) > 20 * TOLERANCE and error < TOLERANCE, (np.ptp(want), error)
+        print(f"{net} from {make.__name__}'s {file}: {report.splitlines()[0]}", flush=True)
+
+
 def main():
     program, *net = sys.argv[1:]
     nets = [(net[0], *map(int, net[1:] or (224,)), *([20] if len(net) < 3 else []))] if net else NETS
     for row in nets:
         with tempfile.TemporaryDirectory() as folder:
             check(program, folder, *row)
+    for row in APPLICATIONS if not net else []:
+        with tempfile.TemporaryDirectory() as folder:
+            check_application(program, folder, *row)
     print("Keras", keras.__version__, "on", keras.backend.backend(), "rebuilds the nets")
 
 

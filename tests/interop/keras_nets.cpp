@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "io/disk.h"
+#include "io/weights_mapping.h"
 #include "nets/nets.h"
 #include "src/core/error.h"
 #include "src/graph/executable.h"
@@ -58,6 +59,25 @@ class Net {
     }
   }
 
+  // Of the variables that are not in the file or have another shape there, prints the names.
+  void Load(const std::string& path) {
+    const std::unique_ptr<io::WeightsReader> file = io::OpenWeights(path);
+    std::vector<io::VariableSpec> wanted;
+    for (const VariablePlace& p : store_->places()) wanted.push_back({p.name, p.tf_shape});
+    const io::MappedWeights mapped(*file, wanted);
+    for (const std::string& line : mapped.report()) fmt::print("{}\n", line);
+    for (size_t v = 0; v < wanted.size(); ++v) {
+      const auto& [name, shape] = wanted[v];
+      if (!mapped.Has(name) || mapped.shape(name) != shape) {
+        fmt::print("missing {}\n", name);
+        continue;
+      }
+      std::vector<float> values(static_cast<size_t>(shape.size()));
+      mapped.Read(name, values);
+      store_->Write(static_cast<int>(v), values);
+    }
+  }
+
   void WriteCheckpoint(const std::string& path) {
     io::Checkpoint checkpoint{.step = 1, .keras = keras_};
     for (size_t v = 0; v < store_->places().size(); ++v) {
@@ -93,8 +113,12 @@ class Net {
 int Run(const Request& request) {
   Net net(request);
   const std::string prefix = request.folder + "/" + request.net;
-  net.FillByFormula();
-  net.WriteCheckpoint(prefix + ".h5");
+  if (request.mode == "load") {
+    net.Load(request.file);
+  } else {
+    net.FillByFormula();
+    net.WriteCheckpoint(prefix + ".h5");
+  }
   net.WritePredictions(prefix);
   return 0;
 }

@@ -119,6 +119,7 @@ TEST(MappedWeights, FoldsABiasThatOursDoNotHave) {
   const MappedWeights mapped(file, wanted);
   EXPECT_THAT(ReadValues(mapped, "resnet_v1_50/conv1/BatchNorm/moving_mean"),
               ElementsAre(0 - 100, 1 - 101));
+  EXPECT_THAT(mapped.names(), ElementsAre("resnet_v1_50/conv1/BatchNorm/moving_mean"));
   EXPECT_THAT(mapped.report(), Contains(HasSubstr("want training")));
 }
 

@@ -1,0 +1,72 @@
+// Checkpoints of other programs at the command line.
+#include <filesystem>
+
+#include "tests/cli/cli.h"
+#include "tests/io/temporary_folder.h"
+
+namespace carole::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+const std::string kFixtures = std::string(CAROLE_TEST_DATA) + "/tf_checkpoints/";
+
+class CheckpointCliTest : public CliTest {
+ protected:
+  ProcessResult Convert(const std::string& source, const std::string& target,
+                        const Words& more = {}) {
+    Words words{"checkpoint", "convert", source, target};
+    words.insert(words.end(), more.begin(), more.end());
+    return Carole(words);
+  }
+};
+
+TEST_F(CheckpointCliTest, GoesToTensorFlowAndBackWithSlotsAndStep) {
+  ASSERT_EQ(
+      Carole(TrainWords(train_dir_, {"--max_number_of_steps=2", "--optimizer=rmsprop"})).exit_code,
+      0);
+  const std::string prefix = folder_ / "tf/model.ckpt-2", again = folder_ / "again/model.ckpt-2";
+  const std::string back = folder_ / "model.ckpt-2.h5";
+  const ProcessResult first = Convert(train_dir_, prefix);
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  EXPECT_THAT(first.out, HasSubstr("lenet, step 2: 8 variables, 16 slots"));
+  const ProcessResult shown = Carole({"checkpoint", "inspect", folder_ / "tf"});
+  EXPECT_THAT(shown.out, HasSubstr("LeNet/conv1/weights/RMSProp_1"));
+  EXPECT_THAT(shown.out, HasSubstr("other: global_step int64 []"));
+
+  ASSERT_EQ(Convert(folder_ / "tf", back).exit_code, 0);
+  EXPECT_EQ(Carole({"checkpoint", "verify", back}).exit_code, 0);
+  ASSERT_EQ(Convert(back, again).exit_code, 0);
+  for (const char* suffix : {".index", ".data-00000-of-00001"})
+    EXPECT_EQ(io::ReadText(prefix + suffix), io::ReadText(again + suffix)) << suffix;
+}
+
+TEST(CheckpointCli, ShowsWhatTensorFlowWrote) {
+  for (const char* name : {"v1.ckpt", "v2.ckpt", "v2.ckpt.index"}) {
+    const ProcessResult shown = Carole({"checkpoint", "inspect", kFixtures + name});
+    EXPECT_EQ(shown.exit_code, 0) << shown.err;
+    EXPECT_THAT(shown.out, HasSubstr("step           3000000017"));
+    EXPECT_THAT(shown.out, HasSubstr("float16   [5]"));
+  }
+  EXPECT_THAT(Carole({"checkpoint", "inspect", "--json", kFixtures + "v1.ckpt"}).out,
+              HasSubstr(R"({"name":"net/logits/weights","type":"float32","shape":"[4,3]"})"));
+}
+
+TEST(CheckpointCli, SaysWhatIsWrong) {
+  io::TemporaryFolder folder;
+  const std::string target = folder.path() + "/x.h5", cut = folder.path() + "/cut.index";
+  EXPECT_TRUE(FailsWith(Carole({"checkpoint", "convert", folder.path(), target}), 65,
+                        {"no checkpoint there"}));
+  io::WriteText(cut, io::ReadText(kFixtures + "v2.ckpt.index").substr(0, 300));
+  EXPECT_TRUE(FailsWith(Carole({"checkpoint", "convert", cut, target}), 65,
+                        {"cut.index", "is it truncated?"}));
+  const std::string v2 = kFixtures + "v2.ckpt";
+  EXPECT_TRUE(FailsWith(Carole({"checkpoint", "convert", v2, target, "--model_name=lenet"}), 65,
+                        {"variables of lenet are missing"}));
+  EXPECT_TRUE(FailsWith(Carole({"checkpoint", "convert", v2, target, "--model_name=lemet"}), 64,
+                        {"did you mean lenet"}));
+  EXPECT_FALSE(std::filesystem::exists(target));
+}
+
+}  // namespace
+}  // namespace carole::testing
