@@ -43,10 +43,53 @@ TEST_F(DatasetTest, VerifyNamesTheDamage) {
   EXPECT_TRUE(FailsWith(Carole(Verify(train_file_)), 65, {"mnist_train.tfrecord", "empty"}));
 }
 
+TEST_F(DatasetTest, RepairCopiesTheGoodRecords) {
+  FlipBit(train_file_, OffsetOfRecord(ReadWholeFile(train_file_), 3) + 12 + 40);
+  const std::string clean = folder_ / "clean";
+  EXPECT_TRUE(FailsWith(
+      Carole({"dataset", "verify", "--dataset_name=mnist", train_file_, "--repair", clean}), 65,
+      {"1 of 300 records are bad", "record 3"}));
+  const ProcessResult result = Carole(Verify(clean + "/mnist_train.tfrecord"));
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_NE(result.out.find("299 records, all good"), std::string::npos) << result.out;
+}
+
+TEST_F(DatasetTest, DrawnPicturesAreBuiltVerifiedAndShown) {
+  const std::string drawn = folder_ / "drawn";
+  const Words build = {"dataset",
+                       "build",
+                       "--dataset_name=synthetic",
+                       "--dataset_dir",
+                       drawn,
+                       "--num_images=20",
+                       "--image_width=40",
+                       "--num_classes=5",
+                       "--train_shards=2"};
+  ProcessResult result = Carole(build);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_NE(result.out.find("train: 20 of 20 images"), std::string::npos) << result.out;
+  result = Carole({"dataset", "verify", "--dataset_name=synthetic", "--dataset_dir", drawn});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_NE(result.out.find("class    5:       4  drawing 5"), std::string::npos) << result.out;
+
+  const std::string picture = folder_ / "picture.png";
+  result = Carole({"dataset", "show", "--dataset_name=synthetic", "--dataset_dir", drawn,
+                   "--record=3", "--picture", picture});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(ReadWholeFile(picture).substr(1, 3), "PNG");
+
+  Words other = build;
+  other.emplace_back("--seed=1");
+  EXPECT_TRUE(FailsWith(Carole(other), 64, {"of another build"}));
+}
+
 TEST_F(DatasetTest, MissingRawFilesAreNamed) {
   EXPECT_TRUE(FailsWith(Carole({"dataset", "build", "--dataset_name=mnist", "--raw_dir",
                                 folder_ / "nowhere", "--dataset_dir", folder_ / "out"}),
                         65, {"nowhere"}));
+  EXPECT_TRUE(FailsWith(
+      Carole({"dataset", "build", "--dataset_name=imagenet", "--dataset_dir", folder_ / "out"}), 64,
+      {"--raw_dir"}));
 }
 
 }  // namespace
