@@ -1,0 +1,100 @@
+// Real ranks that die, quit or freeze in each phase: the job ends in time with the right exit code,
+// says who did it where, leaves no process behind and its last checkpoint whole. And ranks that
+// were started differently: they are refused before they train.
+#include <chrono>
+#include <thread>
+
+#include "tests/cli/cli.h"
+
+namespace carole::testing {
+namespace {
+
+struct FaultCase {
+  const char* phase;
+  const char* kind;  // src/train/phase.h
+  int exit_code;     // of mpirun, which gives a rank's own if it saw it end
+};
+
+void PrintTo(const FaultCase& c, std::ostream* out) { *out << c.phase << "_" << c.kind; }
+
+constexpr FaultCase kFaultCases[] = {
+    {"input", "kill", 137},      {"forward", "kill", 137},   {"backward", "kill", 137},
+    {"sums", "kill", 137},       {"optimizer", "kill", 137}, {"saving", "kill", 137},
+    {"evaluation", "kill", 137}, {"sums", "segv", 139},      {"input", "exit", 3},
+    {"backward", "quit", 1},     {"saving", "quit", 1},      {"input", "stop", 69},
+    {"forward", "stop", 69},     {"sums", "stop", 69},       {"saving", "stop", 69},
+    {"evaluation", "stop", 69}};
+
+constexpr int kStep = 3;  // whose phase is hit; a checkpoint is saved after each step
+
+class FaultTest : public CliTest, public ::testing::WithParamInterface<FaultCase> {
+ protected:
+  bool freezes() const { return GetParam().kind == std::string("stop"); }
+
+  ProcessResult RunWithFault(const Words& arguments, int step) {
+    const std::string fault = "CAROLE_TEST_FAULT=1:" + std::to_string(step) + ":" +
+                              GetParam().phase + ":" + GetParam().kind;
+    Words words = {"env", fault};
+    for (const std::string& word : CaroleWords(arguments, 2)) words.push_back(word);
+    return RunProcess(words, 60);
+  }
+
+  void ExpectEnd(const ProcessResult& result, int step) {
+    constexpr double kDeadline = 2, kSeconds = 15;
+    EXPECT_EQ(result.exit_code, GetParam().exit_code) << result.err;
+    EXPECT_LE(result.seconds, kSeconds + (freezes() ? kDeadline : 0));
+    const std::string where =
+        std::string(" in ") + GetParam().phase + " of step " + std::to_string(step);
+    EXPECT_THAT(result.err, ::testing::ContainsRegex("rank 1 \\([^)]*\\)" + where));
+    EXPECT_THAT(result.err, ::testing::HasSubstr(freezes() ? "deadline" : "is gone"));
+    for (int i = 0; i < 20 && !ProcessesWith(folder_.path()).empty(); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    EXPECT_THAT(ProcessesWith(folder_.path()), ::testing::IsEmpty());
+  }
+};
+
+TEST_P(FaultTest, EndsTheJobAndKeepsTheCheckpoint) {
+  if (GetParam().phase == std::string("evaluation")) {
+    ASSERT_EQ(Carole(TrainWords(train_dir_)).exit_code, 0);
+    const Words words = EvalWords(train_dir_, {"--collective_timeout=2", "--batch_size=8"});
+    return ExpectEnd(RunWithFault(words, 2), 2);
+  }
+  const Words words = TrainWords(train_dir_, {"--save_interval_secs=0", "--collective_timeout=2"});
+  ExpectEnd(RunWithFault(words, kStep), kStep);
+  EXPECT_THAT(DigestOf(train_dir_), ::testing::Not(::testing::StartsWith("no checkpoint")));
+  if (GetParam().phase != std::string("saving")) return;
+  const ProcessResult resumed = Carole(TrainWords(train_dir_));
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_THAT(resumed.err, ::testing::HasSubstr("resuming from"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Phases, FaultTest, ::testing::ValuesIn(kFaultCases), [](const auto& info) {
+  return std::string(info.param.phase) + "_" + info.param.kind;
+});
+
+class DifferentRanksTest : public CliTest, public ::testing::WithParamInterface<const char*> {};
+
+// `mpirun -np 1 carole … : -np 1 carole … --flag=other`.
+TEST_P(DifferentRanksTest, AreRefused) {
+  Words words = CaroleWords(TrainWords(train_dir_, {"--seed=1"}), 2);
+  words[std::find(words.begin(), words.end(), "-np") - words.begin() + 1] = "1";
+  words.insert(words.end(), {":", "-np", "1"});
+  for (const std::string& word : CaroleWords(TrainWords(train_dir_, {GetParam()})))
+    words.push_back(word);
+  const ProcessResult result = RunProcess(words, 60);
+  const std::string flag = GetParam();
+  const std::string name = flag.substr(0, flag.find('=')), value = flag.substr(name.size() + 1);
+  EXPECT_TRUE(FailsWith(result, 78, {"ranks differ", name + ": rank 1 (", "has " + value}));
+  EXPECT_FALSE(std::filesystem::exists(train_dir_));
+}
+
+INSTANTIATE_TEST_SUITE_P(Flags, DifferentRanksTest,
+                         ::testing::Values("--model_name=cifarnet", "--learning_rate=0.02",
+                                           "--seed=2"),
+                         [](const auto& info) {
+                           const std::string flag = info.param;
+                           return flag.substr(2, flag.find('=') - 2);
+                         });
+
+}  // namespace
+}  // namespace carole::testing
