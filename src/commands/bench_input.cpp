@@ -1,6 +1,7 @@
 // carole bench input: how fast records become batches, where the time goes, and beside it, in the
 // same run, how fast libjpeg-turbo alone decodes the same images.
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <atomic>
@@ -38,6 +39,22 @@ double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+// Of all threads of this process: steady, where other programs take turns on the same cores.
+double CpuSeconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+// Items a second, by the clock and of processor time.
+struct Rate {
+  double wall = 0;
+  double cpu = 0;
+};
+
 // The encoded images of the first records; fewer than `count` when the split is small.
 std::vector<std::string> LoadJpegs(const DatasetFlags& flags, int64_t count) {
   const io::DatasetEntry& dataset = io::FindDataset(flags.dataset_name);
@@ -57,10 +74,11 @@ std::vector<std::string> LoadJpegs(const DatasetFlags& flags, int64_t count) {
   return jpegs;
 }
 
-// Runs work(i) for each i on this many threads; items a second.
+// Runs work(i) for each i on this many threads.
 template <typename Work>
-double RateOf(size_t count, int threads, const Work& work) {
+Rate RateOf(size_t count, int threads, const Work& work) {
   std::atomic<size_t> next{0};
+  const double cpu_start = CpuSeconds();
   const Clock::time_point start = Clock::now();
   {
     std::vector<std::jthread> workers;
@@ -70,12 +88,13 @@ double RateOf(size_t count, int threads, const Work& work) {
       });
     }
   }
-  return static_cast<double>(count) / SecondsSince(start);
+  const auto items = static_cast<double>(count);
+  return {items / SecondsSince(start), items / (CpuSeconds() - cpu_start)};
 }
 
 // Whole pictures and nothing else; 0 when the data set has no JPEGs.
-double FullDecodeRate(const std::vector<std::string>& jpegs, int threads, io::DctMethod method) {
-  if (jpegs.empty()) return 0;
+Rate FullDecodeRate(const std::vector<std::string>& jpegs, int threads, io::DctMethod method) {
+  if (jpegs.empty()) return {};
   return RateOf(jpegs.size(), threads, [&](size_t i) {
     thread_local io::Image image;
     io::DecodeJpeg(jpegs[i], 3, &image, method);
@@ -83,26 +102,27 @@ double FullDecodeRate(const std::vector<std::string>& jpegs, int threads, io::Dc
 }
 
 // Bytes a second of whole shards, every crc checked.
-double ReadRate(const DatasetFlags& flags, int threads) {
+Rate ReadRate(const DatasetFlags& flags, int threads) {
   const io::DatasetEntry& dataset = io::FindDataset(flags.dataset_name);
   const auto shards = io::FindShards(dataset, flags.dataset_split_name, flags.dataset_dir);
   std::atomic<int64_t> bytes{0};
-  const double shards_per_second = RateOf(shards.size(), threads, [&](size_t i) {
+  const Rate shards_read = RateOf(shards.size(), threads, [&](size_t i) {
     const std::unique_ptr<io::Source> source = io::OpenRecords(shards[i]);
     io::TfRecordReader reader(*source);
     int64_t mine = 0;
     while (const auto record = reader.Next()) mine += static_cast<int64_t>(record->size());
     bytes += mine;
   });
-  return static_cast<double>(bytes) * shards_per_second / static_cast<double>(shards.size());
+  const double shard_bytes = static_cast<double>(bytes) / static_cast<double>(shards.size());
+  return {shard_bytes * shards_read.wall, shard_bytes * shards_read.cpu};
 }
 
-// One round: images a second, and milliseconds of one thread for an image.
+// One round; milliseconds are of one thread for an image.
 struct Round {
-  double images_per_second = 0;
+  Rate images;
+  Rate full_decode;
+  Rate read;  // bytes
   double read_ms = 0, parse_ms = 0, decode_ms = 0, augment_ms = 0;
-  double full_decode = 0;  // images a second
-  double read_rate = 0;    // bytes a second
 };
 
 // Returns when the threads of the source have filled its ring and rest.
@@ -117,24 +137,33 @@ void WaitUntilIdle(const io::BatchSource& source) {
 Round Measure(io::BatchSource& source, int64_t steps) {
   WaitUntilIdle(source);
   const io::InputCounters before = source.counters();
+  const double cpu_start = CpuSeconds();
   const Clock::time_point start = Clock::now();
   for (int64_t i = 0; i < steps; ++i) source.Next();
   const double seconds = SecondsSince(start);
+  const double cpu_seconds = CpuSeconds() - cpu_start;
   const io::InputCounters after = source.counters();
   WaitUntilIdle(source);  // so that nothing else runs while libjpeg is measured
   const auto images = static_cast<double>(std::max<int64_t>(1, after.images - before.images));
-  return {.images_per_second = images / seconds,
+  return {.images = {images / seconds, images / cpu_seconds},
           .read_ms = (after.read_ms - before.read_ms) / images,
           .parse_ms = (after.parse_ms - before.parse_ms) / images,
           .decode_ms = (after.decode_ms - before.decode_ms) / images,
           .augment_ms = (after.augment_ms - before.augment_ms) / images};
 }
 
-double Median(const std::vector<Round>& rounds, double Round::*what) {
+template <typename What>
+double MedianOf(const std::vector<Round>& rounds, const What& what) {
   std::vector<double> values;
-  for (const Round& round : rounds) values.push_back(round.*what);
+  for (const Round& round : rounds) values.push_back(what(round));
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];
+}
+double Median(const std::vector<Round>& rounds, double Round::*what) {
+  return MedianOf(rounds, [&](const Round& round) { return round.*what; });
+}
+double Median(const std::vector<Round>& rounds, Rate Round::*what, double Rate::*clock) {
+  return MedianOf(rounds, [&](const Round& round) { return (round.*what).*clock; });
 }
 
 void Print(const BenchFlags& flags, const io::PipelineOptions& options, int ranks,
@@ -149,13 +178,18 @@ void Print(const BenchFlags& flags, const io::PipelineOptions& options, int rank
       {"threads", options.threads},
       {"images_per_second", rounded(images)},
       {"images_per_second_per_core", rounded(images / cores)},
+      {"images_per_cpu_second", rounded(Median(rounds, &Round::images, &Rate::cpu))},
       {"read_ms", rounded(Median(rounds, &Round::read_ms))},
       {"parse_ms", rounded(Median(rounds, &Round::parse_ms))},
       {"decode_ms", rounded(Median(rounds, &Round::decode_ms))},
       {"augment_ms", rounded(Median(rounds, &Round::augment_ms))},
       {"libjpeg_full_decode_images_per_second", rounded(full_decode)},
+      {"libjpeg_full_decode_images_per_cpu_second",
+       rounded(Median(rounds, &Round::full_decode, &Rate::cpu))},
       {"of_full_decode", full_decode > 0 ? rounded(images / full_decode) : 0},
-      {"read_with_crc_gb_per_second", rounded(Median(rounds, &Round::read_rate) * 1e-9)}};
+      {"read_with_crc_gb_per_second", rounded(1e-9 * Median(rounds, &Round::read, &Rate::wall))},
+      {"read_with_crc_gb_per_cpu_second",
+       rounded(1e-9 * Median(rounds, &Round::read, &Rate::cpu))}};
   if (flags.json) {
     fmt::print("{}\n", row.dump());
     return;
@@ -176,10 +210,11 @@ int Run(const BenchFlags& flags, Job& job) {
   for (int i = 0; i < flags.rounds; ++i) {
     Round round = Measure(*source, flags.steps);
     round.full_decode = FullDecodeRate(jpegs, options.threads, options.dct_method);
-    round.read_rate = ReadRate(flags.dataset, options.threads);
+    round.read = ReadRate(flags.dataset, options.threads);
     rounds.push_back(round);
   }
-  double sums[] = {Median(rounds, &Round::images_per_second), Median(rounds, &Round::full_decode)};
+  double sums[] = {Median(rounds, &Round::images, &Rate::wall),
+                   Median(rounds, &Round::full_decode, &Rate::wall)};
   job.communicator().AllReduce(std::span<double>(sums), {.what = "speed"});
   if (job.is_chief()) Print(flags, options, job.size(), rounds, sums[0], sums[1]);
   return 0;
