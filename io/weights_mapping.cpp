@@ -33,7 +33,8 @@ using Candidates = std::vector<std::string>;
 
 Candidates InLayer(const std::string& layer, const std::string& leaf) {
   Candidates candidates;
-  for (const std::string& keras : KerasLeaves(leaf)) candidates.push_back(layer + "/" + keras);
+  for (const std::string& keras : KerasLeaves(leaf))
+    candidates.push_back(fmt::format("{}/{}", layer, keras));
   return candidates;
 }
 

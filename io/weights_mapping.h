@@ -16,7 +16,7 @@ namespace carole::io {
 // A reader on top of another, `file`, which must outlive it. Names that the file has stay as they
 // are; the others of `wanted` are looked for by the rules of weights_mapping.cpp, with what hangs
 // on them (slots, moving averages).
-class MappedWeights : public WeightsReader {
+class MappedWeights final : public WeightsReader {
  public:
   MappedWeights(const WeightsReader& file, std::span<const VariableSpec> wanted);
 
