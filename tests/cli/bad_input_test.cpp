@@ -59,6 +59,20 @@ TEST_F(BadInputTest, FlippedBitInDataOnTwoRanks) {
   EXPECT_LT(result.seconds, 15);
 }
 
+TEST_F(BadInputTest, BudgetSkipsAndCountsOverAllRanks) {
+  FlipBit(train_file_, OffsetOfRecord(good(), 17) + 12 + 60);
+  FlipBit(train_file_, OffsetOfRecord(good(), 250));
+  const ProcessResult enough = TrainAnEpoch({"--max_bad_records=2", "--max_number_of_steps=2"}, 2);
+  EXPECT_EQ(enough.exit_code, 0) << enough.err;
+  for (const char* text :
+       {"skipped: ", "record 17 at byte ", "record 250 at byte ",
+        "epoch 0: 298 records seen, 2 skipped (2 damaged records), 0 duplicated"})
+    EXPECT_THAT(enough.err, ::testing::HasSubstr(text));
+  train_dir_ += "_again";
+  EXPECT_TRUE(FailsWith(TrainAnEpoch({"--max_bad_records=1", "--max_number_of_steps=2"}, 2), 65,
+                        {"--max_bad_records"}));
+}
+
 TEST_F(BadInputTest, LabelOutOfRange) {
   const std::unique_ptr<io::Source> source = io::OpenRecords(train_file_);
   io::TfRecordReader reader(*source);
