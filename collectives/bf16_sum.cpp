@@ -7,7 +7,7 @@
 // send their sums to all the same way. Each chunk is summed in one place and rounded there, so all
 // members end with the same bits.
 //
-// A chunk travels as segments, two of them in flight each way.
+// A chunk travels as segments, four of them in flight each way.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -21,7 +21,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kInFlight = 2;
+constexpr size_t kInFlight = 4;
 
 // One segment each way: to member `to`, from member `from`.
 struct Step {

@@ -7,9 +7,9 @@
 // and overwrite. Each chunk is summed along one path and then copied, so all members end with the
 // same bits.
 //
-// A chunk travels as segments. A segment is sent as soon as it was received in the turn before; two
-// are in flight each way, so that one travels while the other is added. Received addends land in
-// two halves of scratch.
+// A chunk travels as segments. A segment is sent as soon as it was received in the turn before;
+// four are in flight each way, so that one travels while the other is added. Received addends land
+// in four parts of scratch.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -25,7 +25,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kInFlight = 2;
+constexpr size_t kInFlight = 4;
 
 double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -44,7 +44,7 @@ void RunRing(Exchange& x, int left, int right, const RingPlan& plan, size_t num_
   std::array<Message, kInFlight> sends, receives;
   const auto send = [&](size_t i) {
     const Piece p = plan.steps[i].send;
-    sends[i % kInFlight].Wait(*x.watch);  // the send two steps before
+    sends[i % kInFlight].Wait(*x.watch);  // the send so many steps before
     if (p.count == 0) return;
     sends[i % kInFlight] =
         Send(*x.transport, right, Channel::kData, std::as_bytes(data.subspan(p.begin, p.count)));
