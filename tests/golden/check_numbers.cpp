@@ -273,7 +273,8 @@ class NetCheck {
       if (node.kind != OpKind::kBatchNorm || node.dead) continue;
       if (node.inputs[BatchNormPlaces::kMovingVariance] != value) continue;
       const Shape& x = session.graph().shape(node.inputs[BatchNormPlaces::kX]);
-      const double n = static_cast<double>(x.size() / x[1]);
+      const int64_t pixels = x.size() / x[1];
+      const auto n = static_cast<double>(pixels);
       const double decay = std::get<BatchNormAttributes>(node.attributes).decay;
       for (size_t i = 0; i < moving.size(); ++i) {
         const double old = decay * before[i];
