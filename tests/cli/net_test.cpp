@@ -24,12 +24,13 @@ TEST_F(NetTest, ImpossibleOnesAreWrongUsage) {
                         {"lenet", "number of classes", "got 1, want 2 to"}));
   EXPECT_TRUE(FailsWith(Carole({"model", "summary", "vgg_16", "--image_size=100"}), 64,
                         {"vgg_16", "got 100", "want 224 to 255 pixels"}));
-  EXPECT_TRUE(FailsWith(Carole({"model", "summary", "resnet-50"}), 64, {"did you mean"}));
+  EXPECT_TRUE(
+      FailsWith(Carole({"model", "summary", "resnet-v1-50"}), 64, {"did you mean resnet_v1_50?"}));
 }
 
 TEST_F(NetTest, CheckpointOfAnotherNetNamesTheFirstVariablesThatDiffer) {
   ASSERT_EQ(Train({"--max_number_of_steps=1"}).exit_code, 0);
-  const Words names = {"model.ckpt-1.h5", "CifarNet/conv1/weights", "LeNet/conv1/weights"};
+  const Words names = {"model.ckpt-1.h5", "of another net", "CifarNet/conv1/weights is missing"};
   EXPECT_TRUE(FailsWith(Train({"--model_name=cifarnet"}), 65, names));
   EXPECT_TRUE(FailsWith(Carole(EvalWords(train_dir_, {"--model_name=cifarnet"})), 65, names));
 }
