@@ -181,7 +181,12 @@ std::vector<std::string> CommandLine::Normalize(const std::vector<std::string>& 
       value = "=" + spelling->Translate(value.empty() ? arguments[i] : value.substr(1));
     }
     CheckKnown(flag);
-    words.push_back("--" + flag + value);
+    if (value == "=") {  // CLI11 would take the next word for its value
+      words.push_back("--" + flag);
+      words.emplace_back();
+    } else {
+      words.push_back("--" + flag + value);
+    }
   }
   return words;
 }

@@ -63,13 +63,16 @@ void AddLossFlags(CommandLine& line, RunFlags& flags) {
 }
 
 void AddFineTuningFlags(CommandLine& line, FineTuningFlags& flags) {
+  const auto without_blanks = [](std::string scope) { return CLI::detail::trim(scope); };
   line.Group("Fine-tuning");
   line.Add("checkpoint_path", flags.checkpoint_path,
            "weights that a new run starts with: a file, a TensorFlow prefix, or a folder");
   line.AddList("checkpoint_exclude_scopes", flags.exclude_scopes,
-               "beginnings of names that are not read");
+               "beginnings of names that are not read")
+      ->transform(without_blanks, "", "");
   line.AddList("trainable_scopes", flags.trainable_scopes,
-               "beginnings of names that are trained (regular expressions); empty: all");
+               "beginnings of names that are trained (regular expressions); empty: all")
+      ->transform(without_blanks, "", "");
   line.AddBool("ignore_missing_vars", flags.ignore_missing_vars,
                "variables that the file lacks, or has in another shape, begin anew");
 }
