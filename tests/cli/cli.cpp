@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "io/image.h"
+
 namespace carole::testing {
 namespace {
 
@@ -82,6 +84,19 @@ void WriteDigits(const std::filesystem::path& folder, int num_train, int num_tes
   std::filesystem::create_directories(folder);
   WriteSplit(folder, "train", num_train, 1);
   WriteSplit(folder, "t10k", num_test, 2);
+}
+
+void WriteDigitPictures(const std::filesystem::path& folder, int count) {
+  std::filesystem::create_directories(folder);
+  std::mt19937 random(3);
+  for (int i = 0; i < count; ++i) {
+    const std::string pixels = DrawDigit(i % 10, random);
+    std::ofstream file(folder / (std::to_string(i) + ".png"), std::ios::binary);
+    file << io::EncodePng({.pixels = reinterpret_cast<const uint8_t*>(pixels.data()),
+                           .height = 28,
+                           .width = 28,
+                           .channels = 1});
+  }
 }
 
 void CliTest::SetUp() {

@@ -20,6 +20,9 @@ ProcessResult Carole(const Words& arguments, int ranks = 1);
 // IDX files of drawn digits, 28x28: MNIST's form.
 void WriteDigits(const std::filesystem::path& folder, int num_train, int num_test);
 
+// The digits 0, 1, … as PNG: "0.png", "1.png".
+void WriteDigitPictures(const std::filesystem::path& folder, int count);
+
 // TFRecords of 300 + 100 digits, built by the program itself.
 class CliTest : public ::testing::Test {
  protected:

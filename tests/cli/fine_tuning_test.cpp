@@ -1,0 +1,101 @@
+// From the weights of one run to another, evaluation beside training, prediction.
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/cli.h"
+
+namespace carole::testing {
+namespace {
+
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+
+class FineTuningTest : public CliTest {
+ protected:
+  ProcessResult Train(const std::string& train_dir, const Words& more, int ranks = 1) {
+    const ProcessResult result = Carole(TrainWords(train_dir, more), ranks);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result;
+  }
+};
+
+TEST_F(FineTuningTest, RestoresWhatFitsAndTrainsTheRest) {
+  Train(folder_ / "first", {"--max_number_of_steps=2"});
+  const Words tune = {"--checkpoint_path=" + (folder_ / "first"),
+                      "--checkpoint_exclude_scopes=LeNet/fc4, LeNet/conv1/b",
+                      "--trainable_scopes=LeNet/fc4", "--max_number_of_steps=2"};
+  const ProcessResult run = Train(train_dir_, tune, 2);
+  EXPECT_THAT(run.err, ContainsRegex("fine-tuning from .*model.ckpt-2.h5: 5 variables restored"));
+  EXPECT_THAT(run.err, HasSubstr("3 left out by --checkpoint_exclude_scopes: LeNet/conv1/biases, "
+                                 "LeNet/fc4/weights, LeNet/fc4/biases"));
+  const ProcessResult again = Train(train_dir_, tune);
+  EXPECT_THAT(again.err, HasSubstr("Ignoring --checkpoint_path because a checkpoint already"));
+  // The classes are others: nine.
+  const Words nine = {"--labels_offset=1", "--max_number_of_steps=1",
+                      "--checkpoint_path=" + (folder_ / "first/model.ckpt-2.h5")};
+  EXPECT_TRUE(FailsWith(
+      Carole(TrainWords(folder_ / "nine", nine)), 65,
+      {"LeNet/fc4/weights (file [1024,10], net [1024,9])", "--checkpoint_exclude_scopes"}));
+}
+
+TEST_F(FineTuningTest, EvaluatesAndKeepsTheBest) {
+  const ProcessResult run =
+      Train(train_dir_, {"--eval_every=6", "--keep_best", "--moving_average_decay=0.5"}, 2);
+  EXPECT_THAT(run.err, ContainsRegex("step 6: eval/Accuracy 0\\.[0-9]+, eval/Recall_5 .*100 "
+                                     "samples"));
+  EXPECT_THAT(run.err, ContainsRegex("step 12: eval/Accuracy"));
+  EXPECT_THAT(run.err, HasSubstr("kept in " + train_dir_ + "/best"));
+  // The averages that were evaluated beside training are those in the checkpoint.
+  const size_t at = run.err.find("step 12: eval/Accuracy ") + 23;
+  const ProcessResult eval =
+      Carole(EvalWords(train_dir_, {"--moving_average_decay=0.5", "--json",
+                                    "--eval_dir=", "--confusion_dir=" + (folder_ / "confusion")}));
+  ASSERT_EQ(eval.exit_code, 0) << eval.err;
+  EXPECT_NEAR(nlohmann::json::parse(eval.out)["accuracy"].get<double>(),
+              std::stod(run.err.substr(at)), 1e-4);
+  EXPECT_THAT(ReadWholeFile(folder_ / "confusion/confusion.csv"),
+              ::testing::StartsWith("label\\prediction,\"zero\",\"one\""));
+  EXPECT_THAT(ReadWholeFile(folder_ / "confusion/confusion.png"), ::testing::StartsWith("\x89PNG"));
+  Train(folder_ / "plain", {"--max_number_of_steps=1"});
+  EXPECT_TRUE(FailsWith(Carole(EvalWords(folder_ / "plain", {"--moving_average_decay=0.5"})), 65,
+                        {"LeNet/conv1/weights/ExponentialMovingAverage"}));
+}
+
+TEST_F(FineTuningTest, FollowsARunUntilNothingComes) {
+  Train(train_dir_, {"--max_number_of_steps=2"});
+  Subprocess follower(CaroleWords(
+      EvalWords(train_dir_, {"--eval_interval_secs=0.1", "--timeout=8", "--eval_dir=", "--json"})));
+  ASSERT_TRUE(follower.WaitUntil(
+      [&] { return follower.err().find("model.ckpt-2.h5, step 2") != std::string::npos; }, 60));
+  Train(train_dir_, {"--max_number_of_steps=4"});
+  const ProcessResult result = follower.Wait();
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("model.ckpt-4.h5, step 4"));
+}
+
+TEST_F(FineTuningTest, PredictsImagesAndFolders) {
+  Train(train_dir_, {"--max_number_of_steps=150", "--batch_size=32"});
+  const std::string pictures = folder_ / "pictures";
+  WriteDigitPictures(pictures, 6);
+  const ProcessResult run =
+      Carole({"predict", "--checkpoint_path=" + train_dir_, "--json", "--batch_size=4", pictures});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  std::istringstream lines(run.out);
+  int count = 0, right = 0;
+  for (std::string line; std::getline(lines, line); ++count) {
+    const auto json = nlohmann::json::parse(line);
+    EXPECT_THAT(json["image"].get<std::string>(), HasSubstr(std::to_string(count) + ".png"));
+    EXPECT_EQ(json["predictions"].size(), 5U);
+    right += json["predictions"][0]["class"] == count;
+  }
+  EXPECT_EQ(count, 6);
+  EXPECT_GE(right, 3);
+  const ProcessResult text =
+      Carole({"predict", "--checkpoint_path=" + train_dir_, "--top=1", pictures + "/3.png"});
+  EXPECT_THAT(text.out, ContainsRegex("3.png\n  [01]\\.[0-9]{4}  [a-z]+\n$"));
+  std::ofstream(pictures + "/7.png") << "no picture";
+  EXPECT_TRUE(FailsWith(Carole({"predict", "--checkpoint_path=" + train_dir_, pictures}), 65,
+                        {"1 of 7 images could not be read"}));
+}
+
+}  // namespace
+}  // namespace carole::testing

@@ -1,0 +1,125 @@
+// The five programs' own training commands, as their users wrote them: data and length shrunk.
+#include "tests/cli/cli.h"
+
+namespace carole::testing {
+namespace {
+
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+
+class RecipeTest : public CliTest {
+ protected:
+  // Runs to the end and expects success.
+  ProcessResult Train(Words words, int ranks = 1) {
+    words.insert(words.begin(), "train");
+    words.insert(words.end(), {"--threads=1", "--num_preprocessing_threads=1"});
+    const ProcessResult result = Carole(words, ranks);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result;
+  }
+
+  // TFRecords of drawn JPEGs in ImageNet's form.
+  std::string DrawnImagenet() {
+    const std::string folder = folder_ / "imagenet";
+    const ProcessResult built = Carole(
+        {"dataset", "build", "--dataset_name=synthetic", "--num_images=16", "--num_classes=4",
+         "--image_width=96", "--train_shards=1", "--validation_shards=1", "--dataset_dir", folder});
+    EXPECT_EQ(built.exit_code, 0) << built.err;
+    return folder;
+  }
+};
+
+// The page of train_image_classifier: flags of parameter servers stay, and are explained.
+TEST_F(RecipeTest, TrainImageClassifier) {
+  const ProcessResult run =
+      Train({"--train_dir=" + train_dir_, "--dataset_dir=" + data_dir_, "--dataset_name=mnist",
+             "--dataset_split_name=train", "--model_name=lenet", "--master=", "--worker_replicas=2",
+             "--num_ps_tasks=1", "--num_clones=1", "--noclone_on_cpu", "--task=0",
+             "--num_readers=4", "--quantize_delay=-1", "--sync_replicas=False", "--batch_size=32",
+             "--max_number_of_steps=3"});
+  for (const char* text :
+       {"rmsprop, momentum 0.9, decay 0.9, epsilon 1, weight decay 4e-05",
+        "0.01, times 0.94 every 18 steps (decay_steps)", "32 local, 32 global",
+        "--num_ps_tasks: there are no parameter servers", "--num_clones: mpirun", "3 steps"})
+    EXPECT_THAT(run.err, HasSubstr(text));
+}
+
+// The platform's slim example: its container adds data_dir, output_dir and num_gpus.
+TEST_F(RecipeTest, TrainImageClassifierOnThePlatform) {
+  const ProcessResult run =
+      Train({"--data_dir=" + data_dir_, "--output_dir=" + train_dir_, "--work_dir=/data",
+             "--log_dir=" + (folder_ / "log"), "--num_gpus=1", "--dataset_name=mnist",
+             "--model_name=lenet", "--max_step=2", "--learning_rate_decay_type=polynomial"},
+            2);
+  EXPECT_THAT(run.err, HasSubstr("32 local, 64 global"));
+  // Ranks count as replicas: 300 / 64 steps an epoch, two epochs.
+  EXPECT_THAT(run.err, HasSubstr("0.01, polynomial to 0.0001 in 9 steps (decay_steps)"));
+}
+
+TEST_F(RecipeTest, ImagenetMain) {
+  const std::string data = DrawnImagenet();
+  const ProcessResult run = Train(
+      {"--recipe=imagenet_main", "--train-batch-size=4", "--resnet_size=18", "--data_dir=" + data,
+       "--output_dir=" + train_dir_, "--num_gpus=1", "--data-format=channels_first",
+       "--variable-strategy=GPU", "--sync", "--num-intra-threads=1", "--train-epochs=2",
+       "--eval-batch-size=2", "--max_step=2", "--epochs_per_eval=0"},
+      2);
+  for (const char* text :
+       {"imagenet_resnet_v2_18: 11692329 parameters, images 224x224x3, 1001 classes",
+        "2 local, 4 global", "momentum, momentum 0.9, weight decay 0.0001",
+        "0.1, times 0.1 behind step 120, times 0.01 behind step 240",
+        "preprocessing imagenet_resnet", "moving statistics are updated",
+        "--variable_strategy: each rank holds all variables"})
+    EXPECT_THAT(run.err, HasSubstr(text));
+  EXPECT_TRUE(FailsWith(Carole({"train", "--recipe=imagenet_main", "--resnet_size=42"}), 64,
+                        {"--resnet_size", "got 42, want one of 18,34,50"}));
+  EXPECT_TRUE(FailsWith(Carole({"train", "--recipe=imagenet_main", "--train-batch-size=3",
+                                "--data_dir=" + data, "--threads=1"},
+                               2),
+                        64, {"--train_batch_size", "multiple of 2"}));
+}
+
+// The Keras programs read the raw files.
+TEST_F(RecipeTest, MnistFromRawFiles) {
+  const ProcessResult run = Train({"--recipe=mnist", "--data_dir=" + (folder_ / "raw"),
+                                   "--output_dir=" + train_dir_, "--train_epochs=1"});
+  for (const char* text :
+       {"mnist_keras: 407050 parameters", "32 local, 32 global",
+        "adam, decay 0.9, decay2 0.999, epsilon 1e-07\n", "0.001, fixed", "10 steps"})
+    EXPECT_THAT(run.err, HasSubstr(text));
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "raw/records/mnist_train.tfrecord"));
+  const ProcessResult eval = Carole({"eval", "--recipe=mnist", "--data_dir=" + (folder_ / "raw"),
+                                     "--checkpoint_path=" + train_dir_, "--eval_dir=", "--json"});
+  EXPECT_EQ(eval.exit_code, 0) << eval.err;
+  EXPECT_THAT(eval.out, HasSubstr("\"samples\":100"));
+}
+
+TEST_F(RecipeTest, MnistDist) {
+  const ProcessResult run = Train({"--recipe=mnist_dist", "--data_dir=" + data_dir_,
+                                   "--output_dir=" + train_dir_, "--num_gpus=0", "--max_step=2"},
+                                  2);
+  for (const char* text : {"mnist_keras_dist: 93322 parameters", "64 local, 128 global",
+                           "adam, decay 0.9, decay2 0.999, epsilon 1e-08\n", "2 steps"})
+    EXPECT_THAT(run.err, HasSubstr(text));
+}
+
+TEST_F(RecipeTest, FlagsWinOverTheRecipeAndFilesToo) {
+  std::ofstream(folder_ / "run.toml") << "recipe = \"mnist\"\nlearning_rate = 0.25\n";
+  const ProcessResult run =
+      Train({"--config", folder_ / "run.toml", "--data_dir=" + data_dir_,
+             "--output_dir=" + train_dir_, "--optimizer=sgd", "--max_step=1"});
+  EXPECT_THAT(run.err, ContainsRegex("optimizer  sgd\n"));
+  EXPECT_THAT(run.err, HasSubstr("0.25, fixed"));
+}
+
+TEST_F(RecipeTest, WhatCannotBeDoneIsRefused) {
+  EXPECT_TRUE(FailsWith(Carole(TrainWords(train_dir_, {"--quantize_delay=100"})), 64,
+                        {"--quantize_delay", "got 100, want -1"}));
+  EXPECT_TRUE(
+      FailsWith(Carole(TrainWords(train_dir_, {"--use_grayscale"})), 64, {"--use_grayscale"}));
+  EXPECT_TRUE(FailsWith(Carole(TrainWords(train_dir_, {"--train_batch_size=8"})), 64,
+                        {"--batch_size, --train_batch_size: both given"}));
+}
+
+}  // namespace
+}  // namespace carole::testing
