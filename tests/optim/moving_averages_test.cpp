@@ -1,0 +1,65 @@
+#include "src/optim/moving_averages.h"
+
+#include <gmock/gmock.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "src/core/error.h"
+#include "tests/golden/formula.h"
+
+namespace carole::optim {
+namespace {
+
+using nlohmann::json;
+
+float FormulaU(std::string_view name, size_t i) {
+  return static_cast<float>(golden::Uniform(Fnv1a64(name), i));
+}
+
+std::span<std::byte> Bytes(std::vector<float>& values) {
+  return std::as_writable_bytes(std::span(values));
+}
+
+std::vector<float> Shadow(const MovingAverages& averages) {
+  const auto* data = reinterpret_cast<const float*>(averages.shadow(0).data());
+  return {data, data + averages.shadow(0).size() / sizeof(float)};
+}
+
+TEST(MovingAveragesTest, FollowTheRecordedOnes) {
+  const json recorded = json::parse(std::ifstream(CAROLE_TEST_DATA "/optimizers.json"));
+  ASSERT_GE(recorded["moving_averages"].size(), 2U);
+  for (const json& row : recorded["moving_averages"]) {
+    std::vector<float> values;
+    for (size_t i = 0; i < 5; ++i) values.push_back(FormulaU("var", i));
+    MovingAverages averages(row["decay"], DType::kF32, {Bytes(values)}, 1);
+    averages.Reset();
+    for (const json& step : row["rows_step_shadow"]) {
+      const int64_t done = step[0];
+      const std::string grad = "grad/" + std::to_string(done - 1);
+      for (size_t i = 0; i < 5; ++i) values[i] -= 0.1F * FormulaU(grad, i);
+      averages.Update(done);
+      const std::vector<float> shadow = Shadow(averages);
+      for (size_t i = 0; i < 5; ++i)
+        EXPECT_NEAR(shadow[i], step[1][i].get<double>(), 2e-7) << "step " << done;
+    }
+  }
+}
+
+TEST(MovingAveragesTest, SwapPutsThemInPlaceOfTheVariables) {
+  std::vector<float> values = {1, 2, 3};
+  MovingAverages averages(0.5, DType::kF32, {Bytes(values)}, 1);
+  averages.Reset();
+  values = {4, 5, 6};
+  averages.Swap();
+  EXPECT_EQ(values, (std::vector<float>{1, 2, 3}));
+  EXPECT_EQ(Shadow(averages), (std::vector<float>{4, 5, 6}));
+}
+
+TEST(MovingAveragesTest, DecayMustMakeSense) {
+  EXPECT_THROW(MovingAverages(1, DType::kF32, {}, 1), UsageError);
+  EXPECT_THROW(MovingAverages(-0.5, DType::kF32, {}, 1), UsageError);
+}
+
+}  // namespace
+}  // namespace carole::optim
