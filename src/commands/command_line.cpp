@@ -185,7 +185,7 @@ std::vector<std::string> CommandLine::Normalize(const std::vector<std::string>& 
       words.push_back("--" + flag);
       words.emplace_back();
     } else {
-      words.push_back("--" + flag + value);
+      words.push_back(fmt::format("--{}{}", flag, value));
     }
   }
   return words;

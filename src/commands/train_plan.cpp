@@ -45,10 +45,10 @@ void CheckAlike(int64_t local_batch, const Job& job) {
 
 int64_t StepLimit(const RunFlags& flags, int64_t num_samples, int64_t global_batch) {
   if (flags.train_epochs == 0) return flags.max_number_of_steps;
-  const auto steps_per_epoch = static_cast<double>((num_samples + global_batch - 1) /
-                                                   global_batch);  // the last one is short
-  const auto steps =
-      std::max<int64_t>(1, std::llround(std::ceil(flags.train_epochs * steps_per_epoch)));
+  const int64_t steps_per_epoch =
+      (num_samples + global_batch - 1) / global_batch;  // the last one is short
+  const auto steps = std::max<int64_t>(
+      1, std::llround(std::ceil(flags.train_epochs * static_cast<double>(steps_per_epoch))));
   return flags.max_number_of_steps == 0 ? steps : std::min(steps, flags.max_number_of_steps);
 }
 
