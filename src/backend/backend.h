@@ -2,8 +2,8 @@
 // of its inputs; the plan (graph/executable.h) gives the kernel its memory once, and runs it every
 // step.
 //
-// Backends: reference/ (plain loops, the oracle), onednn/ (CPU). All are tested by one suite of
-// cases (tests/backend/conformance_test.cpp).
+// Backends: reference/ (plain loops, the oracle), onednn/ (CPU), cuda/ (GPU). All are tested by one
+// suite of cases (tests/backend/conformance_test.cpp).
 #pragma once
 
 #include <functional>
@@ -115,6 +115,21 @@ std::unique_ptr<Backend> MakeReferenceBackend(int threads);
 std::unique_ptr<Backend> MakeOneDnnBackend(int threads);
 bool OneDnnAvailable();
 
+// cuDNN, cuBLASLt and our own kernels on one GPU, fp32. They live in a library of their own,
+// libcarole_cuda.so beside the program, which is loaded when it is asked for: so the program starts
+// where there is no CUDA, and what is missing is said in one line.
+struct CudaOptions {
+  int device = 0;     // among those that CUDA_VISIBLE_DEVICES lets through
+  bool tf32 = false;  // convolutions and products may round their operands to TF32
+};
+// Throws ConfigError when the library or one that it needs is missing, DeviceError when there is no
+// such GPU or its driver is too old.
+std::unique_ptr<Backend> MakeCudaBackend(const CudaOptions& options);
+int CountGpus();  // of this process; throws as MakeCudaBackend()
+
+std::string CudaTrouble();  // why there is no GPU to use; empty when there is one
+
+// The backends that train.
 struct BackendEntry {
   std::string_view name;
   std::unique_ptr<Backend> (*make)(int threads);

@@ -8,6 +8,7 @@
 
 #include "src/core/hash.h"
 #include "tests/backend/conformance_cases.h"
+#include "tests/support/cuda_emulation/backend.h"
 #include "tests/support/op_runner.h"
 
 namespace carole::testing {
@@ -123,6 +124,7 @@ std::vector<Elements> CaseInputs(const ConformanceCase& c) {
 // The layout in which this backend's convolutions hand on an activation.
 Layout HandedOn(const Backend& backend, const Shape& shape) {
   OpSpec spec = Conv2dSpec({.x = shape, .k = shape[1]});
+  if (!backend.Supports(spec)) return Layout::PlainActivation(shape);
   for (auto* places : {&spec.inputs, &spec.outputs}) {
     for (TensorSpec& t : *places) t.layout = Layout::Any();
   }
@@ -198,18 +200,29 @@ void ExpectConforms(const ConformanceCase& c, const Results& got, const Results&
   }
 }
 
-// nullptr, after printing why, when the program was built without the backend.
-std::unique_ptr<Backend> MakeBackend(const BackendEntry& entry) {
-  if (entry.name == "onednn" && !OneDnnAvailable()) return nullptr;
-  return entry.make(kThreads);
-}
+struct TestedBackend {
+  std::string_view name;
+  std::unique_ptr<Backend> (*make)(int threads);
+  std::string (*trouble)();  // why it cannot be made here; empty when it can
+};
+const TestedBackend kTested[] = {
+    {"onednn", MakeOneDnnBackend,
+     [] { return std::string(OneDnnAvailable() ? "" : "not built in"); }},
+    {"reference", MakeReferenceBackend, [] { return std::string(); }},
+    {"emulated_cuda", MakeEmulatedCudaBackend, [] { return std::string(); }},
+    {"cuda", [](int) { return MakeCudaBackend({}); }, CudaTrouble},
+};
 
-class Conformance : public ::testing::TestWithParam<std::tuple<BackendEntry, ConformanceCase>> {};
+void PrintTo(const TestedBackend& backend, std::ostream* out) { *out << backend.name; }
+
+class Conformance : public ::testing::TestWithParam<std::tuple<TestedBackend, ConformanceCase>> {};
 
 TEST_P(Conformance, MatchesReferenceInDouble) {
   const auto& [entry, c] = GetParam();
-  const auto backend = MakeBackend(entry);
-  if (backend == nullptr) GTEST_SKIP() << entry.name << " is not built in";
+  if (const std::string trouble = entry.trouble(); !trouble.empty())
+    GTEST_SKIP() << "skipped: " << trouble;
+  const auto backend = entry.make(kThreads);
+  const UseMemoryOf memory(*backend);
   if (!backend->Supports(c.spec)) GTEST_SKIP() << entry.name << " does not support " << c.name;
   const Results want = RunCase(Oracle(), c, DType::kF64, false, false);
   for (const bool native : {false, true}) {
@@ -223,19 +236,23 @@ TEST_P(Conformance, MatchesReferenceInDouble) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, Conformance,
-                         ::testing::Combine(::testing::ValuesIn(kBackends),
+                         ::testing::Combine(::testing::ValuesIn(kTested),
                                             ::testing::ValuesIn(ConformanceCases())),
                          [](const auto& info) {
                            return std::string(std::get<0>(info.param).name) + "_" +
                                   std::get<1>(info.param).name;
                          });
 
-class Chains : public ::testing::TestWithParam<BackendEntry> {};
+class Chains : public ::testing::TestWithParam<TestedBackend> {};
 
 // Blocked activations stay blocked: a plan with these operations needs no reorder.
 TEST_P(Chains, ChannelOperationsKeepBlocks) {
-  const auto backend = MakeBackend(GetParam());
-  if (backend == nullptr) GTEST_SKIP() << GetParam().name << " is not built in";
+  if (const std::string trouble = GetParam().trouble(); !trouble.empty())
+    GTEST_SKIP() << "skipped: " << trouble;
+  const auto backend = GetParam().make(kThreads);
+  const UseMemoryOf memory(*backend);
+  if (!backend->Supports(Conv2dSpec({.x = {1, 8, 3, 3}, .k = 8})))
+    GTEST_SKIP() << "skipped: " << backend->name() << " has no convolutions";
   const Shape x{2, 32, 6, 6};
   const Layout blocks = HandedOn(*backend, x);
   for (OpSpec spec : {ConcatSpec(x, {32, 32}), SliceSpec(x, 16, 16), Pad2dSpec(x, {0, 0, 1, 1}),
@@ -252,8 +269,12 @@ TEST_P(Chains, ChannelOperationsKeepBlocks) {
 // divides, handed on without a reorder to plain. What a kernel leaves in the padding of a blocked
 // layout would show in the second convolution.
 TEST_P(Chains, PaddedChannelsDoNotLeak) {
-  const auto backend = MakeBackend(GetParam());
-  if (backend == nullptr) GTEST_SKIP() << GetParam().name << " is not built in";
+  if (const std::string trouble = GetParam().trouble(); !trouble.empty())
+    GTEST_SKIP() << "skipped: " << trouble;
+  const auto backend = GetParam().make(kThreads);
+  const UseMemoryOf memory(*backend);
+  if (!backend->Supports(Conv2dSpec({.x = {1, 8, 3, 3}, .k = 8})))
+    GTEST_SKIP() << "skipped: " << backend->name() << " has no convolutions";
   const ConvSizes first{.x = {2, 3, 10, 10}, .k = 20, .r = 3, .s = 3, .bias = true};
   const BatchNormSizes norm{.x = first.y(), .attributes = {.relu = true}};
   const PoolSizes pool{first.y(), {}};
@@ -283,7 +304,7 @@ TEST_P(Chains, PaddedChannelsDoNotLeak) {
   ExpectClose("y", run(*backend, DType::kF32), run(Oracle(), DType::kF64), 9.0 * 20 * 9 * 3);
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, Chains, ::testing::ValuesIn(kBackends),
+INSTANTIATE_TEST_SUITE_P(Backends, Chains, ::testing::ValuesIn(kTested),
                          [](const auto& info) { return std::string(info.param.name); });
 
 TEST(ReferenceBackend, ThreadsChangeNoBits) {

@@ -14,17 +14,37 @@
 
 namespace carole::testing {
 
+// While it lives, guarded memory is such that both this backend's kernels and the host can touch
+// it.
+class UseMemoryOf {
+ public:
+  explicit UseMemoryOf(const Backend& backend) { current = &backend; }
+  ~UseMemoryOf() { current = nullptr; }
+  UseMemoryOf(const UseMemoryOf&) = delete;
+  UseMemoryOf& operator=(const UseMemoryOf&) = delete;
+
+  static DeviceMemory Allocate(size_t bytes) {
+    if (current != nullptr) return current->AllocateShared(bytes);
+    auto buffer = std::make_shared<Buffer>(bytes);
+    return {buffer, buffer->data()};
+  }
+
+ private:
+  static inline const Backend* current = nullptr;
+};
+
 // Memory between guards. A default one stands for an absent place.
 class GuardedMemory {
  public:
   GuardedMemory() = default;
-  explicit GuardedMemory(size_t bytes) : bytes_(bytes), buffer_(bytes + 2 * kGuard) {
-    std::memset(buffer_.data(), kPattern, kGuard);
+  explicit GuardedMemory(size_t bytes)
+      : bytes_(bytes), memory_(UseMemoryOf::Allocate(bytes + 2 * kGuard)) {
+    std::memset(memory_.get(), kPattern, kGuard);
     std::memset(data() + bytes_, kPattern, kGuard);
     Poison();
   }
 
-  std::byte* data() const { return buffer_.data() == nullptr ? nullptr : buffer_.data() + kGuard; }
+  std::byte* data() const { return memory_ == nullptr ? nullptr : memory_.get() + kGuard; }
   size_t bytes() const { return bytes_; }
   void Poison() {
     if (bytes_ > 0) std::memset(data(), 0xFF, bytes_);
@@ -37,7 +57,7 @@ class GuardedMemory {
 
   bool GuardsIntact() const {
     for (size_t i = 0; data() != nullptr && i < kGuard; ++i) {
-      if (buffer_.data()[i] != std::byte{kPattern}) return false;
+      if (memory_.get()[i] != std::byte{kPattern}) return false;
       if (data()[bytes_ + i] != std::byte{kPattern}) return false;
     }
     return true;
@@ -48,7 +68,7 @@ class GuardedMemory {
   static constexpr unsigned char kPattern = 0xA5;
 
   size_t bytes_ = 0;
-  Buffer buffer_;
+  DeviceMemory memory_;
 };
 
 // A tensor with its memory.
@@ -112,6 +132,7 @@ class Value {
 inline Value Reordered(const Backend& backend, const Value& from, const Layout& layout) {
   Value to(from.tensor().shape, from.tensor().dtype, layout);
   backend.Reorder(from.tensor(), to.tensor());
+  backend.Synchronize();
   EXPECT_TRUE(to.memory().GuardsIntact()) << "reorder from " << from.layout() << " to " << layout;
   return to;
 }
@@ -190,7 +211,9 @@ class OpRun {
   }
 
   void RunKernel(const RunContext& context) {
+    backend_.BeginRun(context);
     kernel_->Run(context);
+    backend_.Synchronize();
     if (alias_ >= 0) outputs_[0].memory().Restore(inputs_[alias_].memory().Copy());
   }
 

@@ -1,0 +1,134 @@
+// The CUDA backend: its device, and which maker serves which operation. Loaded at run time, see
+// CudaOptions in src/backend/backend.h.
+#include <cublasLt.h>
+#include <cuda_runtime.h>
+#include <cudnn.h>
+
+#include "src/backend/cuda/cuda.h"
+#include "src/backend/cuda/device_memory.h"
+#include "src/backend/cuda/status.h"
+#include "src/core/check.h"
+
+namespace carole {
+namespace cuda {
+namespace {
+
+KernelMaker* FindMaker(const OpSpec& spec) {
+  if (!InFp32(spec)) return nullptr;
+  switch (spec.kind) {
+    case OpKind::kLinear:
+      return MakeLinear;
+    case OpKind::kLinearBackwardData:
+      return MakeLinearBackwardData;
+    case OpKind::kLinearBackwardFilter:
+      return MakeLinearBackwardFilter;
+    default:
+      break;
+  }
+  if (KernelMaker* own = FindOwnMaker(spec)) return own;
+  switch (spec.kind) {
+    case OpKind::kConv2d:
+      return MakeConv2d;
+    case OpKind::kConv2dBackwardData:
+      return MakeConv2dBackwardData;
+    case OpKind::kConv2dBackwardFilter:
+      return MakeConv2dBackwardFilter;
+    default:
+      return nullptr;
+  }
+}
+
+int DeviceCount() {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status == cudaErrorNoDevice) return 0;
+  Check(status, "cudaGetDeviceCount");
+  return count;
+}
+
+void CheckDevice(int device) {
+  const int count = DeviceCount();
+  if (device < count) return;
+  throw DeviceError(fmt::format(
+      "[cuda] GPU {}: there is none of this number: got {} GPUs, want one for each rank; start "
+      "fewer ranks on this host, or look at CUDA_VISIBLE_DEVICES",
+      device, count));
+}
+
+class CudaBackend : public Backend {
+ public:
+  explicit CudaBackend(const CudaOptions& options) {
+    CheckDevice(options.device);
+    Check(cudaSetDevice(options.device), "cudaSetDevice");
+    Check(cudaStreamCreateWithFlags(&device_.stream, cudaStreamNonBlocking), "cudaStreamCreate");
+    if (cudnnCreate(&device_.cudnn) != CUDNN_STATUS_SUCCESS ||
+        cudnnSetStream(device_.cudnn, device_.stream) != CUDNN_STATUS_SUCCESS) {
+      throw DeviceError(
+          fmt::format("[cudnn] version {}: does not start on GPU {}; a newer cuDNN 9 "
+                      "may be wanted for this GPU",
+                      cudnnGetVersion(), options.device));
+    }
+    if (cublasLtCreate(&device_.blas) != CUBLAS_STATUS_SUCCESS)
+      throw DeviceError(fmt::format("[cublas] does not start on GPU {}", options.device));
+    device_.tf32 = options.tf32;
+    numbers_ = AllocateDevice(sizeof(RunNumbers), device_.stream);
+    device_.numbers = reinterpret_cast<const RunNumbers*>(numbers_.get());
+  }
+  ~CudaBackend() override {
+    cublasLtDestroy(device_.blas);
+    cudnnDestroy(device_.cudnn);
+    cudaStreamDestroy(device_.stream);
+  }
+
+  std::string_view name() const override { return "cuda"; }
+  int threads() const override { return 1; }
+  bool on_host() const override { return false; }
+
+  bool Supports(const OpSpec& spec) const override { return FindMaker(spec) != nullptr; }
+  std::unique_ptr<Kernel> MakeKernel(const OpSpec& spec) const override {
+    KernelMaker* maker = FindMaker(spec);
+    CAROLE_CHECK(maker != nullptr, "cuda does not support {}", Name(spec.kind));
+    return maker(spec, device_);
+  }
+
+  DeviceMemory Allocate(size_t bytes) const override {
+    return AllocateDevice(bytes, device_.stream);
+  }
+  DeviceMemory AllocateShared(size_t bytes) const override { return AllocateManaged(bytes); }
+
+  void CopyToHost(std::byte* host, const std::byte* device, size_t bytes) const override {
+    Check(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, device_.stream),
+          "cudaMemcpyAsync");
+    Synchronize();
+  }
+  void CopyFromHost(std::byte* device, const std::byte* host, size_t bytes) const override {
+    Check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, device_.stream),
+          "cudaMemcpyAsync");
+    Synchronize();
+  }
+
+  void BeginRun(const RunContext& context) const override {
+    if (context.sum_over_ranks)
+      throw UsageError("[cuda] batch norm over all ranks: not on GPUs; leave the flag away");
+    SetNumbers(device_, RunNumbers(context));
+  }
+  void Synchronize() const override {
+    Check(cudaStreamSynchronize(device_.stream), "cudaStreamSynchronize");
+  }
+
+ private:
+  Device device_;
+  DeviceMemory numbers_;
+};
+
+}  // namespace
+}  // namespace cuda
+
+// What src/backend/cuda_loader.cpp looks for.
+extern "C" Backend* carole_make_cuda_backend(const CudaOptions& options) {
+  return new cuda::CudaBackend(options);
+}
+
+extern "C" int carole_count_gpus() { return cuda::DeviceCount(); }
+
+}  // namespace carole

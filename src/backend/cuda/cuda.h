@@ -1,0 +1,67 @@
+// What the kernels of the CUDA backend share. Private to this folder.
+//
+// Layouts are plain: activations NHWC or row-major, filters of convolutions (K,R,S,C) in memory
+// (Layout::Nhwc() of their shape), of depthwise ones and matrices Layout::Filter(). All work goes
+// to one stream; nothing waits for it but the copies to the host.
+#pragma once
+
+#include <memory>
+
+#include "src/backend/plain_kernel.h"
+
+struct CUstream_st;
+struct cudnnContext;
+struct cublasLtContext;
+
+namespace carole::cuda {
+
+// What of a RunContext the kernels read, in device memory, so that a captured graph sees each
+// run's.
+struct RunNumbers {
+  uint64_t seed = 0;
+  int64_t step = 0, first_sample = 0, valid_rows = 0;
+
+  RunNumbers() = default;
+  explicit RunNumbers(const RunContext& c)
+      : seed(c.seed), step(c.step), first_sample(c.first_sample), valid_rows(c.valid_rows) {}
+};
+
+// A GPU and the handles of the libraries on it; not owned here.
+struct Device {
+  CUstream_st* stream = nullptr;        // cudaStream_t
+  const RunNumbers* numbers = nullptr;  // of the run in progress, in device memory
+  cudnnContext* cudnn = nullptr;        // cudnnHandle_t
+  cublasLtContext* blas = nullptr;      // cublasLtHandle_t
+  bool tf32 = false;                    // products may round their operands to TF32
+};
+
+class CudaKernel : public PlainKernel {
+ public:
+  CudaKernel(const OpSpec& spec, const Device& device) : PlainKernel(spec), device_(device) {}
+
+ protected:
+  const Device& device_;
+};
+
+using KernelMaker = std::unique_ptr<Kernel>(const OpSpec& spec, const Device& device);
+KernelMaker MakeConv2d, MakeConv2dBackwardData, MakeConv2dBackwardFilter;  // cuDNN
+KernelMaker MakeLinear, MakeLinearBackwardData, MakeLinearBackwardFilter;  // cuBLASLt
+KernelMaker MakeDepthwise, MakeDepthwiseBackwardData, MakeDepthwiseBackwardFilter;
+KernelMaker MakeBatchNorm, MakeBatchNormBackward;
+KernelMaker MakeElementwise;    // activations, add, scale, and their gradients
+KernelMaker MakeScaleChannels;  // and its gradient
+KernelMaker MakePool2d, MakePool2dBackward;
+KernelMaker MakeLrn, MakeLrnBackward;
+KernelMaker MakeDropout;  // its own gradient
+KernelMaker MakeSoftmax, MakeSoftmaxCrossEntropy;
+KernelMaker MakeChannelCopy;  // concat, slice
+KernelMaker MakePad2d, MakeReorder;
+
+// The maker among those of our own kernels, or nullptr where a library's is needed or there is
+// none.
+KernelMaker* FindOwnMaker(const OpSpec& spec);
+
+// Whether all activations and weights are fp32 (labels are int32).
+bool InFp32(const OpSpec& spec);
+
+}  // namespace carole::cuda

@@ -1,0 +1,80 @@
+// Which of our own kernels serves an operation.
+#include <algorithm>
+
+#include "src/backend/cuda/cuda.h"
+
+namespace carole::cuda {
+namespace {
+
+bool IsDepthwise(const OpSpec& spec, const Shape& x) {
+  const int64_t groups = spec.attributes_as<Conv2dAttributes>().groups;
+  return groups == x[1] && groups > 1;
+}
+
+bool AllPlain(const OpSpec& spec) {
+  const auto plain = [](const TensorSpec& t) { return !t.present || t.layout.is_plain(); };
+  return std::all_of(spec.inputs.begin(), spec.inputs.end(), plain) &&
+         std::all_of(spec.outputs.begin(), spec.outputs.end(), plain);
+}
+
+}  // namespace
+
+KernelMaker* FindOwnMaker(const OpSpec& spec) {
+  switch (spec.kind) {
+    case OpKind::kConv2d:
+      return IsDepthwise(spec, spec.inputs[0].shape) ? MakeDepthwise : nullptr;
+    case OpKind::kConv2dBackwardData:
+      return IsDepthwise(spec, spec.outputs[0].shape) ? MakeDepthwiseBackwardData : nullptr;
+    case OpKind::kConv2dBackwardFilter:
+      return IsDepthwise(spec, spec.inputs[0].shape) ? MakeDepthwiseBackwardFilter : nullptr;
+    case OpKind::kBatchNorm:
+      return MakeBatchNorm;
+    case OpKind::kBatchNormBackward:
+      return spec.attributes_as<BatchNormAttributes>().training ? MakeBatchNormBackward : nullptr;
+    case OpKind::kRelu:
+    case OpKind::kReluBackward:
+    case OpKind::kActivation:
+    case OpKind::kActivationBackward:
+    case OpKind::kAdd:
+    case OpKind::kScaledAdd:
+    case OpKind::kScale:
+      return MakeElementwise;
+    case OpKind::kScaleChannels:
+    case OpKind::kScaleChannelsBackward:
+      return MakeScaleChannels;
+    case OpKind::kPool2d:
+      return MakePool2d;
+    case OpKind::kPool2dBackward:
+      return MakePool2dBackward;
+    case OpKind::kLrn:
+      return MakeLrn;
+    case OpKind::kLrnBackward:
+      return MakeLrnBackward;
+    case OpKind::kDropout:
+    case OpKind::kDropoutBackward:
+      return MakeDropout;
+    case OpKind::kSoftmax:
+      return MakeSoftmax;
+    case OpKind::kSoftmaxCrossEntropy:
+      return MakeSoftmaxCrossEntropy;
+    case OpKind::kConcat:
+    case OpKind::kSlice:
+      return MakeChannelCopy;
+    case OpKind::kPad2d:
+      return MakePad2d;
+    case OpKind::kReorder:
+      return AllPlain(spec) ? MakeReorder : nullptr;
+    default:
+      return nullptr;
+  }
+}
+
+bool InFp32(const OpSpec& spec) {
+  const auto fits = [](const TensorSpec& t) {
+    return !t.present || t.dtype == DType::kF32 || t.dtype == DType::kI32;
+  };
+  return std::all_of(spec.inputs.begin(), spec.inputs.end(), fits) &&
+         std::all_of(spec.outputs.begin(), spec.outputs.end(), fits);
+}
+
+}  // namespace carole::cuda

@@ -1,0 +1,156 @@
+// Pooling, one thread for each element of the result. argmax holds the place h * W + w of the
+// maximum in its image.
+#include "src/backend/cuda/cuda.h"
+#include "src/backend/cuda/launch.h"
+
+namespace carole::cuda {
+namespace {
+
+struct Range {
+  int64_t begin, end;
+};
+
+// One direction of a window: `size` pixels under windows of `window`, `stride` apart.
+struct Axis {
+  int64_t size, windows, window, stride, before;
+
+  // The pixels of window number i.
+  __device__ Range Pixels(int64_t i) const {
+    const int64_t first = i * stride - before, last = first + window;
+    return {first > 0 ? first : 0, last < size ? last : size};
+  }
+  // The windows that hold pixel i.
+  __device__ Range Windows(int64_t i) const {
+    const int64_t shifted = i + before;
+    const int64_t first = shifted < window ? 0 : (shifted - window) / stride + 1;
+    const int64_t last = shifted / stride + 1;
+    return {first, last < windows ? last : windows};
+  }
+};
+
+struct Geometry {
+  int64_t channels;
+  Axis rows, columns;
+
+  Geometry(const Shape& x, const Shape& y, const Pool2dAttributes& a)
+      : channels(x[1]),
+        rows{x[2], y[2], a.window_h, a.stride_h, a.padding.top},
+        columns{x[3], y[3], a.window_w, a.stride_w, a.padding.left} {}
+};
+
+struct MaxPool {
+  Geometry g;
+  const float* x;
+  float* y;
+  int32_t* argmax;
+
+  __device__ int64_t Column(int64_t channel) const { return channel; }
+  __device__ void operator()(int64_t channel, int64_t pixel) const {
+    const int64_t q = g.columns.windows, p = g.rows.windows;
+    const Range h = g.rows.Pixels(pixel / q % p), w = g.columns.Pixels(pixel % q);
+    const float* image = x + pixel / (p * q) * g.rows.size * g.columns.size * g.channels + channel;
+    int64_t best = h.begin * g.columns.size + w.begin;
+    float largest = image[best * g.channels];
+    for (int64_t i = h.begin; i < h.end; ++i) {
+      for (int64_t j = w.begin; j < w.end; ++j) {
+        const int64_t place = i * g.columns.size + j;
+        const float value = image[place * g.channels];
+        if (!(value > largest)) continue;
+        largest = value;
+        best = place;
+      }
+    }
+    y[pixel * g.channels + channel] = largest;
+    if (argmax != nullptr) argmax[pixel * g.channels + channel] = static_cast<int32_t>(best);
+  }
+};
+
+struct AveragePool {
+  Geometry g;
+  const float* x;
+  float* y;
+
+  __device__ int64_t Column(int64_t channel) const { return channel; }
+  __device__ void operator()(int64_t channel, int64_t pixel) const {
+    const int64_t q = g.columns.windows, p = g.rows.windows;
+    const Range h = g.rows.Pixels(pixel / q % p), w = g.columns.Pixels(pixel % q);
+    const float* image = x + pixel / (p * q) * g.rows.size * g.columns.size * g.channels + channel;
+    float sum = 0;
+    for (int64_t i = h.begin; i < h.end; ++i) {
+      for (int64_t j = w.begin; j < w.end; ++j) sum += image[(i * g.columns.size + j) * g.channels];
+    }
+    y[pixel * g.channels + channel] = sum / ((h.end - h.begin) * (w.end - w.begin));
+  }
+};
+
+// Each pixel of x asks the windows that hold it, so nothing is added by two threads.
+struct PoolBackward {
+  Geometry g;
+  const float* dy;
+  const int32_t* argmax;  // nullptr: average
+  float* dx;
+
+  __device__ int64_t Column(int64_t channel) const { return channel; }
+  __device__ void operator()(int64_t channel, int64_t pixel) const {
+    const int64_t w = g.columns.size, h = g.rows.size;
+    const int64_t place = pixel % (h * w);
+    const Range p = g.rows.Windows(place / w), q = g.columns.Windows(place % w);
+    const int64_t image = pixel / (h * w) * g.rows.windows * g.columns.windows;
+    float sum = 0;
+    for (int64_t i = p.begin; i < p.end; ++i) {
+      for (int64_t j = q.begin; j < q.end; ++j) {
+        const int64_t at = (image + i * g.columns.windows + j) * g.channels + channel;
+        if (argmax == nullptr) {
+          const Range rows = g.rows.Pixels(i), columns = g.columns.Pixels(j);
+          sum += dy[at] / ((rows.end - rows.begin) * (columns.end - columns.begin));
+        } else if (argmax[at] == place) {
+          sum += dy[at];
+        }
+      }
+    }
+    dx[pixel * g.channels + channel] = sum;
+  }
+};
+
+int64_t PixelsOf(const Shape& x) { return x[0] * x[2] * x[3]; }
+
+class Pool2d : public CudaKernel {
+ public:
+  using CudaKernel::CudaKernel;
+
+  void Run(const RunContext&) override {
+    const auto& a = spec_.attributes_as<Pool2dAttributes>();
+    const Geometry g(in_shape(0), out_shape(0), a);
+    const int64_t pixels = PixelsOf(out_shape(0));
+    if (a.mode == Pool2dAttributes::Mode::kMax) {
+      ForMatrix(device_.stream, pixels, g.channels,
+                MaxPool{g, in<float>(0), out<float>(0), out<int32_t>(1)});
+    } else {
+      ForMatrix(device_.stream, pixels, g.channels, AveragePool{g, in<float>(0), out<float>(0)});
+    }
+  }
+};
+
+class Pool2dBackward : public CudaKernel {
+ public:
+  using CudaKernel::CudaKernel;
+
+  void Run(const RunContext&) override {
+    const auto& a = spec_.attributes_as<Pool2dAttributes>();
+    const Geometry g(out_shape(0), in_shape(0), a);
+    const bool max = a.mode == Pool2dAttributes::Mode::kMax;
+    ForMatrix(device_.stream, PixelsOf(out_shape(0)), g.channels,
+              PoolBackward{g, in<float>(0), max ? in<int32_t>(1) : nullptr, out<float>(0)});
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> MakePool2d(const OpSpec& spec, const Device& device) {
+  return std::make_unique<Pool2d>(spec, device);
+}
+std::unique_ptr<Kernel> MakePool2dBackward(const OpSpec& spec, const Device& device) {
+  return std::make_unique<Pool2dBackward>(spec, device);
+}
+
+}  // namespace carole::cuda

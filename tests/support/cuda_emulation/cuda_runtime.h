@@ -1,0 +1,114 @@
+// Stands in for CUDA's header where no GPU is: our own kernels (src/backend/cuda/*.cu), compiled as
+// C++, run on the CPU. Each thread of a block is a fiber; __syncthreads() lets the others come as
+// far. Shows wrong arithmetic and wrong indexes, not races or bad speed.
+#pragma once
+
+#include <ucontext.h>
+
+#include <cmath>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <vector>
+
+#define __global__
+#define __device__
+#define __host__
+#define __launch_bounds__(threads)
+#define __shared__ static
+
+using cudaStream_t = struct CUstream_st*;
+using cudaError_t = int;
+inline constexpr cudaError_t cudaSuccess = 0;
+inline const char* cudaGetErrorString(cudaError_t) { return "emulated"; }
+
+struct dim3 {
+  unsigned x = 1, y = 1, z = 1;
+  dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
+};
+inline dim3 gridDim, blockDim, blockIdx, threadIdx;
+
+struct cudaLaunchConfig_t {
+  dim3 gridDim, blockDim;
+  size_t dynamicSmemBytes = 0;
+  cudaStream_t stream = nullptr;
+};
+
+namespace cuda_emulation {
+
+// The threads of one block, run in turn from barrier to barrier.
+class Block {
+ public:
+  explicit Block(unsigned threads) : fibers_(threads) {
+    for (Fiber& fiber : fibers_) fiber.stack.resize(kStackBytes);
+  }
+
+  void Run(const std::function<void()>& kernel) {
+    kernel_ = &kernel;
+    current_block = this;
+    for (size_t i = 0; i < fibers_.size(); ++i) Prepare(fibers_[i]);
+    for (size_t running = fibers_.size(); running > 0;) {
+      running = 0;
+      for (size_t i = 0; i < fibers_.size(); ++i) {
+        if (fibers_[i].done) continue;
+        current_ = i;
+        threadIdx = dim3(static_cast<unsigned>(i));
+        swapcontext(&scheduler_, &fibers_[i].context);
+        running += !fibers_[i].done;
+      }
+    }
+  }
+
+  void Barrier() { swapcontext(&fibers_[current_].context, &scheduler_); }
+
+  static inline Block* current_block = nullptr;
+
+ private:
+  static constexpr size_t kStackBytes = 64 << 10;
+  struct Fiber {
+    ucontext_t context;
+    std::vector<char> stack;
+    bool done = false;
+  };
+
+  static void Enter() {
+    Block& block = *current_block;
+    (*block.kernel_)();
+    block.fibers_[block.current_].done = true;
+    block.Barrier();
+  }
+
+  void Prepare(Fiber& fiber) {
+    getcontext(&fiber.context);
+    fiber.context.uc_stack.ss_sp = fiber.stack.data();
+    fiber.context.uc_stack.ss_size = fiber.stack.size();
+    fiber.context.uc_link = nullptr;
+    fiber.done = false;
+    makecontext(&fiber.context, &Block::Enter, 0);
+  }
+
+  std::vector<Fiber> fibers_;
+  ucontext_t scheduler_;
+  const std::function<void()>* kernel_ = nullptr;
+  size_t current_ = 0;
+};
+
+}  // namespace cuda_emulation
+
+inline void __syncthreads() { cuda_emulation::Block::current_block->Barrier(); }
+
+template <typename... Parameters, typename... Arguments>
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
+                               Arguments&&... arguments) {
+  cuda_emulation::Block block(config->blockDim.x);
+  gridDim = config->gridDim;
+  blockDim = config->blockDim;
+  const std::function<void()> thread = [&] { kernel(arguments...); };
+  for (unsigned y = 0; y < gridDim.y; ++y) {
+    for (unsigned x = 0; x < gridDim.x; ++x) {
+      blockIdx = dim3(x, y);
+      block.Run(thread);
+    }
+  }
+  return cudaSuccess;
+}
