@@ -145,7 +145,7 @@ void TrainStep::MakeFlow() {
       .num_shards = options_.reproducible ? options_.accumulation_steps * size : 0,
       .statistics = {}};
   const bool are_own = !options_.sync_batch_norm && options_.local_sgd_steps == 0;
-  if (options_.reproducible || (are_own && size > 1))
+  if (options_.reproducible || (are_own && options_.average_statistics && size > 1))
     options.statistics = MovingStatistics(*store_, frozen_);
   // Both add in the binary tree that goes on where the ranks' own ends.
   if (options_.reproducible && size > 1)

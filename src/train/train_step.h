@@ -38,7 +38,10 @@ struct StepOptions {
   // Micro-batches of a step: batches hold so many times the graph's rows.
   int64_t accumulation_steps = 1;
   bool sync_batch_norm = false;  // batch statistics are those of all ranks' rows
-  bool reproducible = false;     // micro-batches are shards, powers of two of them (reproducible.h)
+  // After each step moving statistics are the mean over ranks; false: each rank keeps its own, as
+  // TF-Slim's replicas do.
+  bool average_statistics = true;
+  bool reproducible = false;  // micro-batches are shards, powers of two of them (reproducible.h)
   // How ranks' gradients become one. Adasum takes those of each rank's own mean loss.
   collectives::Reduction reduction = collectives::Reduction::kSum;
   // Local SGD: each rank steps by the gradient of its own mean loss, and weights and slots are

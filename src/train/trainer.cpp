@@ -10,8 +10,8 @@
 
 #include "io/checkpoint_folder.h"
 #include "src/core/log.h"
-#include "src/train/phase.h"
 #include "src/train/epoch_report.h"
+#include "src/train/phase.h"
 
 namespace carole::train {
 namespace {
@@ -49,10 +49,8 @@ Trainer::~Trainer() = default;
 void Trainer::Open() {
   MakeFolder(options_.train_dir);
   lock_ = std::make_unique<io::RunLock>(options_.train_dir);
-  checkpoints_ = std::make_unique<io::CheckpointWriter>(
-      io::CheckpointWriterOptions{.folder = options_.train_dir,
-                                  .keep = options_.keep_checkpoints,
-                                  .keras = options_.keras});
+  checkpoints_ = std::make_unique<io::CheckpointWriter>(io::CheckpointWriterOptions{
+      .folder = options_.train_dir, .keep = options_.keep_checkpoints, .keras = options_.keras});
   if (!options_.keep_best) return;
   const std::string folder = options_.train_dir + "/" + kBestFolder;
   MakeFolder(folder);

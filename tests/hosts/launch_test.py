@@ -26,7 +26,7 @@ def train_flags(train_dir, steps, *more):
     return ["--dataset_name=fashion_mnist", f"--dataset_dir={DATA}", f"--train_dir={train_dir}", "--model_name=lenet",
             "--batch_size=8", "--optimizer=momentum", "--learning_rate=0.01", "--learning_rate_decay_type=fixed",
             f"--max_number_of_steps={steps}", "--log_every_n_steps=1", "--threads=1", "--num_preprocessing_threads=1",
-            "--all_reduce=ring", *more]
+            "--all_reduce=ring", "--bucket_plan=fixed", *more]
 
 
 def digest(train_dir):
@@ -108,6 +108,10 @@ class LaunchTest(unittest.TestCase):
     def await_step(self, step):
         wait_until(lambda: f"global step {step}:" in self.log("chief0"), 60, self.logs)
 
+    def await_saved(self):
+        """The first checkpoint is whole when the second is begun."""
+        wait_until(lambda: self.log("chief0").count("Saving checkpoint") >= 2, 60, self.logs)
+
     # The chief's machine has a parameter server, too; another has the second worker and one.
     def test_master_ps_and_workers_on_shared_machines(self):
         cluster = {"master": [self.at(0)], "ps": [self.at(0, 2223), self.at(1, 2223)],
@@ -142,10 +146,10 @@ class LaunchTest(unittest.TestCase):
     # The platform starts the machine and its task again: training is as if nothing had happened.
     def test_machine_that_comes_back(self):
         cluster, tasks = self.three()
-        training = train_flags(self.train_dir, 60, "--save_interval_secs=0.5")
+        training = train_flags(self.train_dir, 150, "--save_interval_secs=0.5")
         flags = [f"--work_dir={self.work_dir}"]
         self.start_job(cluster, tasks, flags, training)
-        self.await_step(5)
+        self.await_saved()
         self.hosts.power_off(2)
         self.hosts.power_on(2)
         self.processes.pop("worker1").wait(20)
@@ -153,21 +157,21 @@ class LaunchTest(unittest.TestCase):
         self.expect_ends(chief0=0, worker0=0, worker1=0, seconds=90)
         self.assertIn("restart 1 of 3", self.log("chief0"))
         self.assertIn("resuming from", self.log("chief0"))
-        self.assertEqual(digest(self.train_dir), mpirun_digest(f"{self.work_dir}/alone", 3, 60))
+        self.assertEqual(digest(self.train_dir), mpirun_digest(f"{self.work_dir}/alone", 3, 150))
 
     def test_machine_that_stays_away(self):
         cluster, tasks = self.three()
-        training = train_flags(self.train_dir, 60, "--save_interval_secs=0.5")
+        training = train_flags(self.train_dir, 150, "--save_interval_secs=0.5")
         self.start_job(cluster, tasks, [f"--work_dir={self.work_dir}", "--min_hosts=2", "--restart_timeout=6"],
                        training)
-        self.await_step(5)
+        self.await_saved()
         self.hosts.power_off(2)
         self.addCleanup(self.hosts.power_on, 2)
         self.processes.pop("worker1").wait(20)
         self.expect_ends(chief0=0, worker0=0, seconds=90)
         self.assertRegex(self.log("chief0"), "going on with 2 of 3 machines, without worker-1")
         self.assertIn("2 ranks on 2 machines", self.log("chief0"))
-        self.assertIn("global step 60:", self.log("chief0"))
+        self.assertIn("global step 150:", self.log("chief0"))
 
     def test_termination_saves_and_all_leave_with_75(self):
         cluster, tasks = self.three()

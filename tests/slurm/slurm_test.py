@@ -48,7 +48,7 @@ class SlurmTest(unittest.TestCase):
         return ["--dataset_name=fashion_mnist", f"--dataset_dir={DATA}", f"--train_dir={self.train_dir}",
                 "--model_name=lenet", "--batch_size=8", "--optimizer=momentum", "--learning_rate=0.01",
                 "--learning_rate_decay_type=fixed", f"--max_number_of_steps={steps}", "--log_every_n_steps=1",
-                "--threads=1", "--num_preprocessing_threads=1", "--all_reduce=ring", *more]
+                "--threads=1", "--num_preprocessing_threads=1", "--all_reduce=ring", "--bucket_plan=fixed", *more]
 
     def submit(self, script, options, flags, **settings):
         env = {"CAROLE": CAROLE, "OMPI_MCA_mpi_yield_when_idle": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
@@ -138,8 +138,8 @@ class SlurmTest(unittest.TestCase):
 
     # All that runs on the node dies, as when it loses power.
     def test_lost_node(self):
-        job = self.submit("train_cpu.sbatch", ["-N2"], self.train_flags(150, "--save_interval_secs=0.5"))
-        self.await_step(5)
+        job = self.submit("train_cpu.sbatch", ["-N2"], self.train_flags(400, "--save_interval_secs=0.5"))
+        wait_until(lambda: self.log().count("Saving checkpoint") >= 2, 60, self.log)
         node = self.slurm.do("scontrol", "show", "hostnames", self.slurm.job(job)["nodes"]).split()[-1]
         for name in ("orted", os.path.basename(CAROLE)):
             for number in self.slurm.processes_on(node, name):

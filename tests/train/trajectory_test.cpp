@@ -119,7 +119,8 @@ class Trajectory : public ::testing::TestWithParam<size_t> {
         StepOptions{.optimizer = row()["optimizer"],
                     .optimizer_options = {.weight_decay = row()["weight_decay"],
                                           .opt_epsilon = row()["epsilon"]},
-                    .buckets = {.first_bucket_bytes = 1 << 16, .bucket_bytes = 1 << 20}});
+                    .buckets = {.first_bucket_bytes = 1 << 16, .bucket_bytes = 1 << 20},
+                    .average_statistics = false});  // recorded are the first replica's own
     for (size_t v = 0; v < step->store().places().size(); ++v) {
       const VariablePlace& p = step->store().places()[v];
       step->store().Write(static_cast<int>(v), golden::FormulaVariable(p.name, p.tf_shape, 1));
