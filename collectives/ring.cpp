@@ -66,7 +66,8 @@ void RunRing(Exchange& x, int left, int right, const RingPlan& plan, size_t num_
     receives[i % kInFlight].Wait(*x.watch);
     const RingStep& step = plan.steps[i];
     if (i == plan.lag - 1) {
-      x.link_seconds += SecondsSince(start) * static_cast<double>(num_steps / plan.lag);
+      const size_t rounds = num_steps / plan.lag;
+      x.link_seconds += SecondsSince(start) * static_cast<double>(rounds);
     }
     if (step.add) AddTo(data.data() + step.receive.begin, landing(i), step.receive.count);
     if (i + kInFlight < num_steps) receive(i + kInFlight);

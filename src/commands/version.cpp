@@ -14,7 +14,7 @@ void PrintVersion() {
   fmt::print("  MPI     {}\n", collectives::MpiVersion());
   fmt::print("  oneDNN  {}\n", CAROLE_ONEDNN_VERSION);
   fmt::print("  HDF5    {}\n", CAROLE_HDF5_VERSION);
-  fmt::print("  CUDA    no\n");
+  fmt::print("  CUDA    {}\n", CAROLE_CUDA_VERSION);
   fmt::print("  vectors x86-64-v{} on this machine\n", SimdLevel());
 }
 
