@@ -87,28 +87,30 @@ train::TrainerOptions MakeTrainerOptions(const TrainFlags& flags, const TrainPla
   const RunFlags& run = flags.run;
   std::string given;
   for (const std::string& flag : line.GivenFlags()) given += (given.empty() ? "--" : " --") + flag;
-  return {.train_dir = run.train_dir,
-          .log_dir = run.log_dir,
-          .max_number_of_steps = plan.max_steps,
-          .log_every_n_steps = run.log_every_n_steps,
-          .save_interval_secs = run.save_interval_secs,
-          .save_summaries_secs = run.save_summaries_secs,
-          .keep_checkpoints = run.keep_checkpoints,
-          .max_bad_records = flags.dataset.max_bad_records,
-          .spare_memory = !flags.activation_memory.empty(),
-          .on_nan = run.on_nan == "skip" ? train::OnNan::kSkip : train::OnNan::kStop,
-          .seed = run.seed,
-          .attributes = {{"net", std::string(input.net->name)},
-                         {"dataset", std::string(input.dataset->name)},
-                         {"image_size", std::to_string(input.image_size)},
-                         {"num_classes", std::to_string(input.num_classes)},
-                         {"labels_offset", std::to_string(flags.dataset.labels_offset)},
-                         {"preprocessing", input.preprocessing},
-                         {"flags", given}},
-          .stop_requested = MakeStopRequest(run),
-          .warm_start = MakeWarmStart(flags.fine_tuning),
-          .eval_every = plan.eval_every,
-          .keep_best = flags.evaluation.keep_best};
+  train::TrainerOptions options{
+      .train_dir = run.train_dir,
+      .log_dir = run.log_dir,
+      .max_number_of_steps = plan.max_steps,
+      .log_every_n_steps = run.log_every_n_steps,
+      .save_interval_secs = run.save_interval_secs,
+      .save_summaries_secs = run.save_summaries_secs,
+      .keep_checkpoints = run.keep_checkpoints,
+      .max_bad_records = flags.dataset.max_bad_records,
+      .spare_memory = !flags.activation_memory.empty(),
+      .on_nan = run.on_nan == "skip" ? train::OnNan::kSkip : train::OnNan::kStop,
+      .seed = run.seed,
+      .attributes = {{"net", std::string(input.net->name)},
+                     {"dataset", std::string(input.dataset->name)},
+                     {"image_size", std::to_string(input.image_size)},
+                     {"num_classes", std::to_string(input.num_classes)},
+                     {"labels_offset", std::to_string(flags.dataset.labels_offset)},
+                     {"preprocessing", input.preprocessing},
+                     {"flags", given}},
+      .eval_every = plan.eval_every,
+      .keep_best = flags.evaluation.keep_best};
+  options.stop_requested = MakeStopRequest(run);
+  options.warm_start = MakeWarmStart(flags.fine_tuning);
+  return options;
 }
 
 std::unique_ptr<train::TrainStep> MakeStep(const TrainFlags& flags, nets::Model model,
