@@ -66,7 +66,14 @@ Tensor Executable::Input(const std::string& name) const {
 
 std::vector<double> Executable::Output(ValueId value) const {
   CAROLE_CHECK(store_ != nullptr && primary_[value] >= 0, "value {} was not computed", value);
-  Tensor from = Locate(primary_[value]);
+  return Read(Locate(primary_[value]));
+}
+
+std::vector<double> Executable::OutputOf(int step) const {
+  return Read(Locate(steps_[step].outputs[0]));
+}
+
+std::vector<double> Executable::Read(Tensor from) const {
   const Layout plain = Layout::PlainActivation(from.shape);
   Buffer reordered;
   if (from.layout != plain) {  // a plain one, as every loss, is read where it lies
@@ -99,6 +106,14 @@ void Executable::Run(const RunContext& context, const GradientReady& gradient_re
     const Clock::time_point after = Clock::now();
     step.milliseconds += std::chrono::duration<double, std::milli>(after - before).count();
     ++step.runs;
+    if (observer_) {
+      observer_({.step = static_cast<int>(&step - steps_.data()),
+                 .kind = step.kind,
+                 .phase = step.phase,
+                 .name = step.name,
+                 .start = before,
+                 .end = after});
+    }
     before = after;
   }
 }

@@ -9,6 +9,7 @@
 //   step.Run(context, [&](int ready) { reducer.MarkReady(ready); });
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -36,6 +37,17 @@ struct OpTime {
   Phase phase;
   double milliseconds = 0;
   int64_t runs = 0;
+};
+
+// One run of one kernel, for traces and summaries.
+struct KernelRecord {
+  using Time = std::chrono::steady_clock::time_point;
+
+  int step;  // of the plan, for Executable::OutputOf()
+  OpKind kind;
+  Phase phase;
+  const std::string& name;  // scope of the node
+  Time start, end;          // of the host: a device's kernels may run later
 };
 
 class Executable {
@@ -66,6 +78,12 @@ class Executable {
   using GradientReady = std::function<void(int ready_index)>;
   void Run(const RunContext& context, const GradientReady& gradient_ready = {});
 
+  // Gets each kernel when it has run, on the thread of Run(); between runs. Empty: none.
+  using KernelObserver = std::function<void(const KernelRecord& record)>;
+  void SetObserver(KernelObserver observer) { observer_ = std::move(observer); }
+  // For an observer: a copy of the first output of the kernel that has just run, in plain order.
+  std::vector<double> OutputOf(int step) const;
+
   // Gives the memory of activations back to the system until the next Run(); inputs and outputs
   // lose their values.
   void ReleaseMemory() { arena_.Discard(); }
@@ -84,6 +102,7 @@ class Executable {
   class Compiler;
 
   Tensor Locate(int representation) const;
+  std::vector<double> Read(Tensor from) const;
 
   const Graph& graph_;
   const Backend& backend_;
@@ -96,6 +115,7 @@ class Executable {
   std::vector<int> ready_order_;
   Buffer arena_;
   ExecutableStatistics statistics_;
+  KernelObserver observer_;
 };
 
 }  // namespace carole

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "src/core/error.h"
@@ -46,11 +47,17 @@ std::optional<Fault> ReadFault() {
   throw UsageError("[train] CAROLE_TEST_FAULT: got " + words + ", want RANK:STEP:PHASE:KIND");
 }
 
+// Ranks may be threads of one process.
+thread_local PhaseObserver phase_observer;
+
 }  // namespace
+
+void SetPhaseObserver(PhaseObserver observer) { phase_observer = std::move(observer); }
 
 void EnterPhase(collectives::Communicator& communicator, collectives::RankPhase phase,
                 int64_t step) {
   communicator.SetPhase(phase, step);
+  if (phase_observer) phase_observer(phase, step);
   static const std::optional<Fault> fault = ReadFault();
   if (!fault) return;
   if (fault->place == fmt::format("{}:{}:{}", communicator.rank(), step, Name(phase)))

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "collectives/communicator.h"
 
@@ -16,5 +17,10 @@ namespace carole::train {
 // in the variable throws UsageError.
 void EnterPhase(collectives::Communicator& communicator, collectives::RankPhase phase,
                 int64_t step);
+
+// Gets the phases that this thread enters from now on, as it enters them: a rank's thread has one
+// at a time. Empty: none.
+using PhaseObserver = std::function<void(collectives::RankPhase phase, int64_t step)>;
+void SetPhaseObserver(PhaseObserver observer);
 
 }  // namespace carole::train

@@ -44,9 +44,10 @@ std::vector<optim::Segment> RegularizedSegments(const VariableStore& store) {
   return segments;
 }
 
-int64_t NumClasses(const Graph& graph) {
-  for (const Node& node : graph.nodes()) {
-    if (node.kind == OpKind::kSoftmaxCrossEntropy) return graph.shape(node.inputs[0])[1];
+// The main head's: its loss comes after those of auxiliary ones.
+ValueId FindLogits(const Graph& graph) {
+  for (auto node = graph.nodes().rbegin(); node != graph.nodes().rend(); ++node) {
+    if (node->kind == OpKind::kSoftmaxCrossEntropy) return node->inputs[0];
   }
   throw InternalError("[train] the graph has no loss over classes");
 }
@@ -72,9 +73,11 @@ TrainStep::TrainStep(std::unique_ptr<Graph> graph, const Backend& backend,
       options_(options),
       frozen_(FreezeOutside(*graph_, options.trainable_scopes)) {
   CheckOptions(options_);
-  num_classes_ = NumClasses(*graph_);
+  logits_ = FindLogits(*graph_);
+  num_classes_ = graph_->shape(logits_)[1];
+  graph_->MarkOutput(logits_);
   for (const auto& [name, value] : graph_->losses()) graph_->MarkOutput(value);
-  message_.resize(graph_->losses().size() + 2);
+  message_.resize(graph_->losses().size() + 3);
   Fuse(*graph_, backend_);
   Differentiate(*graph_);
   executable_ = options.activation_bytes == 0
@@ -197,6 +200,14 @@ std::vector<double> TrainStep::ReadLosses() const {
   return losses;
 }
 
+void TrainStep::CountCorrect(const io::Batch& piece) {
+  const std::vector<double> logits = executable_->Output(logits_);
+  for (int64_t row = 0; row < piece.valid; ++row) {
+    const auto first = logits.begin() + row * num_classes_;
+    local_correct_ += std::max_element(first, first + num_classes_) - first == piece.labels[row];
+  }
+}
+
 // Forward and backward of all micro-batches; on_ready is called in the last, when local_losses_ are
 // those of all.
 template <typename T>
@@ -207,6 +218,7 @@ void TrainStep::Compute(GradientFlow<T>& flow, const io::Batch& batch, const Ste
   const int64_t samples = IsLocal() ? std::max<int64_t>(batch.valid, 1) : batch.global_valid;
   losses_.Clear();
   local_losses_.clear();
+  local_correct_ = 0;
   for (int64_t i = 0; i < count; ++i) {
     Stopwatch watch;
     const io::Batch piece = MicroBatch(batch, i, rows);
@@ -218,12 +230,14 @@ void TrainStep::Compute(GradientFlow<T>& flow, const io::Batch& batch, const Ste
       if (local_losses_.empty()) {
         EnterPhase(communicator_, collectives::RankPhase::kBackward, input.step);
         local_losses_ = ReadLosses();
+        CountCorrect(piece);
         losses_.Finish(0, local_losses_);
       }
       on_ready(ready);
     } : OnReady());
     if (is_last) continue;
     std::vector<double> losses = ReadLosses();
+    CountCorrect(piece);
     losses_.Add(losses);
     flow.EndMicroBatch();
   }
@@ -234,6 +248,7 @@ void TrainStep::SendLosses(const io::Batch& batch, const StepInput& input) {
       IsLocal() ? static_cast<double>(batch.valid) / static_cast<double>(batch.global_valid) : 1;
   size_t i = 0;
   for (double loss : local_losses_) message_[i++] = loss * share;
+  message_[i++] = local_correct_ / static_cast<double>(batch.global_valid);
   message_[i++] = input.ask_stop;
   message_[i] = input.ask_save;
   message_in_flight_ =
@@ -243,11 +258,12 @@ void TrainStep::SendLosses(const io::Batch& batch, const StepInput& input) {
 void TrainStep::WaitForLosses(StepResult& result) {
   message_in_flight_->Wait();
   message_in_flight_.reset();
-  const size_t num_losses = message_.size() - 2;
+  const size_t num_losses = message_.size() - 3;
   result.losses = std::span(message_).first(num_losses);
   for (double loss : result.losses) result.data_loss += loss;
-  result.stop = message_[num_losses] > 0;
-  result.save = message_[num_losses + 1] > 0;
+  result.accuracy = message_[num_losses];
+  result.stop = message_[num_losses + 1] > 0;
+  result.save = message_[num_losses + 2] > 0;
 }
 
 template <typename T>

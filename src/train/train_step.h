@@ -63,6 +63,7 @@ struct StepResult {
   std::span<const double> losses;  // over all ranks, in the order of graph().losses(); valid until
                                    // the next Run()
   double data_loss = 0;            // their sum
+  double accuracy = 0;             // share of this step's samples, over all ranks, that were right
   double regularization_loss = 0;  // of the weights before the update, frozen ones included
   double total_loss = 0;
   double gradient_norm = 0;  // of the data loss, over all variables, before clipping
@@ -119,6 +120,7 @@ class TrainStep {
   int64_t CountMicroBatches(const io::Batch& batch) const;
   RunContext ContextOf(const io::Batch& piece, const StepInput& input) const;
   std::vector<double> ReadLosses() const;
+  void CountCorrect(const io::Batch& piece);
   template <typename T>
   void Compute(GradientFlow<T>& flow, const io::Batch& batch, const StepInput& input,
                StepResult& result, const OnReady& on_ready);
@@ -148,11 +150,13 @@ class TrainStep {
   std::vector<int> frozen_;            // variables that would be trainable
   std::optional<double> frozen_loss_;  // their share of the regularization loss
   std::variant<std::monostate, GradientFlow<float>, GradientFlow<double>> flow_;
+  ValueId logits_ = kNone;
   int64_t num_classes_ = 0;
   PairwiseSum<double> losses_;        // of micro-batches
   std::vector<double> local_losses_;  // of this rank
+  double local_correct_ = 0;          // samples of this rank
   bool has_drifted_ = false;          // from the other ranks, in local SGD
-  std::vector<double> message_;       // losses, then how many ranks ask to stop and to save
+  std::vector<double> message_;  // losses; samples that were right; ranks that ask to stop, to save
   std::unique_ptr<collectives::Pending> message_in_flight_;
 };
 

@@ -93,6 +93,7 @@ void Trainer::Start() {
     events_ = std::make_unique<io::EventWriter>(folder);
   }
   last_save_ = last_summary_ = Clock::now();
+  for (Watcher* watcher : options_.watchers) watcher->Started(state_);
 }
 
 ExitCode Trainer::Run() {
@@ -115,6 +116,7 @@ ExitCode Trainer::Run() {
   if (checkpoints_) checkpoints_->Wait();
   if (best_) best_->Wait();
   if (events_) events_->Flush();
+  for (Watcher* watcher : options_.watchers) watcher->Ended(state_, finished());
   return finished() || !stop ? ExitCode::kOk : ExitCode::kSaved;
 }
 
@@ -127,6 +129,7 @@ bool Trainer::AskedToStop() {
 
 // False when a rank was asked to stop.
 bool Trainer::Evaluate() {
+  const Clock::time_point start = Clock::now();
   step_.Consolidate(state_.step);
   const Replica replica = step_.replica();
   if (replica.averages != nullptr) replica.averages->Swap();
@@ -134,6 +137,8 @@ bool Trainer::Evaluate() {
   const std::optional<Metrics> metrics = options_.evaluate();
   if (replica.averages != nullptr) replica.averages->Swap();
   if (!metrics) return false;
+  for (Watcher* watcher : options_.watchers)
+    watcher->Evaluated(state_.step, *metrics, SecondsSince(start));
   if (communicator_.rank() != 0) return true;
   LogInfo("eval", "step {}: eval/Accuracy {:.4f}, eval/Recall_5 {:.4f} ({} samples)", state_.step,
           metrics->accuracy(), metrics->recall_5(), metrics->samples());
@@ -155,6 +160,7 @@ void Trainer::KeepBest(double accuracy) {
 }
 
 StepResult Trainer::Step() {
+  for (Watcher* watcher : options_.watchers) watcher->StepBegins(state_.step);
   const Clock::time_point start = Clock::now();
   EnterPhase(communicator_, collectives::RankPhase::kInput, state_.step);
   const io::Batch* batch = source_->Next();
@@ -186,6 +192,8 @@ StepResult Trainer::Step() {
                        .compute = result.forward_ms + result.backward_ms + result.optimizer_ms},
                       state_.step);
   Report(result, seconds, batch->global_valid);
+  for (Watcher* watcher : options_.watchers)
+    watcher->StepEnded({state_, result, *batch, *source_, rate_, seconds});
   return result;
 }
 
@@ -211,6 +219,7 @@ void Trainer::ThrowDiverged(const std::string& what) const {
 // Weights that have drifted apart or diverged are found before they get into a checkpoint.
 void Trainer::Save() {
   if (saved_step_ == state_.step) return;
+  const Clock::time_point start = Clock::now();
   EnterPhase(communicator_, collectives::RankPhase::kSaving, state_.step);
   step_.Consolidate(state_.step);
   VerifyWeights(communicator_, step_.store(), state_.step);
@@ -224,6 +233,7 @@ void Trainer::Save() {
   }
   saved_step_ = state_.step;
   last_save_ = Clock::now();
+  for (Watcher* watcher : options_.watchers) watcher->Saved(state_.step, SecondsSince(start));
 }
 
 void Trainer::Report(const StepResult& result, double seconds, int64_t images) {

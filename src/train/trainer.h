@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "collectives/communicator.h"
 #include "io/checkpoint_writer.h"
@@ -21,6 +22,7 @@
 #include "src/train/state.h"
 #include "src/train/straggler.h"
 #include "src/train/train_step.h"
+#include "src/train/watcher.h"
 
 namespace carole::train {
 
@@ -57,6 +59,8 @@ struct TrainerOptions {
   std::function<std::optional<Metrics>()> evaluate;
   int64_t eval_every = 0;  // steps, and at the end; 0: never
   bool keep_best = false;  // the most accurate weights also stay, in train_dir/best
+
+  std::vector<Watcher*> watchers;  // called in this order; they outlive the trainer
 };
 
 // Makes the source of batches, which begins at this epoch and position.
