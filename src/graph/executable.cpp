@@ -106,8 +106,8 @@ void Executable::Run(const RunContext& context, const GradientReady& gradient_re
     const Clock::time_point after = Clock::now();
     step.milliseconds += std::chrono::duration<double, std::milli>(after - before).count();
     ++step.runs;
-    if (observer_) {
-      observer_({.step = static_cast<int>(&step - steps_.data()),
+    for (const KernelObserver& observer : observers_) {
+      observer({.step = static_cast<int>(&step - steps_.data()),
                  .kind = step.kind,
                  .phase = step.phase,
                  .name = step.name,

@@ -78,9 +78,9 @@ class Executable {
   using GradientReady = std::function<void(int ready_index)>;
   void Run(const RunContext& context, const GradientReady& gradient_ready = {});
 
-  // Gets each kernel when it has run, on the thread of Run(); between runs. Empty: none.
+  // Gets each kernel from now on when it has run, on the thread of Run().
   using KernelObserver = std::function<void(const KernelRecord& record)>;
-  void SetObserver(KernelObserver observer) { observer_ = std::move(observer); }
+  void AddObserver(KernelObserver observer) { observers_.push_back(std::move(observer)); }
   // For an observer: a copy of the first output of the kernel that has just run, in plain order.
   std::vector<double> OutputOf(int step) const;
 
@@ -115,7 +115,7 @@ class Executable {
   std::vector<int> ready_order_;
   Buffer arena_;
   ExecutableStatistics statistics_;
-  KernelObserver observer_;
+  std::vector<KernelObserver> observers_;
 };
 
 }  // namespace carole
