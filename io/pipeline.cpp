@@ -282,7 +282,7 @@ std::unique_ptr<BatchSource> MakePipeline(const PipelineOptions& options) {
                        .threads = options.threads,
                        .skip_damage = options.max_bad_records > 0});
   const int64_t full = FindSplit(*options.dataset, options.split).num_samples;
-  if (index.num_records() != full) {
+  if (full > 0 && index.num_records() != full) {
     LogInfo("io.pipeline", "{} {}: {} records; the full data set has {}", options.dataset->name,
             options.split, index.num_records(), full);
   }
