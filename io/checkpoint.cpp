@@ -29,6 +29,13 @@ constexpr char kSlots[] = "/carole/slots";
 // Said to Keras: the dialect that its versions 2 and 3 both read.
 constexpr char kKerasVersion[] = "2.15.0";
 
+// The elements, in `memory` unless the variable has them.
+std::span<const float> Elements(const CheckpointVariable& v, std::vector<float>& memory) {
+  if (!v.read) return v.data;
+  memory = {};  // before the next is made
+  return memory = v.read();
+}
+
 class Crc64 {
  public:
   void Add(const void* data, size_t bytes) {
@@ -38,12 +45,14 @@ class Crc64 {
   void Add(int64_t value) { Add(&value, sizeof(value)); }
   void Add(const std::vector<CheckpointVariable>& variables) {
     Add(static_cast<int64_t>(variables.size()));
+    std::vector<float> memory;
     for (const CheckpointVariable& v : variables) {
       Add(v.name);
       Add(static_cast<int64_t>(v.trainable));
       Add(static_cast<int64_t>(v.shape.rank()));
       Add(v.shape.dims().data(), v.shape.dims().size_bytes());
-      Add(v.data.data(), v.data.size() * sizeof(float));
+      const std::span<const float> elements = Elements(v, memory);
+      Add(elements.data(), elements.size_bytes());
     }
   }
   uint64_t value() const { return crc_; }
@@ -61,6 +70,7 @@ std::vector<std::string> WriteKerasWeights(Hdf5File& file, const Checkpoint& che
   for (const CheckpointVariable& v : variables) names.push_back(v.name);
   std::vector<std::string> paths(variables.size());
   std::vector<std::string> layer_names;
+  std::vector<float> memory;
   file.CreateGroup(kWeights);
   for (const KerasLayer& layer : MapToKeras(names)) {
     const std::string group = fmt::format("{}/{}", kWeights, layer.name);
@@ -70,7 +80,7 @@ std::vector<std::string> WriteKerasWeights(Hdf5File& file, const Checkpoint& che
       const CheckpointVariable& v = variables[layer.variables[i]];
       std::string& path = paths[layer.variables[i]];
       path = fmt::format("{}/{}", group, layer.weight_names[i]);
-      file.WriteFloats(path, v.shape, v.data);
+      file.WriteFloats(path, v.shape, Elements(v, memory));
     }
     layer_names.push_back(layer.name);
   }
@@ -91,9 +101,10 @@ std::vector<std::string> WriteKerasWeights(Hdf5File& file, const Checkpoint& che
 
 std::vector<std::string> WriteSlots(Hdf5File& file, const std::vector<CheckpointVariable>& slots) {
   std::vector<std::string> paths;
+  std::vector<float> memory;
   for (const CheckpointVariable& slot : slots) {
     paths.push_back(fmt::format("{}/{}", kSlots, slot.name));
-    file.WriteFloats(paths.back(), slot.shape, slot.data);
+    file.WriteFloats(paths.back(), slot.shape, Elements(slot, memory));
   }
   return paths;
 }

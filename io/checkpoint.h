@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -22,6 +23,9 @@ struct CheckpointVariable {
   Shape shape;
   std::vector<float> data;  // shape.size() elements; empty when only the header was read
   bool trainable = false;   // false for slots and moving statistics
+  // In place of data: gives the elements each time that they are needed, and none are kept. For
+  // writing where the memory has no room for a copy of all.
+  std::function<std::vector<float>()> read = nullptr;
 };
 
 struct Checkpoint {
@@ -48,7 +52,7 @@ uint64_t ComputeDigest(const Checkpoint& checkpoint);
 
 // Writes to a temporary name in the same folder and renames when all is on the disk: `path` is the
 // whole new file or what it was before. Sets checkpoint.digest. Throws DiskError; leaves no
-// temporary then.
+// temporary then. Calls what variables have to read() twice.
 void WriteCheckpoint(Checkpoint& checkpoint, const std::string& path);
 
 // True for an HDF5 file that may be one of this program's; false for any other, such as Keras's.

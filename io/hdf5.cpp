@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -11,6 +12,7 @@
 
 #include "io/disk.h"
 #include "io/hdf5_internal.h"
+#include "io/hdf5_output.h"
 #include "src/core/check.h"
 #include "src/core/error.h"
 
@@ -91,7 +93,6 @@ using namespace hdf5_internal;  // NOLINT: the other half of this file
 constexpr char kWholeFile[] = "the file";
 // Deflate cannot shrink by more than this, so a chunked dataset cannot hold more elements.
 constexpr uint64_t kMaxDeflateRatio = 1032;
-constexpr size_t kMemoryIncrement = 1 << 20;
 
 Handle MakeFileAccess() {
   Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
@@ -201,11 +202,17 @@ bool IsHdf5(const std::string& path) {
 
 Hdf5File Hdf5File::Create(const std::string& path) {
   const Lock lock;
+  const Site site{path, kWholeFile};
+  if (!FileDescriptor(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666)).is_open())
+    ThrowDiskError("io.hdf5", path, "create", errno);
+  auto write_error = std::make_unique<int>(0);
   const Handle access = MakeFileAccess();
-  H5Pset_fapl_core(access, kMemoryIncrement, false);
-  const hid_t id = Check(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access),
-                         {path, kWholeFile}, "create it");
-  return {path, id, 0, HeapStrings::kRefuse};
+  Check(SetOutputDriver(access, *write_error), site, "create it");
+  const hid_t id =
+      Check(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access), site, "create it");
+  Hdf5File file(path, id, 0, HeapStrings::kRefuse);
+  file.write_error_ = std::move(write_error);
+  return file;
 }
 
 Hdf5File Hdf5File::Open(const std::string& path, HeapStrings heap_strings) {
@@ -224,24 +231,27 @@ Hdf5File::Hdf5File(Hdf5File&& other) noexcept
     : path_(std::move(other.path_)),
       id_(std::exchange(other.id_, -1)),
       bytes_(other.bytes_),
-      heap_strings_(other.heap_strings_) {}
+      heap_strings_(other.heap_strings_),
+      write_error_(std::move(other.write_error_)) {}
 
 Hdf5File::~Hdf5File() {
   const Lock lock;
-  if (id_ >= 0) H5Fclose(id_);
+  if (id_ >= 0) {
+    H5Fclose(id_);
+    if (write_error_) unlink(path_.c_str());
+  }
   H5Eclear2(H5E_DEFAULT);
+}
+
+void Hdf5File::ThrowIfRefused() const {
+  if (*write_error_ != 0) ThrowDiskError("io.hdf5", path_, "write", *write_error_);
 }
 
 void Hdf5File::Close() {
   const Lock lock;
-  const Site site{path_, kWholeFile};
-  Check(H5Fflush(id_, H5F_SCOPE_LOCAL), site, "write it");
-  const ssize_t bytes = Check(H5Fget_file_image(id_, nullptr, 0), site, "write it");
-  // The handle of a file in memory is the address of the pointer to it.
-  void* image = nullptr;
-  Check(H5Fget_vfd_handle(id_, H5P_DEFAULT, &image), site, "write it");
-  WriteWholeFile("io.hdf5", path_, {*static_cast<const char**>(image), static_cast<size_t>(bytes)});
-  Check(H5Fclose(std::exchange(id_, -1)), site, "close it");
+  const herr_t status = H5Fclose(std::exchange(id_, -1));
+  ThrowIfRefused();
+  Check(status, {path_, kWholeFile}, "close it");
 }
 
 void Hdf5File::CreateGroup(const std::string& object) {
@@ -271,6 +281,7 @@ void Hdf5File::WriteFloats(const std::string& object, const Shape& shape,
       H5Dclose);
   Check(H5Dwrite(dataset, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, data.data()), site,
         "write it");
+  ThrowIfRefused();
 }
 
 bool Hdf5File::Exists(const std::string& object) const {

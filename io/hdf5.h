@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -26,18 +27,17 @@ bool IsHdf5(const std::string& path);
 
 class Hdf5File {
  public:
-  // Makes a new file in memory, which Close() writes to `path`: version 1.10 of the library crashes
-  // when the disk refuses a write, and so would the whole job. Metadata carries checksums (format
-  // of 1.8).
+  // Makes or empties the file, which then grows on the disk. Throws DiskError. Metadata carries
+  // checksums (format of 1.8).
   static Hdf5File Create(const std::string& path);
   // Opens for reading.
   static Hdf5File Open(const std::string& path, HeapStrings heap_strings = HeapStrings::kRefuse);
 
   Hdf5File(Hdf5File&& other) noexcept;
   Hdf5File& operator=(Hdf5File&& other) = delete;
-  ~Hdf5File();  // a new file that was not closed is dropped
+  ~Hdf5File();  // a new file that was not closed is deleted
 
-  // Ends writing: makes or empties the file of that name and writes it. Throws DiskError.
+  // Ends writing. Throws DiskError when the disk refused any of it, as WriteFloats() may, too.
   void Close();
 
   const std::string& path() const { return path_; }
@@ -79,10 +79,13 @@ class Hdf5File {
   Hdf5File(std::string path, int64_t id, uint64_t bytes, HeapStrings heap_strings)
       : path_(std::move(path)), id_(id), bytes_(bytes), heap_strings_(heap_strings) {}
 
+  void ThrowIfRefused() const;
+
   std::string path_;
   int64_t id_;      // -1 when closed
   uint64_t bytes_;  // size of a file opened for reading
   HeapStrings heap_strings_;
+  std::unique_ptr<int> write_error_;  // errno; of a new file
 };
 
 }  // namespace carole::io

@@ -101,8 +101,9 @@ size_t StatisticsBytes(const VariableStore& store) {
 }
 
 io::Checkpoint MakeSnapshot(const Replica& replica, const RunState& state,
-                            const std::map<std::string, std::string>& attributes) {
-  const auto& [store, optimizer, averages] = replica;
+                            const std::map<std::string, std::string>& attributes,
+                            SnapshotKind kind) {
+  const auto& [store, optimizer, averages, loss_scale] = replica;
   io::Checkpoint snapshot{.variables = {},
                           .slots = {},
                           .step = state.step,
@@ -110,28 +111,32 @@ io::Checkpoint MakeSnapshot(const Replica& replica, const RunState& state,
                           .position = state.position,
                           .seed = state.seed,
                           .attributes = attributes};
+  const auto add = [&, &from = store](std::vector<io::CheckpointVariable>& to, int v,
+                                      const std::string& suffix, const std::byte* arena) {
+    const VariablePlace& p = from.places()[v];
+    to.push_back({.name = p.name + suffix, .shape = p.tf_shape, .data = {}});
+    auto read = [&from, arena, v] { return ReadValues(from, arena, v); };
+    if (kind == SnapshotKind::kLive) {
+      to.back().read = read;
+    } else {
+      to.back().data = read();
+    }
+  };
   for (int v = 0; v < NumVariables(store); ++v) {
     const VariablePlace& p = store.places()[v];
-    snapshot.variables.push_back({.name = p.name,
-                                  .shape = p.tf_shape,
-                                  .data = ReadValues(store, store.base_of(v), v),
-                                  .trainable = p.trainable});
-    for (size_t s = 0; p.trainable && s < optimizer.slots().size(); ++s) {
-      snapshot.slots.push_back({.name = p.name + "/" + optimizer.slots()[s].name,
-                                .shape = p.tf_shape,
-                                .data = ReadValues(store, optimizer.slot(static_cast<int>(s)), v)});
-    }
+    add(snapshot.variables, v, "", store.base_of(v));
+    snapshot.variables.back().trainable = p.trainable;
+    for (size_t s = 0; p.trainable && s < optimizer.slots().size(); ++s)
+      add(snapshot.slots, v, "/" + optimizer.slots()[s].name, optimizer.slot(static_cast<int>(s)));
   }
-  for (int v = 0; averages != nullptr && v < NumVariables(store); ++v) {
-    const VariablePlace& p = store.places()[v];
-    snapshot.slots.push_back({.name = p.name + kAverageSuffix,
-                              .shape = p.tf_shape,
-                              .data = ReadValues(store, ShadowArena(*averages, p), v)});
-  }
-  for (const optim::OptimizerScalar& scalar : optimizer.scalars()) {
-    snapshot.slots.push_back(
-        {.name = scalar.name, .shape = {}, .data = {static_cast<float>(scalar.value)}});
-  }
+  for (int v = 0; averages != nullptr && v < NumVariables(store); ++v)
+    add(snapshot.slots, v, kAverageSuffix, ShadowArena(*averages, store.places()[v]));
+  const auto add_scalars = [&](const std::vector<optim::OptimizerScalar>& scalars) {
+    for (const auto& [name, value] : scalars)
+      snapshot.slots.push_back({.name = name, .shape = {}, .data = {static_cast<float>(value)}});
+  };
+  add_scalars(optimizer.scalars());
+  if (loss_scale != nullptr) add_scalars(loss_scale->scalars());
   return snapshot;
 }
 

@@ -32,9 +32,12 @@ struct RunState {
   uint64_t seed = 0;
 };
 
-// A copy of everything, in TensorFlow's names, shapes and element order.
+// Everything, in TensorFlow's names, shapes and element order. kLive: nothing is copied before it
+// is written, so the replica must outlive the result and not change until then.
+enum class SnapshotKind : uint8_t { kCopy, kLive };
 io::Checkpoint MakeSnapshot(const Replica& replica, const RunState& state,
-                            const std::map<std::string, std::string>& attributes);
+                            const std::map<std::string, std::string>& attributes,
+                            SnapshotKind kind = SnapshotKind::kCopy);
 
 // Weights and moving statistics. `path` is for error texts. Throws DataError naming the variables
 // that do not fit; the store may then be half overwritten.

@@ -155,8 +155,18 @@ void Trainer::KeepBest(double accuracy) {
   best_accuracy_ = accuracy;
   std::map<std::string, std::string> attributes = options_.attributes;
   attributes[kAccuracy] = fmt::format("{:.6f}", accuracy);
-  best_->Write(MakeSnapshot(step_.replica(), state_, attributes));
+  Write(*best_, attributes);
   LogInfo("eval", "the best so far: kept in {}/{}", options_.train_dir, kBestFolder);
+}
+
+// Where memory is short, without a copy.
+void Trainer::Write(io::CheckpointWriter& writer,
+                    const std::map<std::string, std::string>& attributes) {
+  if (options_.spare_memory) step_.executable().ReleaseMemory();
+  const bool live = options_.spare_memory && step_.store().backend().on_host();
+  writer.Write(MakeSnapshot(step_.replica(), state_, attributes,
+                            live ? SnapshotKind::kLive : SnapshotKind::kCopy));
+  if (options_.spare_memory) writer.Wait();
 }
 
 StepResult Trainer::Step() {
@@ -227,9 +237,7 @@ void Trainer::Save() {
   if (is_writer()) {
     LogInfo("", "Saving checkpoint to path {}",
             io::CheckpointPath(options_.train_dir, state_.step));
-    if (options_.spare_memory) step_.executable().ReleaseMemory();
-    checkpoints_->Write(MakeSnapshot(step_.replica(), state_, options_.attributes));
-    if (options_.spare_memory) checkpoints_->Wait();
+    Write(*checkpoints_, options_.attributes);
   }
   saved_step_ = state_.step;
   last_save_ = Clock::now();

@@ -43,7 +43,7 @@ struct TrainerOptions {
   double save_summaries_secs = 600;
   int keep_checkpoints = 5;
   int64_t max_bad_records = 0;  // of an epoch, over all ranks
-  bool spare_memory = false;  // checkpoints take the memory of activations; training waits for them
+  bool spare_memory = false;  // training waits for checkpoints, which then need no copy of weights
   OnNan on_nan = OnNan::kStop;
   uint64_t seed = 0;     // of a new run; a resumed one keeps its own
   bool progress = true;  // a progress line, where standard error is a terminal
@@ -99,6 +99,7 @@ class Trainer {
   StepResult Step();
   bool Evaluate();
   void KeepBest(double accuracy);
+  void Write(io::CheckpointWriter& writer, const std::map<std::string, std::string>& attributes);
   void NoteSkipped(const StepResult& result);
   [[noreturn]] void ThrowDiverged(const std::string& what) const;
   void Save();

@@ -13,11 +13,12 @@
 #include <fstream>
 #include <functional>
 #include <limits>
+#include <utility>
 
 #include "io/checkpoint_folder.h"
 #include "io/checkpoint_writer.h"
 #include "src/core/error.h"
-#include "tests/io/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace carole::io {
 namespace {
@@ -102,6 +103,21 @@ TEST_F(CheckpointTest, ComesBackBitwise) {
   c.variables[0].data[3] = -std::numeric_limits<float>::infinity();
   WriteCheckpoint(c, PathOf(120));
   ExpectSame(ReadCheckpoint(PathOf(120)), c);
+}
+
+// As where memory is short.
+TEST_F(CheckpointTest, ElementsThatAreReadWhenWrittenGiveTheSame) {
+  Checkpoint c = Example();
+  WriteCheckpoint(c, PathOf(120));
+  Checkpoint live = Example();
+  int reads = 0;
+  for (auto* variables : {&live.variables, &live.slots}) {
+    for (CheckpointVariable& v : *variables)
+      v.read = [&reads, data = std::exchange(v.data, {})] { return ++reads, data; };
+  }
+  WriteCheckpoint(live, PathOf(121));
+  ExpectSame(ReadCheckpoint(PathOf(121)), c);
+  EXPECT_EQ(reads, 2 * 10);
 }
 
 TEST_F(CheckpointTest, DigestDependsOnEverything) {
