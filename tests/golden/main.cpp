@@ -1,13 +1,13 @@
-// One test for each golden file of a folder and each backend: Golden.<net>_<backend>. The folder is
-// that of the environment variable CAROLE_GOLDENS, or tests/data/goldens. A table of the worst
-// errors follows the last test.
+// One test for each golden file and each backend: Golden.<file>_<backend>. The files are those of
+// tests/data/goldens; the folder that the environment variable CAROLE_GOLDENS names comes before
+// it, for the nets that both have. A table of the worst errors follows the last test.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <thread>
 
 #include "tests/golden/check_net.h"
@@ -17,6 +17,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* kOwnFolder = CAROLE_TEST_DATA "/goldens";
+
 std::vector<std::string>& Rows() {
   static std::vector<std::string> rows;
   return rows;
@@ -24,6 +26,8 @@ std::vector<std::string>& Rows() {
 
 class PrintTable : public testing::Environment {
  public:
+  explicit PrintTable(std::string without) : without_(std::move(without)) {}
+
   void TearDown() override {
     if (Rows().empty()) return;
     fmt::print(
@@ -31,8 +35,12 @@ class PrintTable : public testing::Environment {
         "quantity's scale)\n{}\n",
         Report::Header());
     for (const std::string& row : Rows()) fmt::print("{}\n", row);
+    if (!without_.empty()) fmt::print("no golden file: {}\n", without_);
     std::fflush(stdout);
   }
+
+ private:
+  const std::string without_;  // the nets that have no file
 };
 
 class GoldenTest : public testing::Test {
@@ -72,37 +80,47 @@ class GoldenTest : public testing::Test {
   const BackendEntry& backend_;
 };
 
-std::vector<fs::path> GoldenFiles(const fs::path& folder) {
-  std::vector<fs::path> files;
+using Files = std::map<std::string, fs::path>;  // by name without the ending
+
+void AddFiles(const fs::path& folder, Files& files) {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder, error)) {
-    if (entry.path().extension() == ".json") files.push_back(entry.path());
+    const fs::path& path = entry.path();
+    if (path.extension() == ".json") files.try_emplace(path.stem().string(), path);
   }
-  std::sort(files.begin(), files.end());
-  return files;
+}
+
+std::string NetsWithout(const Files& files) {
+  std::string names;
+  for (const nets::NetEntry& net : nets::kNets) {
+    if (files.count(std::string(net.name)) > 0) continue;
+    names += (names.empty() ? "" : ", ") + std::string(net.name);
+  }
+  return names;
+}
+
+void Register(const std::string& name, const fs::path& file) {
+  for (const BackendEntry& backend : kBackends) {
+    const std::string test = fmt::format("{}_{}", name, backend.name);
+    testing::RegisterTest(
+        "Golden", test.c_str(), nullptr, nullptr, __FILE__, __LINE__,
+        [file, &backend]() -> testing::Test* { return new GoldenTest(file, backend); });
+  }
 }
 
 int Main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
-  const char* chosen = std::getenv("CAROLE_GOLDENS");
-  const fs::path folder = chosen == nullptr ? CAROLE_TEST_DATA "/goldens" : chosen;
-  const std::vector<fs::path> files = GoldenFiles(folder);
-  if (files.empty()) {
-    fmt::print(stderr,
-               "[golden] {}: no *.json is here: want a folder of golden files; set "
-               "CAROLE_GOLDENS\n",
-               folder.string());
-    return EXIT_FAILURE;
-  }
-  for (const fs::path& file : files) {
-    for (const BackendEntry& backend : kBackends) {
-      const std::string name = fmt::format("{}_{}", file.stem().string(), backend.name);
-      testing::RegisterTest(
-          "Golden", name.c_str(), nullptr, nullptr, __FILE__, __LINE__,
-          [file, &backend]() -> testing::Test* { return new GoldenTest(file, backend); });
+  Files files;
+  if (const char* chosen = std::getenv("CAROLE_GOLDENS")) {
+    AddFiles(chosen, files);
+    if (files.empty()) {
+      fmt::print(stderr, "[golden] CAROLE_GOLDENS: {}: no *.json is here\n", chosen);
+      return EXIT_FAILURE;
     }
   }
-  testing::AddGlobalTestEnvironment(new PrintTable);
+  AddFiles(kOwnFolder, files);
+  for (const auto& [name, file] : files) Register(name, file);
+  testing::AddGlobalTestEnvironment(new PrintTable(NetsWithout(files)));
   return RUN_ALL_TESTS();
 }
 
