@@ -42,6 +42,18 @@ class FlagFile : public CLI::ConfigTOML {
 
 constexpr const char* kFullHelp = "helpfull";
 
+// What CLI11 says, but for ranges with one end: it spells out the largest double, 309 digits.
+std::string Explain(const CLI::App& app, const std::string& text) {
+  const size_t value = text.find(": Value "), range = text.find(" not in range 0.000000 to 17976");
+  if (value == std::string::npos || range == std::string::npos) return text;
+  const CLI::Option* option = app.get_option_no_throw(text.substr(0, value));
+  const bool zero =
+      option != nullptr && option->get_type_name().find("NONNEGATIVE") != std::string::npos;
+  const size_t got = value + std::string_view(": Value ").size();
+  return fmt::format("{}: got {}, want a number {}", text.substr(0, value),
+                     text.substr(got, range - got), zero ? "from 0 on" : "above 0");
+}
+
 }  // namespace
 
 CommandLine::CommandLine(const std::string& name, const std::string& description)
@@ -214,7 +226,8 @@ bool CommandLine::Parse(const std::vector<std::string>& arguments) {
     PrintHelp(full);
     return false;
   } catch (const CLI::ParseError& error) {
-    throw UsageError(fmt::format("[flags] {}: {}; see --help", app_.get_name(), error.what()));
+    throw UsageError(
+        fmt::format("[flags] {}: {}; see --help", app_.get_name(), Explain(app_, error.what())));
   }
   return true;
 }

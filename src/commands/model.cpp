@@ -15,15 +15,42 @@ namespace {
 
 constexpr double kState = 3 * sizeof(float);  // of each parameter: weight, gradient, slot
 constexpr double kGiga = 1e9;
+constexpr double kMiBOfGiB = 1024;
 
 // Bytes as MiB.
 double MiB(double bytes) { return bytes / (1 << 20); }
 
+// What training has beside the net itself.
+void PrintAuxiliaryHead(const nets::NetSummary& net, const nets::ParameterCount& training) {
+  if (training.trainable == net.trainable) return;
+  fmt::print("in training also an auxiliary head: {} trainable parameters, {} moving statistics\n",
+             training.trainable - net.trainable, training.statistics - net.statistics);
+}
+
+// Less memory for more work: some values of --activation_memory. Kernels' own workspaces come to
+// what they need, so training may ask for a little more.
+void PrintRecomputation(const Graph& graph, double peak) {
+  for (const double share : {0.75, 0.5, 0.0}) {
+    const RecomputePlan plan = PlanRecomputation(graph, static_cast<size_t>(share * peak));
+    const bool least = static_cast<double>(plan.peak_bytes) > share * peak;
+    if (least && share > 0) continue;
+    std::vector<MemoryBlock> blocks = Lifetimes(graph, plan.schedule);
+    const double mib = MiB(static_cast<double>(PlanMemory(blocks)));
+    fmt::print(
+        "  about --activation_memory={:.2f} (GiB): activations {:.0f} MiB, {:.0f} % of the forward "
+        "pass twice{}\n",
+        mib / kMiBOfGiB, mib, 100 * plan.forward_again, least ? " (the least)" : "");
+  }
+}
+
 // What one training step needs: activations, and weights, gradients and one slot of each weight.
 // Read off the graph, no kernel is made.
-void PrintMemory(const nets::NetEntry& net, nets::ModelOptions options) {
+void PrintTraining(const nets::NetEntry& net, nets::ModelOptions options,
+                   const nets::NetSummary& summary) {
   options.training = true;
   const nets::Model model = nets::BuildModel(net, options);
+  const nets::ParameterCount count = nets::CountParameters(*model.graph);
+  PrintAuxiliaryHead(summary, count);
   const std::unique_ptr<Backend> backend =
       OneDnnAvailable() ? MakeOneDnnBackend(1) : MakeReferenceBackend(1);
   Fuse(*model.graph, *backend);
@@ -31,22 +58,14 @@ void PrintMemory(const nets::NetEntry& net, nets::ModelOptions options) {
   const nets::ActivationMemory memory = nets::MeasureActivations(*model.graph);
   const auto peak = static_cast<double>(memory.peak_bytes);
   fmt::print(
-      "training at batch {}: activations {:.0f} MiB (the plan's arena; {:.0f} live at its fullest "
-      "step; {:.0f} kept for backward as it begins, {:.0f} the largest working set beside that), "
-      "weights, gradients and one slot {:.0f} MiB\n",
-      options.batch_size, MiB(static_cast<double>(memory.planned_bytes)), MiB(peak),
+      "training at batch {}: weights, gradients and one slot {:.0f} MiB; activations {:.0f} MiB\n"
+      "  ({:.0f} live at the fullest step; {:.0f} kept for backward as it begins, {:.0f} the "
+      "largest working set beside that)\n",
+      options.batch_size, MiB(static_cast<double>(count.trainable) * kState),
+      MiB(static_cast<double>(memory.planned_bytes)), MiB(peak),
       MiB(static_cast<double>(memory.kept_bytes)),
-      MiB(static_cast<double>(memory.working_set_bytes)),
-      MiB(static_cast<double>(nets::CountParameters(*model.graph).trainable) * kState));
-  for (const double share : {0.75, 0.5, 0.0}) {
-    const RecomputePlan plan = PlanRecomputation(*model.graph, static_cast<size_t>(share * peak));
-    const bool least = static_cast<double>(plan.peak_bytes) > share * peak;
-    if (least && share > 0) continue;
-    std::vector<MemoryBlock> blocks = Lifetimes(*model.graph, plan.schedule);
-    fmt::print("with recomputation: activations {:.0f} MiB, {:.0f} % of the forward pass twice{}\n",
-               MiB(static_cast<double>(PlanMemory(blocks))), 100 * plan.forward_again,
-               least ? " (the least)" : "");
-  }
+      MiB(static_cast<double>(memory.working_set_bytes)));
+  PrintRecomputation(*model.graph, peak);
 }
 
 }  // namespace
@@ -89,7 +108,7 @@ int ModelSummary(const Arguments& arguments) {
                row.parameters, static_cast<double>(row.flops) / kGiga);
   fmt::print("{} trainable parameters, {} moving statistics, {:.3f} Gflop forward\n",
              summary.trainable, summary.statistics, static_cast<double>(summary.flops) / kGiga);
-  PrintMemory(net, options);
+  PrintTraining(net, options, summary);
   return 0;
 }
 
