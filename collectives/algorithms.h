@@ -181,8 +181,10 @@ inline constexpr AllReduceEntry kAllReduce[] = {
      .sum_f64 = nullptr},
 };
 inline constexpr size_t kAutoRow = std::size(kAllReduce);  // stands for "auto"
+inline constexpr size_t kDeviceRow = kAutoRow + 1;         // DeviceSums
 
 constexpr std::string_view RowName(size_t row) {
+  if (row == kDeviceRow) return "nccl";
   return row < kAutoRow ? kAllReduce[row].name : "auto";
 }
 

@@ -25,6 +25,7 @@
 #include <string>
 #include <string_view>
 
+#include "collectives/device_sums.h"
 #include "src/tensor/buffer.h"
 
 namespace carole::collectives {
@@ -144,8 +145,13 @@ class Communicator {
   // Says what this rank is doing from now on. Cheap; any one thread.
   virtual void SetPhase(RankPhase phase, int64_t step) = 0;
 
-  // Gets every operation that is through, on the thread that ran it, which it must not hold up; set
-  // it while nothing is in flight. None by default; none with one rank.
+  // From now on all-reduces of memory that `sums` holds are theirs, by the same contract: started
+  // and awaited in the order of the device's stream, the host waits for nothing but the start. No
+  // other operation takes such memory. (device_sums.h)
+  virtual void SetDeviceSums(std::unique_ptr<DeviceSums> sums) = 0;
+
+  // Gets every operation that is through (on a device: under way), on the thread that ran it, which
+  // it must not hold up; set it while nothing is in flight. None by default; none with one rank.
   virtual void SetObserver(std::function<void(const CollectiveRecord&)> observer) = 0;
 
   // Seconds to add to this rank's steady clock for rank 0's; 0 on rank 0's host. Collective at its

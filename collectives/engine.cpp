@@ -47,6 +47,20 @@ struct Nothing final : Pending {
   bool Done() const override { return true; }
 };
 
+// Waits on the host until the sum is in the stream, and in the stream for the sum.
+struct DevicePending final : Pending {
+  DevicePending(std::unique_ptr<Pending> start, DeviceSums* sums, DeviceSums::Ticket ticket)
+      : start_(std::move(start)), sums_(sums), ticket_(ticket) {}
+  void Wait() override {
+    start_->Wait();
+    sums_->Join(ticket_);
+  }
+  bool Done() const override { return start_->Done(); }
+  std::unique_ptr<Pending> start_;
+  DeviceSums* sums_;
+  DeviceSums::Ticket ticket_;
+};
+
 constexpr DType TypeOf(float) { return DType::kF32; }
 constexpr DType TypeOf(double) { return DType::kF64; }
 
@@ -98,6 +112,7 @@ class Engine final : public Communicator {
   void SetPhase(RankPhase phase, int64_t step) override {
     exchange_.node->SetWhere({.step = step, .phase = phase});
   }
+  void SetDeviceSums(std::unique_ptr<DeviceSums> sums) override { device_ = std::move(sums); }
   void SetObserver(std::function<void(const CollectiveRecord&)> observer) override {
     observer_ = std::move(observer);
   }
@@ -114,6 +129,8 @@ class Engine final : public Communicator {
   Header SumHeader(Operation operation, std::span<T> data, const Tag& tag) const;
   template <typename T>
   std::unique_ptr<Pending> StartSum(std::span<T> data, const Tag& tag);
+  template <typename T>
+  std::unique_ptr<Pending> StartDeviceSum(std::span<T> data, const Tag& tag);
   template <typename T>
   void Sum(std::span<T> data, const Tag& tag);
   template <typename T>
@@ -132,6 +149,8 @@ class Engine final : public Communicator {
   }
   void Observe(const Header& header, Clock::time_point start, Clock::time_point agreed);
   void CheckNative() const;
+  void CheckDevice() const;
+  bool IsOnDevice(const void* data) const { return device_ != nullptr && device_->Holds(data); }
   void FindPeers(uint64_t place);
   uint64_t PlaceOf(std::span<const std::byte> data) const;
 
@@ -142,6 +161,7 @@ class Engine final : public Communicator {
   Agreement agreement_;
   AutoChoice choice_;
   std::function<void(const CollectiveRecord&)> observer_;
+  std::unique_ptr<DeviceSums> device_;
   std::vector<SharedArena> arenas_;
   size_t algorithm_ = 0;
   std::optional<double> clock_offset_;
@@ -182,7 +202,11 @@ Engine::Engine(std::unique_ptr<Backend> backend, const CommunicatorOptions& opti
       choice_(exchange_.topology) {
   exchange_.watch = &watch_;
   SetAllReduce(options.all_reduce);
-  if (size() > 1) queue_ = std::make_unique<JobQueue>([this] { CheckNative(); });
+  if (size() == 1) return;
+  queue_ = std::make_unique<JobQueue>([this] {
+    CheckNative();
+    CheckDevice();
+  });
 }
 
 Engine::~Engine() {
@@ -258,6 +282,16 @@ void Engine::CheckNative() const {
   std::_Exit(static_cast<int>(ExitCode::kUnavailable));
 }
 
+// As above: the host may wait for the device without end, and no step may be believed any more.
+void Engine::CheckDevice() const {
+  if (device_ == nullptr) return;
+  const std::string trouble = device_->Trouble(deadline_seconds_);
+  if (trouble.empty()) return;
+  LogError("comm", "all_reduce by nccl: {}", trouble);
+  device_->Abort();
+  std::_Exit(static_cast<int>(ExitCode::kUnavailable));
+}
+
 uint64_t Engine::PlaceOf(std::span<const std::byte> data) const {
   for (size_t i = 0; i < arenas_.size(); ++i) {
     if (arenas_[i].ranks.empty()) continue;
@@ -291,6 +325,7 @@ Header Engine::SumHeader(Operation operation, std::span<T> data, const Tag& tag)
 template <typename T>
 std::unique_ptr<Pending> Engine::StartSum(std::span<T> data, const Tag& tag) {
   if (size() == 1) return std::make_unique<Nothing>();
+  if (IsOnDevice(data.data())) return StartDeviceSum(data, tag);
   const Header header = SumHeader(Operation::kAllReduce, data, tag);
   return queue_->Start([this, header, data] {
     Execute(
@@ -299,8 +334,20 @@ std::unique_ptr<Pending> Engine::StartSum(std::span<T> data, const Tag& tag) {
 }
 
 template <typename T>
+std::unique_ptr<Pending> Engine::StartDeviceSum(std::span<T> data, const Tag& tag) {
+  Header header = MakeHeader(Operation::kAllReduce, TypeOf(T{}), data.size(), tag);
+  header.algorithm = kDeviceRow;
+  const DeviceSums::Ticket ticket = device_->Mark();
+  auto start = queue_->Start([this, header, data, ticket] {
+    Execute(header, [this, data, ticket](const Header&) { device_->Sum(ticket, data); });
+  });
+  return std::make_unique<DevicePending>(std::move(start), device_.get(), ticket);
+}
+
+template <typename T>
 void Engine::Sum(std::span<T> data, const Tag& tag) {
   if (size() == 1) return;
+  if (IsOnDevice(data.data())) return StartDeviceSum(data, tag)->Wait();
   Run(
       SumHeader(Operation::kAllReduce, data, tag),
       [this, data](const Header& agreed) { SumNow(data, agreed); }, std::as_bytes(data));

@@ -1,0 +1,57 @@
+// Sums of memory that lies on a device (GPUs). The engine keeps the order, the contract and the
+// deadlines of operations; this only moves the data, in the order of a stream, so that the host
+// waits for nothing.
+//
+//   computing thread:  Ticket t = sums.Mark();   // the data is final when the stream comes here
+//   engine's thread:   sums.Sum(t, data);        // once all ranks have agreed; enqueues
+//   computing thread:  sums.Join(t);             // what the stream does next sees the sum
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace carole::collectives {
+
+class Communicator;
+
+class DeviceSums {
+ public:
+  using Ticket = uint64_t;
+  virtual ~DeviceSums() = default;
+
+  // Whether the memory is the device's, so that these sums are for it and no others are.
+  virtual bool Holds(const void* memory) const = 0;
+
+  // Each ticket goes through the three calls once, in this order; tickets in the order of Mark().
+  virtual Ticket Mark() = 0;
+  virtual void Sum(Ticket ticket, std::span<float> data) = 0;
+  virtual void Sum(Ticket ticket, std::span<double> data) = 0;
+  virtual void Join(Ticket ticket) = 0;
+
+  // Why sums will not end: an error of the library, or one under way for longer than the deadline;
+  // "" while all is well. From any thread.
+  virtual std::string Trouble(double deadline_seconds) = 0;
+  // Gives up what is under way, on this rank. From any thread.
+  virtual void Abort() = 0;
+};
+
+// Where a rank computes.
+struct DevicePlace {
+  int device = 0;          // CUDA's number
+  void* stream = nullptr;  // cudaStream_t that computes; outlives the communicator
+};
+
+// Lets the communicator sum this device's memory with NCCL, which is loaded now: the library
+// libcarole_nccl.so beside the program, and libnccl.so.2 that it needs. Collective. Does nothing
+// with one rank. Throws ConfigError when a library is missing, CommError when NCCL cannot connect
+// the ranks before the deadline.
+void UseNccl(Communicator& communicator, const DevicePlace& place, double deadline_seconds);
+
+// "2.28.9", of the library that is loaded; throws ConfigError as UseNccl() does.
+std::string NcclVersion();
+
+}  // namespace carole::collectives

@@ -1,0 +1,209 @@
+// DeviceSums by NCCL: a stream of its own beside the computing one, joined to it by events.
+//
+// The communicator is non-blocking: calls return ncclInProgress, and ncclCommGetAsyncError tells
+// when they are through, so that a rank that fails can be answered by ncclCommAbort.
+#include "collectives/nccl/nccl.h"
+
+#include <cuda_runtime.h>
+#include <fmt/format.h>
+#include <nccl.h>
+
+#include <chrono>
+#include <cstring>
+#include <deque>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "src/core/check.h"
+#include "src/core/error.h"
+
+namespace carole::collectives {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+static_assert(sizeof(ncclUniqueId) == kNcclIdBytes);
+
+void CheckCuda(cudaError_t status, const char* call) {
+  if (status == cudaSuccess) return;
+  throw DeviceError(
+      fmt::format("[nccl] {}: {}; run `carole doctor`", call, cudaGetErrorString(status)));
+}
+#define CAROLE_CUDA(call) CheckCuda((call), #call)
+
+void CheckNccl(ncclResult_t status, const char* call) {
+  if (status == ncclSuccess || status == ncclInProgress) return;
+  throw CommError(
+      fmt::format("[nccl] {}: {}; NCCL_DEBUG=WARN says more", call, ncclGetErrorString(status)));
+}
+#define CAROLE_NCCL(call) CheckNccl((call), #call)
+
+constexpr ncclDataType_t TypeOf(float) { return ncclFloat32; }
+constexpr ncclDataType_t TypeOf(double) { return ncclFloat64; }
+
+class NcclSums final : public DeviceSums {
+ public:
+  NcclSums(const NcclId& id, int rank, int size, const DevicePlace& place,
+           const std::function<void()>& wait)
+      : device_(place.device), compute_(static_cast<cudaStream_t>(place.stream)) {
+    CAROLE_CUDA(cudaSetDevice(device_));
+    int least = 0, greatest = 0;
+    CAROLE_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+    // Its few blocks go first, or they would wait for the rest of backward.
+    CAROLE_CUDA(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, greatest));
+    for (Slot& slot : slots_) {
+      CAROLE_CUDA(cudaEventCreateWithFlags(&slot.ready, cudaEventDisableTiming));
+      CAROLE_CUDA(cudaEventCreateWithFlags(&slot.done, cudaEventDisableTiming));
+    }
+    ncclUniqueId unique;
+    std::memcpy(&unique, id.data(), sizeof unique);
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    CAROLE_NCCL(ncclCommInitRankConfig(&comm_, size, unique, rank, &config));
+    Finish("ncclCommInitRankConfig", wait);
+  }
+  NcclSums(const NcclSums&) = delete;
+  NcclSums& operator=(const NcclSums&) = delete;
+
+  // Waits for what is under way, but not long: others may be gone.
+  ~NcclSums() override {
+    if (cudaSetDevice(device_) != cudaSuccess) return;
+    const auto start = Clock::now();
+    while (cudaStreamQuery(stream_) == cudaErrorNotReady && Clock::now() - start < kLastWait)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    Abort();
+    for (Slot& slot : slots_) {
+      cudaEventDestroy(slot.ready);
+      cudaEventDestroy(slot.done);
+    }
+    cudaStreamDestroy(stream_);
+  }
+
+  bool Holds(const void* memory) const override {
+    cudaPointerAttributes attributes{};
+    if (cudaPointerGetAttributes(&attributes, memory) != cudaSuccess) return false;
+    return attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged;
+  }
+
+  Ticket Mark() override {
+    const Ticket ticket = next_++;
+    Slot& slot = SlotOf(ticket);
+    if (ticket >= kSlots) CAROLE_CUDA(cudaEventSynchronize(slot.done));  // kSlots sums ago
+    CAROLE_CUDA(cudaEventRecord(slot.ready, compute_));
+    return ticket;
+  }
+
+  void Sum(Ticket ticket, std::span<float> data) override { Enqueue(ticket, data); }
+  void Sum(Ticket ticket, std::span<double> data) override { Enqueue(ticket, data); }
+
+  void Join(Ticket ticket) override {
+    CAROLE_CUDA(cudaStreamWaitEvent(compute_, SlotOf(ticket).done, 0));
+  }
+
+  std::string Trouble(double deadline_seconds) override {
+    if (const ncclResult_t state = State(); !IsFine(state))
+      return fmt::format("{}; NCCL_DEBUG=WARN says more", ncclGetErrorString(state));
+    const std::lock_guard lock(mutex_);
+    while (!in_flight_.empty() && cudaEventQuery(in_flight_.front().done) == cudaSuccess)
+      in_flight_.pop_front();
+    if (in_flight_.empty()) return "";
+    const std::chrono::duration<double> age = Clock::now() - in_flight_.front().start;
+    if (age.count() < deadline_seconds) return "";
+    return fmt::format(
+        "a sum is not through after {:.0f} s: a GPU or the network between them "
+        "does not answer",
+        age.count());
+  }
+
+  void Abort() override {
+    const std::lock_guard lock(mutex_);
+    if (comm_ != nullptr) ncclCommAbort(std::exchange(comm_, nullptr));
+  }
+
+ private:
+  static constexpr auto kLastWait = std::chrono::seconds(2);
+  static constexpr Ticket kSlots = 256;  // more than sums are ever in flight
+  struct Slot {
+    cudaEvent_t ready = nullptr, done = nullptr;
+  };
+  struct InFlight {
+    cudaEvent_t done;
+    Clock::time_point start;
+  };
+
+  static bool IsFine(ncclResult_t state) { return state == ncclSuccess || state == ncclInProgress; }
+  Slot& SlotOf(Ticket ticket) { return slots_[ticket % kSlots]; }
+
+  ncclResult_t State() {
+    const std::lock_guard lock(mutex_);
+    if (comm_ == nullptr) return ncclInvalidUsage;  // aborted
+    ncclResult_t state = ncclSuccess;
+    const ncclResult_t status = ncclCommGetAsyncError(comm_, &state);
+    return status == ncclSuccess ? state : status;
+  }
+
+  // Returns when the calls before are through on this rank.
+  void Finish(const char* call, const std::function<void()>& wait) {
+    ncclResult_t state = ncclInProgress;
+    while ((state = State()) == ncclInProgress) {
+      wait();
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+    CheckNccl(state, call);
+  }
+
+  template <typename T>
+  void Enqueue(Ticket ticket, std::span<T> data) {
+    CAROLE_CUDA(cudaSetDevice(device_));  // this thread's
+    const Slot& slot = SlotOf(ticket);
+    CAROLE_CUDA(cudaStreamWaitEvent(stream_, slot.ready, 0));
+    {
+      const std::lock_guard lock(mutex_);
+      if (comm_ == nullptr) throw CommError("[nccl] all_reduce: the communicator was aborted");
+      CAROLE_NCCL(ncclAllReduce(data.data(), data.data(), data.size(), TypeOf(T{}), ncclSum, comm_,
+                                stream_));
+    }
+    // Before the event: what is enqueued late must not come after it.
+    Finish("ncclAllReduce", [] {});
+    CAROLE_CUDA(cudaEventRecord(slot.done, stream_));
+    const std::lock_guard lock(mutex_);
+    in_flight_.push_back({slot.done, Clock::now()});
+  }
+
+  const int device_;
+  const cudaStream_t compute_;
+  cudaStream_t stream_ = nullptr;
+  Slot slots_[kSlots];
+  Ticket next_ = 0;  // of the computing thread
+  std::mutex mutex_;
+  ncclComm_t comm_ = nullptr;
+  std::deque<InFlight> in_flight_;
+};
+
+NcclId MakeId() {
+  ncclUniqueId unique;
+  CAROLE_NCCL(ncclGetUniqueId(&unique));
+  NcclId id;
+  std::memcpy(id.data(), &unique, id.size());
+  return id;
+}
+
+DeviceSums* Connect(const NcclId& id, int rank, int size, const DevicePlace& place,
+                    const std::function<void()>& wait) {
+  return new NcclSums(id, rank, size, place, wait);
+}
+
+}  // namespace
+}  // namespace carole::collectives
+
+extern "C" __attribute__((visibility("default"))) const carole::collectives::NcclModule*
+carole_nccl_module() {
+  using namespace carole::collectives;
+  static const NcclModule module = [] {
+    int version = 0;
+    CAROLE_NCCL(ncclGetVersion(&version));
+    return NcclModule{version, MakeId, Connect};
+  }();
+  return &module;
+}
