@@ -20,7 +20,7 @@ class BadInputTest : public CliTest {
   }
 
   const std::string& good() {
-    if (good_.empty()) good_ = ReadWholeFile(train_file_);
+    if (good_.empty()) good_ = ReadText(train_file_);
     return good_;
   }
 

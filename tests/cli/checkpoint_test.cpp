@@ -2,7 +2,7 @@
 #include <filesystem>
 
 #include "tests/cli/cli.h"
-#include "tests/io/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace carole::testing {
 namespace {
@@ -38,7 +38,7 @@ TEST_F(CheckpointCliTest, GoesToTensorFlowAndBackWithSlotsAndStep) {
   EXPECT_EQ(Carole({"checkpoint", "verify", back}).exit_code, 0);
   ASSERT_EQ(Convert(back, again).exit_code, 0);
   for (const char* suffix : {".index", ".data-00000-of-00001"})
-    EXPECT_EQ(io::ReadText(prefix + suffix), io::ReadText(again + suffix)) << suffix;
+    EXPECT_EQ(ReadText(prefix + suffix), ReadText(again + suffix)) << suffix;
 }
 
 TEST(CheckpointCli, ShowsWhatTensorFlowWrote) {
@@ -53,11 +53,11 @@ TEST(CheckpointCli, ShowsWhatTensorFlowWrote) {
 }
 
 TEST(CheckpointCli, SaysWhatIsWrong) {
-  io::TemporaryFolder folder;
+  TemporaryFolder folder;
   const std::string target = folder.path() + "/x.h5", cut = folder.path() + "/cut.index";
   EXPECT_TRUE(FailsWith(Carole({"checkpoint", "convert", folder.path(), target}), 65,
                         {"no checkpoint there"}));
-  io::WriteText(cut, io::ReadText(kFixtures + "v2.ckpt.index").substr(0, 300));
+  WriteText(cut, ReadText(kFixtures + "v2.ckpt.index").substr(0, 300));
   EXPECT_TRUE(FailsWith(Carole({"checkpoint", "convert", cut, target}), 65,
                         {"cut.index", "is it truncated?"}));
   const std::string v2 = kFixtures + "v2.ckpt";

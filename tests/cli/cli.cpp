@@ -164,7 +164,7 @@ std::vector<pid_t> ProcessesWith(const std::string& text) {
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
     const std::string name = entry.path().filename();
     if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-    const std::string command = ReadWholeFile(entry.path() / "cmdline");
+    const std::string command = ReadText(entry.path() / "cmdline");
     if (command.starts_with(CAROLE_BINARY) && command.find(text) != std::string::npos)
       found.push_back(std::stoi(name));
   }

@@ -14,7 +14,7 @@ inline void WriteFile(const std::string& path, const std::string& content) {
 }
 
 inline void FlipBit(const std::string& path, size_t offset) {
-  std::string content = ReadWholeFile(path);
+  std::string content = ReadText(path);
   content.at(offset) ^= 1;
   WriteFile(path, content);
 }

@@ -29,7 +29,7 @@ TEST_F(DatasetTest, ShowPrintsTheFieldsOfARecord) {
 }
 
 TEST_F(DatasetTest, VerifyNamesTheDamage) {
-  const std::string good = ReadWholeFile(train_file_);
+  const std::string good = ReadText(train_file_);
   FlipBit(train_file_, OffsetOfRecord(good, 3) + 12 + 40);
   EXPECT_TRUE(
       FailsWith(Carole(Verify(train_file_)), 65, {"mnist_train.tfrecord", "record 3", "crc"}));
@@ -44,7 +44,7 @@ TEST_F(DatasetTest, VerifyNamesTheDamage) {
 }
 
 TEST_F(DatasetTest, RepairCopiesTheGoodRecords) {
-  FlipBit(train_file_, OffsetOfRecord(ReadWholeFile(train_file_), 3) + 12 + 40);
+  FlipBit(train_file_, OffsetOfRecord(ReadText(train_file_), 3) + 12 + 40);
   const std::string clean = folder_ / "clean";
   EXPECT_TRUE(FailsWith(
       Carole({"dataset", "verify", "--dataset_name=mnist", train_file_, "--repair", clean}), 65,
@@ -76,7 +76,7 @@ TEST_F(DatasetTest, DrawnPicturesAreBuiltVerifiedAndShown) {
   result = Carole({"dataset", "show", "--dataset_name=synthetic", "--dataset_dir", drawn,
                    "--record=3", "--picture", picture});
   EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_EQ(ReadWholeFile(picture).substr(1, 3), "PNG");
+  EXPECT_EQ(ReadText(picture).substr(1, 3), "PNG");
 
   Words other = build;
   other.emplace_back("--seed=1");

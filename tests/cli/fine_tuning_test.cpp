@@ -52,9 +52,9 @@ TEST_F(FineTuningTest, EvaluatesAndKeepsTheBest) {
   ASSERT_EQ(eval.exit_code, 0) << eval.err;
   EXPECT_NEAR(nlohmann::json::parse(eval.out)["accuracy"].get<double>(),
               std::stod(run.err.substr(at)), 1e-4);
-  EXPECT_THAT(ReadWholeFile(folder_ / "confusion/confusion.csv"),
+  EXPECT_THAT(ReadText(folder_ / "confusion/confusion.csv"),
               ::testing::StartsWith("label\\prediction,\"zero\",\"one\""));
-  EXPECT_THAT(ReadWholeFile(folder_ / "confusion/confusion.png"), ::testing::StartsWith("\x89PNG"));
+  EXPECT_THAT(ReadText(folder_ / "confusion/confusion.png"), ::testing::StartsWith("\x89PNG"));
   Train(folder_ / "plain", {"--max_number_of_steps=1"});
   EXPECT_TRUE(FailsWith(Carole(EvalWords(folder_ / "plain", {"--moving_average_decay=0.5"})), 65,
                         {"LeNet/conv1/weights/ExponentialMovingAverage"}));

@@ -34,12 +34,12 @@ TEST_F(TrainTest, LogsAsTheOriginalAndLearns) {
     EXPECT_THAT(run.err, ::testing::HasSubstr(text));
   EXPECT_LT(LossAt(run.err, 60), LossAt(run.err, 4) - 0.5) << run.err;
   const auto log_file = *std::filesystem::directory_iterator(folder_ / "log");
-  EXPECT_THAT(ReadWholeFile(log_file), ::testing::HasSubstr("total_loss_1"));
+  EXPECT_THAT(ReadText(log_file), ::testing::HasSubstr("total_loss_1"));
   const ProcessResult eval = Carole(EvalWords(train_dir_, {"--eval_dir", folder_ / "eval"}));
   EXPECT_EQ(eval.exit_code, 0) << eval.err;
   EXPECT_THAT(eval.out, ::testing::HasSubstr("seven"));
   const auto event_file = *std::filesystem::directory_iterator(folder_ / "eval");
-  EXPECT_THAT(ReadWholeFile(event_file), ::testing::HasSubstr("eval/Accuracy"));
+  EXPECT_THAT(ReadText(event_file), ::testing::HasSubstr("eval/Accuracy"));
 }
 
 TEST_F(TrainTest, TwoRanksDoWhatOneDoesWithTwiceTheBatch) {

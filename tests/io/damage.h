@@ -15,7 +15,7 @@
 #include "io/image.h"
 #include "io/tfrecord.h"
 #include "src/core/error.h"
-#include "tests/io/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace carole::io {
 
@@ -30,10 +30,6 @@ struct DamagedBytes {
   void ShrinkSize(size_t count) { bytes.resize(bytes.size() - count); }
   MemorySource Open(const std::string& name = "train-00012") const { return {name, bytes}; }
 };
-
-inline std::filesystem::path operator/(const TemporaryFolder& folder, std::string_view name) {
-  return std::filesystem::path(folder.path()) / name;
-}
 
 inline std::string FromHex(std::string_view hex) {
   std::string bytes;

@@ -85,7 +85,7 @@ TEST(Datasets, MissingFolderOrFilesNameTheFlag) {
   const TemporaryFolder folder;
   const DatasetEntry& mnist = FindDataset("mnist");
   EXPECT_EQ(TextOf<DataError>([&] { FindShards(mnist, "train", folder / "nothing"); }),
-            "[io.datasets] --dataset_dir " + (folder / "nothing").string() +
+            "[io.datasets] --dataset_dir " + (folder / "nothing") +
                 ": cannot be read: No such file or directory");
   EXPECT_THAT(
       TextOf<DataError>([&] { FindShards(mnist, "test", folder.path()); }),
@@ -182,7 +182,7 @@ TEST(BuildCifar10, WritesRecords) {
   std::filesystem::create_directory(raw / "cifar-10-batches-bin");
   for (const char* name : {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin",
                            "data_batch_4.bin", "data_batch_5.bin", "test_batch.bin"}) {
-    const auto path = raw / "cifar-10-batches-bin" / name;
+    const auto path = raw / "cifar-10-batches-bin/" + name;
     WriteText(path, "\x07");  // the rest is a hole that reads as zeros
     std::filesystem::resize_file(path, kCifarBatchRecords * kCifarRecordBytes);
   }

@@ -17,7 +17,7 @@
 #include "io/crc32c.h"
 #include "io/histogram.h"
 #include "src/core/error.h"
-#include "tests/io/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace carole::io {
 namespace {

@@ -9,7 +9,7 @@
 #include <functional>
 
 #include "src/core/error.h"
-#include "tests/io/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace carole::io {
 namespace {
@@ -165,6 +165,16 @@ TEST_F(Hdf5Test, LongListsAreSplitAsKerasDoes) {
   EXPECT_TRUE(again.HasAttribute("/", "names1"));
   EXPECT_EQ(again.GetStringList("/", "names"), names);
   EXPECT_THAT(again.GetStringList("/", "none"), IsEmpty());
+}
+
+// A checkpoint may be as large as half of the memory.
+TEST_F(Hdf5Test, DataIsOnTheDiskBeforeTheFileIsClosed) {
+  const std::vector<float> data(1 << 20, 0.5f);
+  Hdf5File file = Hdf5File::Create(path_);
+  for (const char* name : {"/a", "/b"}) file.WriteFloats(name, {1 << 20}, data);
+  EXPECT_GE(std::filesystem::file_size(path_), 2 * data.size() * sizeof(float));
+  file.Close();
+  EXPECT_EQ(Hdf5File::Open(path_).ReadFloats("/b"), data);
 }
 
 TEST_F(Hdf5Test, FileThatWasNotClosedIsNotThere) {

@@ -59,7 +59,7 @@ TEST(Idx, AllSpellingsAreFound) {
        {"train-images-idx3-ubyte", "train-images.idx3-ubyte", "train-images-idx3-ubyte.gz"}) {
     const TemporaryFolder folder;
     WriteText(folder / name, "x");
-    EXPECT_EQ(OpenIdx(folder.path(), "train-images", 3)->name(), (folder / name).string());
+    EXPECT_EQ(OpenIdx(folder.path(), "train-images", 3)->name(), (folder / name));
   }
   const TemporaryFolder empty;
   EXPECT_THAT(TextOf<DataError>([&] { OpenIdx(empty.path(), "t10k-labels", 1); }),

@@ -106,7 +106,7 @@ TEST(BuildFolder, SeedDecidesTheSplit) {
                  .raw_dir = folder / "raw",
                  .output_dir = folder / out,
                  .seed = seed});
-    return ReadText(folder / out / "validation-00000-of-00001.tfrecord");
+    return ReadText(folder / (std::string(out) + "/validation-00000-of-00001.tfrecord"));
   };
   const std::string first = build(1, "a");
   EXPECT_EQ(build(1, "b"), first);
@@ -151,7 +151,7 @@ TEST(BuildSynthetic, SameSeedSameBytes) {
     options.seed = seed;
     options.threads = threads;
     BuildSynthetic(options);
-    return ReadText(folder / out / "train-00000-of-00001");
+    return ReadText(folder / (std::string(out) + "/train-00000-of-00001"));
   };
   const std::string first = build("a", 7, 1);
   EXPECT_EQ(build("b", 7, 3), first);

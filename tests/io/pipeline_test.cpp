@@ -27,7 +27,7 @@ class PipelineTest : public testing::Test {
   void WriteExamples(const std::vector<std::string>& examples) {
     WriteText(File(), Records(examples));
   }
-  std::string File() const { return (folder_ / "mnist_train.tfrecord").string(); }
+  std::string File() const { return (folder_ / "mnist_train.tfrecord"); }
 
   PipelineOptions Options() const {
     return {.dataset = &FindDataset("mnist"),

@@ -109,7 +109,7 @@ TEST(RecordIndex, DamagedCacheIsNotUsed) {
   const TemporaryFolder folder;
   const RecordIndexOptions options = TwoShards(folder);
   LoadRecordIndex(options);
-  const std::string cache = (folder / FilesIn(folder.path())[0]).string();
+  const std::string cache = (folder / FilesIn(folder.path())[0]);
   const std::string whole = ReadText(cache);
   for (size_t offset = 0; offset < whole.size(); ++offset) {
     DamagedBytes damaged{whole};

@@ -8,7 +8,7 @@
 #include <csignal>
 
 #include "src/core/error.h"
-#include "tests/io/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace carole::io {
 namespace {

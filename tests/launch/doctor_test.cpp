@@ -3,17 +3,19 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <nlohmann/json.hpp>
 
+#include "launch/cores.h"
 #include "tests/support/subprocess.h"
 
 namespace carole::launch {
 namespace {
 
+using carole::TemporaryFolder;
 using carole::testing::ProcessResult;
 using carole::testing::RunProcess;
-using carole::testing::TemporaryFolder;
 using ::testing::HasSubstr;
 
 constexpr int64_t kMegabyte = 1 << 20;
@@ -76,8 +78,65 @@ TEST(Doctor, DiskAndClocks) {
   EXPECT_EQ(VerdictOf(JudgeClocks(0.02, 0.01)), Verdict::kOk);
   EXPECT_EQ(VerdictOf(JudgeClocks(90, 0.1)), Verdict::kWarning);
   EXPECT_EQ(VerdictOf(JudgeClocks(2, 3)), Verdict::kOk);  // cannot be told
-  EXPECT_EQ(VerdictOf(JudgeGpu(false)), Verdict::kSkipped);
-  EXPECT_EQ(VerdictOf(JudgeGpu(true)), Verdict::kWarning);
+}
+
+TEST(Doctor, Pmix) {
+  const std::string plugins = "MPI plugin types are...\n\tnone\n\tpmi2\n\tpmix\n";
+  EXPECT_EQ(VerdictOf(JudgePmix("4.2.2", "4.2.2", false, "")), Verdict::kOk);
+  EXPECT_EQ(VerdictOf(JudgePmix("4.2.2", "", true, plugins)), Verdict::kOk);
+  EXPECT_EQ(JudgePmix("4.2.2", "4.1.0", true, plugins).text,
+            "library 4.2.2, started by 4.1.0; srun has pmix");
+  EXPECT_EQ(VerdictOf(JudgePmix("4.2.2", "3.1.5", false, "")), Verdict::kTrouble);
+  EXPECT_EQ(VerdictOf(JudgePmix("4.2.2", "", true, "none\npmi2\n")), Verdict::kWarning);
+  EXPECT_EQ(VerdictOf(JudgePmix("", "", false, "")), Verdict::kSkipped);
+}
+
+GpuFacts Facts(const char* built_cuda, int gpus = 0, int local_ranks = 1) {
+  GpuFacts facts;
+  facts.built_cuda = built_cuda;
+  facts.gpus = gpus;
+  facts.local_ranks = local_ranks;
+  if (gpus == 0) facts.trouble = "no GPU";
+  return facts;
+}
+
+GpuFacts WithDriver(GpuFacts facts) {
+  facts.driver.version = "535.104.05";
+  facts.driver.cuda = 12020;
+  return facts;
+}
+
+TEST(Doctor, NoGpuDriver) {
+  EXPECT_EQ(VerdictOf(JudgeGpu(Facts("no"))), Verdict::kSkipped);
+  GpuFacts facts = Facts("13.0");
+  EXPECT_EQ(VerdictOf(JudgeGpu(facts)), Verdict::kSkipped);
+  facts.visible_devices = "0,1";
+  const Finding asked = JudgeGpu(facts);
+  EXPECT_EQ(VerdictOf(asked), Verdict::kTrouble);
+  EXPECT_EQ(asked.text, "built with CUDA 13.0, CUDA_VISIBLE_DEVICES=\"0,1\", but no driver here");
+}
+
+TEST(Doctor, GpuAndItsDriver) {
+  EXPECT_EQ(VerdictOf(JudgeGpu(WithDriver(Facts("no")))), Verdict::kWarning);
+  const Finding good = JudgeGpu(WithDriver(Facts("12.4", 2, 2)));
+  EXPECT_EQ(VerdictOf(good), Verdict::kOk);
+  EXPECT_EQ(good.text,
+            "2 GPUs for 2 ranks; driver 535.104.05 (CUDA up to 12.2), built with CUDA 12.4");
+  const Finding old = JudgeGpu(WithDriver(Facts("13.0")));
+  EXPECT_EQ(VerdictOf(old), Verdict::kTrouble);
+  EXPECT_EQ(old.fix, "a newer driver, for CUDA 13 at least; or build with CUDA 12.2");
+  EXPECT_EQ(VerdictOf(JudgeGpu(WithDriver(Facts("12.4")))), Verdict::kTrouble);
+  GpuFacts few = WithDriver(Facts("12.4", 1, 2));
+  EXPECT_EQ(VerdictOf(JudgeGpu(few)), Verdict::kTrouble);
+  few.visible_devices = "1";
+  EXPECT_EQ(VerdictOf(JudgeGpu(few)), Verdict::kOk) << "one bound to each rank";
+}
+
+TEST(Doctor, Nccl) {
+  EXPECT_EQ(JudgeNccl(22105, Facts("12.4", 1)).text, "2.21.5");
+  EXPECT_EQ(JudgeNccl(2804, Facts("no")).text, "2.8.4");
+  EXPECT_EQ(VerdictOf(JudgeNccl(0, Facts("no"))), Verdict::kSkipped);
+  EXPECT_EQ(VerdictOf(JudgeNccl(0, Facts("12.4", 2))), Verdict::kWarning);
 }
 
 TEST(Doctor, DiskThatCannotBeWritten) {
@@ -85,7 +144,7 @@ TEST(Doctor, DiskThatCannotBeWritten) {
   EXPECT_EQ(VerdictOf(finding), Verdict::kTrouble);
   EXPECT_THAT(finding.text, HasSubstr("/proc: cannot be written"));
   const TemporaryFolder folder;
-  EXPECT_NE(CheckDisk(folder / "run/of/mine").text.find(folder.path().string()), std::string::npos);
+  EXPECT_NE(CheckDisk(folder / "run/of/mine").text.find(folder.path()), std::string::npos);
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
@@ -103,10 +162,24 @@ TEST(DoctorCommand, TellsAsJson) {
   const auto json = nlohmann::json::parse(result.out);
   EXPECT_EQ(result.exit_code, json.at("ok").get<bool>() ? 0 : 1);
   const auto& machine = json.at("machines").at(0);
-  for (const char* check : {"ranks", "cores", "shared memory", "limits", "MPI", "network", "GPU",
-                            "NCCL", "data", "disk"})
+  for (const char* check : {"ranks", "cores", "shared memory", "limits", "MPI", "PMIx", "network",
+                            "GPU", "NCCL", "data", "disk"})
     EXPECT_NE(Find(machine, check), nullptr) << check;
   EXPECT_EQ(Find(machine, "data")->at("verdict"), "skipped");
+}
+
+// One core for a rank that could have all.
+TEST(DoctorCommand, BoundToOneCore) {
+  if (CountBoundCores() < 2) GTEST_SKIP() << "there is only one core";
+  cpu_set_t all;
+  ASSERT_EQ(sched_getaffinity(0, sizeof all, &all), 0);
+  int first = 0;
+  while (!CPU_ISSET(first, &all)) ++first;
+  const ProcessResult result =
+      RunProcess({"taskset", "--cpu-list", std::to_string(first), CAROLE_BINARY, "doctor"}, 30);
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.out, HasSubstr("trouble  cores          1 of "));
+  EXPECT_THAT(result.out, HasSubstr("fix: start with mpirun --bind-to none"));
 }
 
 TEST(DoctorCommand, TroubleEndsWithOne) {
@@ -114,7 +187,7 @@ TEST(DoctorCommand, TroubleEndsWithOne) {
   std::ofstream(folder / "mnist_train.tfrecord") << "no record";
   const ProcessResult result =
       RunProcess({CAROLE_BINARY, "doctor", "--dataset_name=mnist", "--train_dir=/proc/nowhere",
-                  "--dataset_dir=" + folder.path().string()},
+                  "--dataset_dir=" + folder.path()},
                  30);
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.out, HasSubstr("mnist_train.tfrecord"));

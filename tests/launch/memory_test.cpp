@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/support/subprocess.h"
+#include "tests/support/temporary_folder.h"
 
 namespace carole::launch {
 namespace {
@@ -18,7 +18,7 @@ class AvailableMemoryTest : public ::testing::Test {
   int64_t Available() const { return AvailableMemory(root_.path()); }
 
  private:
-  carole::testing::TemporaryFolder root_;
+  carole::TemporaryFolder root_;
 };
 
 TEST_F(AvailableMemoryTest, NothingWithoutFiles) { EXPECT_EQ(Available(), 0); }

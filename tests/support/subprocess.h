@@ -9,13 +9,13 @@
 
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 #include <functional>
-#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "tests/support/temporary_folder.h"
 
 namespace carole::testing {
 
@@ -25,35 +25,6 @@ struct ProcessResult {
   std::string err;
   double seconds = 0;      // from the start to the end
   bool timed_out = false;  // had to be killed
-};
-
-inline std::string ReadWholeFile(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
-// A folder that goes with the object.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "carole-test-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed: " + name);
-    path_ = name;
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  const std::filesystem::path& path() const { return path_; }
-  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
-
- private:
-  std::filesystem::path path_;
 };
 
 class Subprocess {
@@ -72,8 +43,8 @@ class Subprocess {
   Subprocess& operator=(const Subprocess&) = delete;
 
   void Signal(int signal) const { kill(pid_, signal); }
-  std::string out() const { return ReadWholeFile(folder_ / "out"); }
-  std::string err() const { return ReadWholeFile(folder_ / "err"); }
+  std::string out() const { return ReadText(folder_ / "out"); }
+  std::string err() const { return ReadText(folder_ / "err"); }
 
   // Polls until `condition` holds; false when the program ends first or the time is over.
   bool WaitUntil(const std::function<bool()>& condition, double seconds) {
@@ -124,8 +95,7 @@ class Subprocess {
     return true;
   }
 
-  TemporaryFolder folder_keeper_;
-  const std::filesystem::path folder_ = folder_keeper_.path();
+  TemporaryFolder folder_;
   Clock::time_point start_;
   pid_t pid_ = 0;
   int exit_code_ = -1;

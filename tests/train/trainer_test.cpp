@@ -9,11 +9,13 @@
 
 #include "io/checkpoint_folder.h"
 #include "src/train/stop_signals.h"
+#include "tests/support/temporary_folder.h"
 #include "tests/train/training.h"
 
 namespace carole::train {
 namespace {
 
+using carole::TemporaryFolder;
 using carole::testing::AllWeights;
 using carole::testing::Communicator;
 using carole::testing::ErrorsOfRanks;
@@ -21,7 +23,6 @@ using carole::testing::FormulaSource;
 using carole::testing::LargestDifference;
 using carole::testing::RunRanks;
 using carole::testing::SmallNet;
-using carole::testing::TemporaryFolder;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
@@ -188,7 +189,7 @@ TEST(TrainerTest, StopRequestOfOneRankSavesAndEndsAll) {
   EXPECT_EQ(latest->checkpoint.step, result.state.step);
 }
 
-TEST(TrainerTest, SavesAndRecordsByTime) {
+TEST(TrainerTest, SavesAndLogsByTime) {
   const TemporaryFolder folder;
   Job job{.options = OptionsFor(folder, 6), .num_ranks = 2};
   job.options.save_interval_secs = 0;
@@ -204,10 +205,6 @@ TEST(TrainerTest, SavesAndRecordsByTime) {
   std::vector<int64_t> steps;
   for (const auto& file : io::ListCheckpoints(folder.path())) steps.push_back(file.step);
   EXPECT_EQ(steps, (std::vector<int64_t>{4, 5, 6}));
-  int event_files = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(folder.path()))
-    event_files += entry.path().filename().string().starts_with("events.out.tfevents.");
-  EXPECT_EQ(event_files, 1);
 }
 
 TEST(TrainerTest, CheckpointHoldsNamesAndPlace) {
