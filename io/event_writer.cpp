@@ -12,7 +12,6 @@
 
 #include "io/bytes.h"
 #include "io/crc32c.h"
-#include "io/histogram.h"
 #include "io/host.h"
 #include "src/core/check.h"
 #include "src/core/error.h"
@@ -31,15 +30,22 @@ constexpr protozero::pbf_tag_type kWallTime = 1, kStep = 2, kFileVersion = 3,
                                   kSummary = 5;  // Event
 constexpr protozero::pbf_tag_type kValue = 1;    // Summary
 constexpr protozero::pbf_tag_type kValueTag = 1, kSimpleValue = 2, kImage = 4, kHisto = 5,
-                                  kTensor = 8, kMetadata = 9;        // Summary.Value
-constexpr protozero::pbf_tag_type kPluginData = 1, kPluginName = 1;  // SummaryMetadata
+                                  kTensor = 8, kMetadata = 9;                      // Summary.Value
+constexpr protozero::pbf_tag_type kPluginData = 1, kPluginName = 1, kContent = 2;  // Metadata
 constexpr protozero::pbf_tag_type kHeight = 1, kWidth = 2, kColorspace = 3, kEncoded = 4;  // Image
 constexpr protozero::pbf_tag_type kMin = 1, kMax = 2, kNum = 3, kSum = 4, kSumSquares = 5,
                                   kBucketLimit = 6, kBucket = 7;                 // HistogramProto
 constexpr protozero::pbf_tag_type kDType = 1, kTensorShape = 2, kStringVal = 8;  // TensorProto
+// HParamsPluginData, SessionStartInfo, SessionEndInfo; google.protobuf.Value and a map's entry.
+constexpr protozero::pbf_tag_type kSessionStart = 3, kSessionEnd = 4;
+constexpr protozero::pbf_tag_type kHparams = 1, kStartTime = 5, kStatus = 1, kEndTime = 2;
+constexpr protozero::pbf_tag_type kMapKey = 1, kMapValue = 2;
+constexpr protozero::pbf_tag_type kNumberValue = 2, kStringValue = 3, kBoolValue = 4;
+constexpr protozero::pbf_tag_type kDim = 2, kSize = 1;  // TensorShapeProto
 }  // namespace field
 
-constexpr int kDTypeString = 7;
+constexpr int kDTypeFloat = 1, kDTypeString = 7;
+constexpr int kStatusSuccess = 1, kStatusFailure = 2;
 
 double WallTime() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -106,7 +112,10 @@ void EventWriter::AddImage(int64_t step, std::string_view tag, const EventImage&
 }
 
 void EventWriter::AddHistogram(int64_t step, std::string_view tag, std::span<const float> values) {
-  const Histogram h = MakeHistogram(values);
+  AddHistogram(step, tag, MakeHistogram(values));
+}
+
+void EventWriter::AddHistogram(int64_t step, std::string_view tag, const Histogram& h) {
   Add(step, tag, [&](std::string& out) {
     protozero::pbf_writer value(out);
     protozero::pbf_writer message(value, field::kHisto);
@@ -117,6 +126,54 @@ void EventWriter::AddHistogram(int64_t step, std::string_view tag, std::span<con
     message.add_double(field::kSumSquares, h.sum_squares);
     message.add_packed_double(field::kBucketLimit, h.limits.begin(), h.limits.end());
     message.add_packed_double(field::kBucket, h.counts.begin(), h.counts.end());
+  });
+}
+
+void EventWriter::AddHyperParameters(int64_t step, std::span<const HyperParameter> parameters) {
+  std::string info;
+  protozero::pbf_writer start(info);
+  for (const auto& [name, value] : parameters) {
+    protozero::pbf_writer entry(start, field::kHparams);
+    entry.add_string(field::kMapKey, name);
+    protozero::pbf_writer content(entry, field::kMapValue);
+    if (const auto* number = std::get_if<double>(&value)) {
+      content.add_double(field::kNumberValue, *number);
+    } else if (const auto* truth = std::get_if<bool>(&value)) {
+      content.add_bool(field::kBoolValue, *truth);
+    } else {
+      content.add_string(field::kStringValue, std::get<std::string>(value));
+    }
+  }
+  start.add_double(field::kStartTime, WallTime());
+  std::string data;
+  protozero::pbf_writer(data).add_message(field::kSessionStart, info);
+  AddHparams(step, "_hparams_/session_start_info", data);
+}
+
+void EventWriter::AddEnd(int64_t step, bool success) {
+  std::string info;
+  protozero::pbf_writer end(info);
+  end.add_enum(field::kStatus, success ? kStatusSuccess : kStatusFailure);
+  end.add_double(field::kEndTime, WallTime());
+  std::string data;
+  protozero::pbf_writer(data).add_message(field::kSessionEnd, info);
+  AddHparams(step, "_hparams_/session_end_info", data);
+}
+
+void EventWriter::AddHparams(int64_t step, std::string_view tag, const std::string& content) {
+  Add(step, tag, [&](std::string& out) {
+    protozero::pbf_writer value(out);
+    {
+      protozero::pbf_writer tensor(value, field::kTensor);  // no elements
+      tensor.add_enum(field::kDType, kDTypeFloat);
+      protozero::pbf_writer shape(tensor, field::kTensorShape);
+      protozero::pbf_writer dim(shape, field::kDim);
+      dim.add_int64(field::kSize, 0);
+    }
+    protozero::pbf_writer metadata(value, field::kMetadata);
+    protozero::pbf_writer plugin(metadata, field::kPluginData);
+    plugin.add_string(field::kPluginName, "hparams");
+    plugin.add_bytes(field::kContent, content);
   });
 }
 

@@ -7,8 +7,11 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <variant>
 
 #include "io/disk.h"
+#include "io/histogram.h"
 
 namespace carole::io {
 
@@ -19,6 +22,9 @@ struct EventImage {
   int channels = 3;  // 1 grey, 3 RGB, 4 RGBA
   std::string_view png;
 };
+
+// A run's settings, by name, as TensorBoard's HPARAMS page compares runs.
+using HyperParameter = std::pair<std::string, std::variant<double, bool, std::string>>;
 
 // Writes one new event file `events.out.tfevents.<seconds>.<host>.<process>.<n>.v2` into a folder
 // (one folder for each of training and validation, one rank each). Steps must not go down within a
@@ -37,6 +43,10 @@ class EventWriter {
   void AddImage(int64_t step, std::string_view tag, const EventImage& image);
   // Values that are not finite are left out.
   void AddHistogram(int64_t step, std::string_view tag, std::span<const float> values);
+  void AddHistogram(int64_t step, std::string_view tag, const Histogram& histogram);
+  // Once when a run begins, and when it ends. A run in whose folder both are is a row of HPARAMS.
+  void AddHyperParameters(int64_t step, std::span<const HyperParameter> parameters);
+  void AddEnd(int64_t step, bool success);
 
   void Flush();
 
@@ -45,6 +55,8 @@ class EventWriter {
  private:
   // Appends a record with a Summary of one value; fill writes the value's payload behind its tag.
   void Add(int64_t step, std::string_view tag, const std::function<void(std::string&)>& fill);
+  // A value that is all in the metadata of the plug-in for hyper-parameters.
+  void AddHparams(int64_t step, std::string_view tag, const std::string& content);
   void AppendRecord(std::string_view event);
 
   std::string path_;

@@ -19,6 +19,21 @@ const PreprocessingEntry& FindPreprocessing(std::string_view name) {
       name, names));
 }
 
+void ToPixels(const PreprocessingEntry& entry, std::span<const float> values, int channels,
+              std::span<uint8_t> pixels) {
+  float scale = entry.scale, offset = entry.offset;
+  if (scale == 0) {
+    const auto [least, largest] = std::minmax_element(values.begin(), values.end());
+    scale = *largest > *least ? 255 / (*largest - *least) : 1;
+    offset = -*least * scale;
+  }
+  for (size_t i = 0; i < pixels.size(); ++i) {
+    const float mean = entry.less_means ? kImagenetMeans[i % static_cast<size_t>(channels)] : 0;
+    const float value = values[i] * scale + offset + mean;
+    pixels[i] = static_cast<uint8_t>(std::clamp(value, 0.0f, 255.0f) + 0.5f);
+  }
+}
+
 void CheckPreprocessingSize(const PreprocessingEntry& entry, int height, int width) {
   if (std::max(height, width) <= entry.max_size) return;
   throw UsageError(fmt::format(

@@ -66,32 +66,61 @@ void PreprocessInceptionEval(const PreprocessingTask& task);
 // colours distorted, in [-1, 1].
 void PreprocessInceptionTrain(const PreprocessingTask& task);
 
+inline constexpr float kImagenetMeans[3] = {123.68f, 116.78f, 103.94f};  // R, G, B of bytes
+
 struct PreprocessingEntry {
   std::string_view name;
   PreprocessingFunction train = nullptr;
   PreprocessingFunction eval = nullptr;
   int max_size = 1 << 14;  // of the output
   bool uses_boxes = false;
+  // Back to bytes: value * scale + offset, and the means where they were subtracted. 0: each image
+  // was standardised.
+  float scale = 0;
+  float offset = 0;
+  bool less_means = false;
 };
 
 // Named, as in TF-Slim, after the nets that need them. 255: the shorter side may be 255 after all.
 inline constexpr PreprocessingEntry kPreprocessings[] = {
-    {.name = "lenet", .train = PreprocessLenet, .eval = PreprocessLenet},
+    {.name = "lenet",
+     .train = PreprocessLenet,
+     .eval = PreprocessLenet,
+     .scale = 128,
+     .offset = 128},
     {.name = "cifarnet", .train = PreprocessCifarnetTrain, .eval = PreprocessCifarnetEval},
-    {.name = "vgg", .train = PreprocessVggTrain, .eval = PreprocessVggEval, .max_size = 256},
+    {.name = "vgg",
+     .train = PreprocessVggTrain,
+     .eval = PreprocessVggEval,
+     .max_size = 256,
+     .scale = 1,
+     .less_means = true},
     {.name = "inception",
      .train = PreprocessInceptionTrain,
      .eval = PreprocessInceptionEval,
-     .uses_boxes = true},
+     .uses_boxes = true,
+     .scale = 127.5f,
+     .offset = 127.5f},
     {.name = "imagenet_resnet",
      .train = PreprocessImagenetResnetTrain,
      .eval = PreprocessImagenetResnetEval,
-     .max_size = 255},
-    {.name = "mnist_keras", .train = PreprocessMnistKeras, .eval = PreprocessMnistKeras},
+     .max_size = 255,
+     .scale = 255,
+     .less_means = true},
+    {.name = "mnist_keras",
+     .train = PreprocessMnistKeras,
+     .eval = PreprocessMnistKeras,
+     .scale = 255},
 };
 
 // The row of a name. Throws UsageError that lists the names.
 const PreprocessingEntry& FindPreprocessing(std::string_view name);
+
+// Values as a preprocessing made them, back to pixels for people to look at: (height, width,
+// channels), as many as there are pixels. What lies outside 0..255 is cut. Where an image was
+// standardised, its values are spread from its least to its largest.
+void ToPixels(const PreprocessingEntry& entry, std::span<const float> values, int channels,
+              std::span<uint8_t> pixels);
 
 // Throws UsageError when the preprocessing cannot make images of this size.
 void CheckPreprocessingSize(const PreprocessingEntry& entry, int height, int width);

@@ -7,7 +7,7 @@
 namespace carole::io {
 namespace {
 
-constexpr float kMeans[3] = {123.68f, 116.78f, 103.94f};  // R, G, B over ImageNet
+constexpr auto& kMeans = kImagenetMeans;
 
 constexpr PixelMap kVggMap{.subtract = {kMeans[0], kMeans[1], kMeans[2]}};
 constexpr PixelMap kImagenetResnetMap{

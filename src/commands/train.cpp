@@ -89,11 +89,9 @@ train::TrainerOptions MakeTrainerOptions(const TrainFlags& flags, const TrainPla
   for (const std::string& flag : line.GivenFlags()) given += (given.empty() ? "--" : " --") + flag;
   train::TrainerOptions options{
       .train_dir = run.train_dir,
-      .log_dir = run.log_dir,
       .max_number_of_steps = plan.max_steps,
       .log_every_n_steps = run.log_every_n_steps,
       .save_interval_secs = run.save_interval_secs,
-      .save_summaries_secs = run.save_summaries_secs,
       .keep_checkpoints = run.keep_checkpoints,
       .max_bad_records = flags.dataset.max_bad_records,
       .spare_memory = !flags.activation_memory.empty(),
@@ -131,9 +129,33 @@ int Run(TrainFlags& flags, const CommandLine& line, const NetInput& input, Job& 
   flags.dataset = PrepareRecords(flags.dataset, input, job);
   const TrainPlan plan = MakeTrainPlan(flags, line, CountSamples(flags.dataset, input), job);
   const optim::LearningRate rate(plan.schedule);
+WatchedRun MakeWatchedRun(const TrainFlags& flags, const TrainPlan& plan, const NetInput& input,
+                          const CommandLine& line, std::vector<PlanLine> settings) {
+  const optim::OptimizerOptions& optimizer = flags.optimizer_options;
+  return {.train_dir = flags.run.train_dir,
+          .log_dir = flags.run.log_dir,
+          .save_summaries_secs = flags.run.save_summaries_secs,
+          .max_steps = plan.max_steps,
+          .eval_every = plan.eval_every,
+          .input = input,
+          .settings = std::move(settings),
+          .parameters = {{"model_name", std::string(input.net->name)},
+                         {"dataset_name", std::string(input.dataset->name)},
+                         {"optimizer", flags.optimizer},
+                         {"learning_rate", flags.schedule.learning_rate},
+                         {"learning_rate_decay_type", flags.schedule.type},
+                         {"weight_decay", optimizer.weight_decay},
+                         {"batch_size", static_cast<double>(plan.local_batch)},
+                         {"global_batch_size", static_cast<double>(plan.global_batch)},
+                         {"seed", static_cast<double>(flags.run.seed)}},
+          .flags = line.GivenFlags(),
+          .class_names = NamesOfClasses(flags.dataset, input)};
+}
+
   nets::Model model = BuildTrainingModel(flags, input, plan.shape.graph_batch);
   const int64_t parameters = nets::CountParameters(*model.graph).trainable;
-  LogPlan(flags, plan, input, job, rate, parameters);
+  const std::vector<PlanLine> settings = DescribePlan(flags, plan, input, job, rate, parameters);
+  LogPlan(settings);
   train::TrainerOptions options = MakeTrainerOptions(flags, plan, input, line);
   options.keras = train::MakeKerasModel(*model.graph, model.logits, std::string(input.net->name));
   const auto step = MakeStep(flags, std::move(model), plan.shape, parameters, job);
@@ -156,6 +178,9 @@ int Run(TrainFlags& flags, const CommandLine& line, const NetInput& input, Job& 
   const ExitCode code = trainer.Run();
   return code == ExitCode::kSaved ? flags.run.stop_exit_code : static_cast<int>(code);
 }
+  const WatchedRun watched = MakeWatchedRun(flags, plan, input, line, settings);
+  const auto watchers = MakeWatchers(flags.watch, watched, *step, job);
+  for (const auto& watcher : watchers) options.watchers.push_back(watcher.get());
 
 }  // namespace
 

@@ -106,6 +106,7 @@ void AddTrainFlags(CommandLine& line, TrainFlags& flags) {
   AddActivationMemoryFlag(line, flags.activation_memory);
   AddCollectiveFlags(line, flags.machine);
   AddRankFlags(line, flags.ranks);
+  AddWatchFlags(line, flags.watch);
   AddRecipeFlags(line, flags.recipe);
   AddUnsupportedFlags(line);
 }

@@ -7,6 +7,7 @@
 
 #include "src/commands/flags.h"
 #include "src/commands/rank_flags.h"
+#include "src/commands/watching.h"
 
 namespace carole::commands {
 
@@ -63,6 +64,7 @@ struct TrainFlags {
   FineTuningFlags fine_tuning;
   EvaluationFlags evaluation;
   MachineFlags machine;
+  WatchFlags watch;
   RankFlags ranks;
   std::string activation_memory;
 };

@@ -129,30 +129,39 @@ TrainPlan MakeTrainPlan(const TrainFlags& flags, const CommandLine& line, int64_
   return plan;
 }
 
-void LogPlan(const TrainFlags& flags, const TrainPlan& plan, const NetInput& input, const Job& job,
-             const optim::LearningRate& rate, int64_t num_parameters) {
+std::vector<PlanLine> DescribePlan(const TrainFlags& flags, const TrainPlan& plan,
+                                   const NetInput& input, const Job& job,
+                                   const optim::LearningRate& rate, int64_t num_parameters) {
   const Recipe& recipe = FindRecipe(flags.recipe);
-  LogInfo("run", "recipe     {} ({}); otherwise than there: {}", recipe.name, recipe.program,
-          recipe.otherwise);
-  LogInfo("run", "net        {}: {} parameters, images {}x{}x{}, {} classes{}", input.net->name,
-          num_parameters, input.image_size, input.image_size, input.channels, input.num_classes,
-          flags.dataset.labels_offset != 0
-              ? fmt::format(" (labels less {})", flags.dataset.labels_offset)
-              : "");
-  LogInfo("run", "ranks      {} x {} threads, {}", job.size(), job.backend().threads(),
-          job.backend().name());
-  LogInfo(
-      "run", "batch      {} local, {} global{}", plan.local_batch, plan.global_batch,
-      plan.shape.micro_batches > 1 ? fmt::format(", {} at a time", plan.shape.graph_batch) : "");
-  LogInfo("run", "optimizer  {}", DescribeOptimizer(flags));
-  LogInfo("run", "rate       {}", DescribeSchedule(plan.schedule, rate));
-  LogInfo("run", "data       {} {}: {} samples in {}, preprocessing {}", input.dataset->name,
-          flags.dataset.dataset_split_name, plan.num_samples, flags.dataset.dataset_dir,
-          input.preprocessing);
-  LogInfo("run", "length     {}{}",
-          plan.max_steps > 0 ? fmt::format("{} steps", plan.max_steps) : "for ever",
-          plan.eval_every > 0 ? fmt::format(", evaluated every {}", plan.eval_every) : "");
-  LogInfo("run", "train_dir  {}, seed {}", flags.run.train_dir, flags.run.seed);
+  const std::string offset = flags.dataset.labels_offset != 0
+                                 ? fmt::format(" (labels less {})", flags.dataset.labels_offset)
+                                 : "";
+  const std::string pieces =
+      plan.shape.micro_batches > 1 ? fmt::format(", {} at a time", plan.shape.graph_batch) : "";
+  const std::string length =
+      plan.max_steps > 0 ? fmt::format("{} steps", plan.max_steps) : "for ever";
+  return {
+      {"recipe", fmt::format("{} ({}); otherwise than there: {}", recipe.name, recipe.program,
+                             recipe.otherwise)},
+      {"net", fmt::format("{}: {} parameters, images {}x{}x{}, {} classes{}", input.net->name,
+                          num_parameters, input.image_size, input.image_size, input.channels,
+                          input.num_classes, offset)},
+      {"ranks", fmt::format("{} x {} threads, {}, {}", job.size(), job.backend().threads(),
+                            job.backend().name(), flags.machine.precision)},
+      {"batch", fmt::format("{} local, {} global{}", plan.local_batch, plan.global_batch, pieces)},
+      {"optimizer", DescribeOptimizer(flags)},
+      {"rate", DescribeSchedule(plan.schedule, rate)},
+      {"data", fmt::format("{} {}: {} samples in {}, preprocessing {}", input.dataset->name,
+                           flags.dataset.dataset_split_name, plan.num_samples,
+                           flags.dataset.dataset_dir, input.preprocessing)},
+      {"length", plan.eval_every > 0
+                     ? fmt::format("{}, evaluated every {}", length, plan.eval_every)
+                     : length},
+      {"train_dir", fmt::format("{}, seed {}", flags.run.train_dir, flags.run.seed)}};
+}
+
+void LogPlan(std::span<const PlanLine> lines) {
+  for (const auto& [name, value] : lines) LogInfo("run", "{:<10} {}", name, value);
 }
 
 }  // namespace carole::commands

@@ -2,7 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "src/commands/inputs.h"
 #include "src/commands/train_flags.h"
@@ -25,8 +28,11 @@ struct TrainPlan {
 TrainPlan MakeTrainPlan(const TrainFlags& flags, const CommandLine& line, int64_t num_samples,
                         const Job& job);
 
-// The values that hold, in the log.
-void LogPlan(const TrainFlags& flags, const TrainPlan& plan, const NetInput& input, const Job& job,
-             const optim::LearningRate& rate, int64_t num_parameters);
+// The values that hold, for the log and the report: what, value.
+using PlanLine = std::pair<std::string, std::string>;
+std::vector<PlanLine> DescribePlan(const TrainFlags& flags, const TrainPlan& plan,
+                                   const NetInput& input, const Job& job,
+                                   const optim::LearningRate& rate, int64_t num_parameters);
+void LogPlan(std::span<const PlanLine> lines);
 
 }  // namespace carole::commands

@@ -41,8 +41,7 @@ Trainer::Trainer(TrainStep& step, collectives::Communicator& communicator,
       learning_rate_(learning_rate),
       make_source_(std::move(make_source)),
       options_(std::move(options)),
-      stragglers_(communicator),
-      progress_(options_.progress && communicator.rank() == 0) {}
+      stragglers_(communicator) {}
 
 Trainer::~Trainer() = default;
 
@@ -87,12 +86,7 @@ void Trainer::Start() {
   }
   ShareFromRank0(communicator_, step_.replica(), state_);
   if (state_.step > 0) saved_step_ = state_.step;
-  if (is_writer()) {
-    const std::string& folder = options_.log_dir.empty() ? options_.train_dir : options_.log_dir;
-    MakeFolder(folder);
-    events_ = std::make_unique<io::EventWriter>(folder);
-  }
-  last_save_ = last_summary_ = Clock::now();
+  last_save_ = Clock::now();
   for (Watcher* watcher : options_.watchers) watcher->Started(state_);
 }
 
@@ -115,7 +109,6 @@ ExitCode Trainer::Run() {
   Save();
   if (checkpoints_) checkpoints_->Wait();
   if (best_) best_->Wait();
-  if (events_) events_->Flush();
   for (Watcher* watcher : options_.watchers) watcher->Ended(state_, finished());
   return finished() || !stop ? ExitCode::kOk : ExitCode::kSaved;
 }
@@ -140,13 +133,9 @@ bool Trainer::Evaluate() {
   for (Watcher* watcher : options_.watchers)
     watcher->Evaluated(state_.step, *metrics, SecondsSince(start));
   if (communicator_.rank() != 0) return true;
+  for (Watcher* watcher : options_.watchers) watcher->EvaluationBegins(state_.step);
   LogInfo("eval", "step {}: eval/Accuracy {:.4f}, eval/Recall_5 {:.4f} ({} samples)", state_.step,
           metrics->accuracy(), metrics->recall_5(), metrics->samples());
-  if (events_) {
-    events_->AddScalar(state_.step, "eval/Accuracy", static_cast<float>(metrics->accuracy()));
-    events_->AddScalar(state_.step, "eval/Recall_5", static_cast<float>(metrics->recall_5()));
-    events_->Flush();
-  }
   if (best_ && metrics->accuracy() > best_accuracy_) KeepBest(metrics->accuracy());
   return true;
 }
@@ -201,7 +190,7 @@ StepResult Trainer::Step() {
                        .input = result.input_ms,
                        .compute = result.forward_ms + result.backward_ms + result.optimizer_ms},
                       state_.step);
-  Report(result, seconds, batch->global_valid);
+  LogStep(result, seconds);
   for (Watcher* watcher : options_.watchers)
     watcher->StepEnded({state_, result, *batch, *source_, rate_, seconds});
   return result;
@@ -244,48 +233,12 @@ void Trainer::Save() {
   for (Watcher* watcher : options_.watchers) watcher->Saved(state_.step, SecondsSince(start));
 }
 
-void Trainer::Report(const StepResult& result, double seconds, int64_t images) {
+void Trainer::LogStep(const StepResult& result, double seconds) {
   if (communicator_.rank() != 0) return;
   if (options_.log_every_n_steps > 0 && state_.step % options_.log_every_n_steps == 0) {
     LogInfo("", "global step {}: loss = {:.4f} ({:.3f} sec/step)", state_.step, result.total_loss,
             seconds);
   }
-  constexpr double kFade = 0.98;
-  recent_images_ = recent_images_ * kFade + static_cast<double>(images);
-  recent_seconds_ = recent_seconds_ * kFade + seconds;
-  recent_steps_ = recent_steps_ * kFade + 1;
-  progress_.Show({.step = state_.step,
-                  .max_steps = options_.max_number_of_steps,
-                  .loss = result.total_loss,
-                  .images_per_second = recent_images_ / recent_seconds_,
-                  .seconds_left = static_cast<double>(options_.max_number_of_steps - state_.step) *
-                                  recent_seconds_ / recent_steps_});
-  ++steps_since_summary_;
-  images_since_summary_ += images;
-  const bool first = state_.step == 1;
-  if (events_ && (first || finished() || result.stop ||
-                  SecondsSince(last_summary_) >= options_.save_summaries_secs)) {
-    WriteSummaries(result);
-  }
-}
-
-void Trainer::WriteSummaries(const StepResult& result) {
-  LogInfo("", "Recording summary at step {}.", state_.step);
-  auto add = [&](std::string_view tag, double value) {
-    events_->AddScalar(state_.step, tag, static_cast<float>(value));
-  };
-  for (size_t i = 0; i < result.losses.size(); ++i)
-    add(fmt::format("losses/{}/value", step_.graph().losses()[i].first), result.losses[i]);
-  add("Losses/clone_loss", result.data_loss);
-  add("Losses/regularization_loss", result.regularization_loss);
-  add("total_loss_1", result.total_loss);
-  add("learning_rate", rate_);
-  const double seconds = SecondsSince(last_summary_);
-  add("global_step/sec", static_cast<double>(steps_since_summary_) / seconds);
-  add("images/sec", static_cast<double>(images_since_summary_) / seconds);
-  events_->Flush();
-  last_summary_ = Clock::now();
-  steps_since_summary_ = images_since_summary_ = 0;
 }
 
 }  // namespace carole::train

@@ -1,5 +1,5 @@
 // The training loop: from the newest checkpoint of train_dir, or from fresh weights, to the last
-// step, with logs, summaries and checkpoints as TF-Slim's trainer leaves them.
+// step, with logs and checkpoints as TF-Slim's trainer leaves them.
 #pragma once
 
 #include <chrono>
@@ -13,12 +13,10 @@
 #include "collectives/communicator.h"
 #include "io/checkpoint_writer.h"
 #include "io/dataset.h"
-#include "io/event_writer.h"
 #include "io/run_lock.h"
 #include "src/core/error.h"
 #include "src/optim/lr_schedule.h"
 #include "src/train/metrics.h"
-#include "src/train/progress.h"
 #include "src/train/state.h"
 #include "src/train/straggler.h"
 #include "src/train/train_step.h"
@@ -36,17 +34,14 @@ inline constexpr int kMaxSkippedInARow = 10;
 
 struct TrainerOptions {
   std::string train_dir;            // made when missing; "": nothing is read or written
-  std::string log_dir;              // of event files, made when missing; "": train_dir
   int64_t max_number_of_steps = 0;  // 0: no end
   int64_t log_every_n_steps = 10;   // 0: never
   double save_interval_secs = 600;
-  double save_summaries_secs = 600;
   int keep_checkpoints = 5;
   int64_t max_bad_records = 0;  // of an epoch, over all ranks
   bool spare_memory = false;  // training waits for checkpoints, which then need no copy of weights
   OnNan on_nan = OnNan::kStop;
-  uint64_t seed = 0;     // of a new run; a resumed one keeps its own
-  bool progress = true;  // a progress line, where standard error is a terminal
+  uint64_t seed = 0;                              // of a new run; a resumed one keeps its own
   std::map<std::string, std::string> attributes;  // kept in checkpoints: net, flags, version
   std::optional<io::KerasModel> keras;            // the net as Keras has it, for checkpoints
   std::function<bool()> stop_requested;           // asked each step; on true the run saves and ends
@@ -103,8 +98,7 @@ class Trainer {
   void NoteSkipped(const StepResult& result);
   [[noreturn]] void ThrowDiverged(const std::string& what) const;
   void Save();
-  void Report(const StepResult& result, double seconds, int64_t images);
-  void WriteSummaries(const StepResult& result);
+  void LogStep(const StepResult& result, double seconds);
 
   TrainStep& step_;
   collectives::Communicator& communicator_;
@@ -116,19 +110,13 @@ class Trainer {
   std::unique_ptr<io::CheckpointWriter> checkpoints_;
   std::unique_ptr<io::CheckpointWriter> best_;
   double best_accuracy_ = -1;
-  std::unique_ptr<io::EventWriter> events_;
   std::unique_ptr<io::BatchSource> source_;
   StragglerWatch stragglers_;
-  ProgressLine progress_;
   RunState state_;
   float rate_ = 0;  // of the last step
   int64_t saved_step_ = -1;
   int skipped_in_a_row_ = 0;
   Clock::time_point last_save_;
-  Clock::time_point last_summary_;
-  int64_t steps_since_summary_ = 0;
-  int64_t images_since_summary_ = 0;
-  double recent_images_ = 0, recent_seconds_ = 0, recent_steps_ = 0;  // older steps fade out
 };
 
 }  // namespace carole::train

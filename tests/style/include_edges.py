@@ -18,6 +18,9 @@ TENSOR = ("src/tensor", "src/core")
 BACKEND = ("src/backend", *TENSOR)
 GRAPH = ("src/graph", *BACKEND)
 OPS = ("src/ops", *GRAPH)
+TRAIN = (*OPS, "src/optim", "collectives", "io/dataset.h", "io/checkpoint.h",
+         "io/checkpoint_folder.h", "io/checkpoint_writer.h", "io/event_writer.h", "io/run_lock.h",
+         "io/weights_reader.h", "io/weights_mapping.h", "io/keras_layout.h")
 ALLOWED = {
     "src/core": (),
     "src/tensor": ("src/core",),
@@ -25,10 +28,8 @@ ALLOWED = {
     "src/graph": BACKEND,
     "src/ops": GRAPH,
     "src/optim": BACKEND,
-    "src/train": (*OPS, "src/optim", "collectives", "io/dataset.h", "io/checkpoint.h",
-                  "io/checkpoint_folder.h", "io/checkpoint_writer.h", "io/event_writer.h", "io/run_lock.h",
-                  "io/weights_reader.h",
-                  "io/weights_mapping.h", "io/keras_layout.h"),
+    "src/train": TRAIN,
+    "src/watch": ("src/train", *TRAIN, "io/histogram.h", "io/image.h", "io/preprocessing.h"),
     "collectives": TENSOR,
     "io": ("src/core",),
     "launch": ("src/core",),

@@ -6,7 +6,6 @@
 
 #include "src/core/error.h"
 #include "src/train/evaluate.h"
-#include "src/train/progress.h"
 #include "tests/train/training.h"
 
 namespace carole::train {
@@ -88,18 +87,6 @@ TEST(EvaluatorTest, EverySampleCountsOnceOnAnyNumberOfRanks) {
       EXPECT_EQ(metrics.Report({}), report) << num_ranks << " ranks";
     });
   }
-}
-
-TEST(ProgressTest, SaysWhatPeopleWantToKnow) {
-  EXPECT_EQ(FormatProgress({.step = 500,
-                            .max_steps = 1000,
-                            .loss = 0.43214,
-                            .images_per_second = 1340.4,
-                            .seconds_left = 3665}),
-            "[##########..........]  50 %  step 500/1000  loss 0.4321  1340 images/s  "
-            "1:01:05 left");
-  EXPECT_EQ(FormatProgress({.step = 7, .loss = 1, .images_per_second = 10}),
-            "step 7  loss 1.0000  10 images/s");
 }
 
 }  // namespace

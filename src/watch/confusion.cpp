@@ -1,0 +1,101 @@
+// The confusion matrix as a part of the report.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "src/watch/chart.h"
+#include "src/watch/report_page.h"
+
+namespace carole::watch {
+namespace {
+
+constexpr int64_t kMaxNumberedClasses = 20;
+constexpr size_t kPairs = 20;
+
+std::string NameOf(const std::vector<std::string>& names, int64_t label) {
+  return EscapeHtml(label < static_cast<int64_t>(names.size()) ? names[label]
+                                                               : std::to_string(label));
+}
+
+int64_t SamplesOf(const Confusion& c, int64_t label) {
+  const auto row = c.counts.begin() + label * c.num_classes;
+  return std::accumulate(row, row + c.num_classes, int64_t{0});
+}
+
+std::string DrawCell(const Confusion& c, int64_t label, int64_t prediction, double size,
+                     const std::string& title) {
+  const int64_t count = c.at(label, prediction);
+  if (count == 0) return "";
+  const double share =
+      static_cast<double>(count) / static_cast<double>(std::max<int64_t>(1, SamplesOf(c, label)));
+  const double x = static_cast<double>(prediction) * size, y = static_cast<double>(label) * size;
+  std::string svg = fmt::format(
+      "<rect class=\"{}\" x=\"{:.2f}\" y=\"{:.2f}\" width=\"{:.2f}\" height=\"{:.2f}\" "
+      "fill-opacity=\"{:.3f}\"><title>{}: {}</title></rect>",
+      label == prediction ? "right" : "wrong", x, y, size, size, 0.1 + 0.9 * std::sqrt(share),
+      title, count);
+  if (c.num_classes > kMaxNumberedClasses) return svg;
+  return svg + fmt::format("<text class=\"{}\" x=\"{:.2f}\" y=\"{:.2f}\">{}</text>",
+                           share > 0.35 ? "on" : "", x + size / 2, y + size / 2 + 4, count);
+}
+
+// Names stand to the left and, slanted, on top.
+std::string DrawMatrix(const Confusion& c, const std::vector<std::string>& names) {
+  constexpr double kSide = 560, kLeft = 120, kTop = 90;
+  const double size = kSide / static_cast<double>(c.num_classes);
+  std::string svg = fmt::format(
+      "<svg class=\"matrix\" viewBox=\"0 0 {:.0f} {:.0f}\" role=\"img\" aria-label=\"confusion "
+      "matrix\"><g transform=\"translate({:.0f} {:.0f})\"><rect class=\"frame\" width=\"{:.0f}\" "
+      "height=\"{:.0f}\"/>",
+      kLeft + kSide + 60, kTop + kSide + 4, kLeft, kTop, kSide, kSide);
+  for (int64_t i = 0; i < c.num_classes; ++i) {
+    const double middle = (static_cast<double>(i) + 0.5) * size;
+    const std::string name = NameOf(names, i);
+    svg += fmt::format(
+        "<text class=\"label\" x=\"-6\" y=\"{:.2f}\">{}</text>"
+        "<text class=\"column\" transform=\"translate({:.2f} -6) rotate(-35)\">{}</text>",
+        middle + 4, name, middle, name);
+  }
+  for (int64_t label = 0; label < c.num_classes; ++label) {
+    for (int64_t p = 0; p < c.num_classes; ++p)
+      svg += DrawCell(c, label, p, size, NameOf(names, label) + " taken for " + NameOf(names, p));
+  }
+  return svg + "</g></svg>";
+}
+
+std::string DrawPairs(const Confusion& c, const std::vector<std::string>& names) {
+  std::vector<size_t> wrong;
+  for (size_t cell = 0; cell < c.counts.size(); ++cell) {
+    const auto classes = static_cast<size_t>(c.num_classes);
+    if (cell / classes != cell % classes && c.counts[cell] > 0) wrong.push_back(cell);
+  }
+  const size_t shown = std::min(kPairs, wrong.size());
+  std::partial_sort(wrong.begin(), wrong.begin() + static_cast<int64_t>(shown), wrong.end(),
+                    [&](size_t a, size_t b) { return c.counts[a] > c.counts[b]; });
+  std::string html = "<table><tr><th>class</th><th>taken for</th><th>images</th><th>of</th></tr>";
+  for (size_t i = 0; i < shown; ++i) {
+    const auto label = static_cast<int64_t>(wrong[i]) / c.num_classes;
+    html +=
+        fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>", NameOf(names, label),
+                    NameOf(names, static_cast<int64_t>(wrong[i]) % c.num_classes),
+                    c.counts[wrong[i]], SamplesOf(c, label));
+  }
+  return html + "</table>";
+}
+
+}  // namespace
+
+std::string DrawConfusion(const Confusion& confusion, const std::vector<std::string>& names) {
+  if (confusion.num_classes == 0) return "";
+  return fmt::format(
+      "<figure id=\"confusion\"{}><figcaption>confusion matrix <small>of the "
+      "evaluation at step {}; rows: classes, columns: predictions</small></figcaption>{}"
+      "</figure>\n",
+      confusion.num_classes > kMaxNumberedClasses ? " class=\"wide\"" : "", confusion.step,
+      confusion.num_classes <= kMaxDrawnClasses ? DrawMatrix(confusion, names)
+                                                : DrawPairs(confusion, names));
+}
+
+}  // namespace carole::watch

@@ -1,0 +1,147 @@
+#include "src/watch/progress.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+
+#include "src/core/log.h"
+
+namespace carole::watch {
+namespace {
+
+constexpr double kFade = 0.98;  // of a step's share in the means, with each later step
+constexpr int kUsualWidth = 80;
+
+std::atomic<bool> on_screen{false};
+
+void Clear() {
+  if (on_screen.exchange(false)) std::fputs("\r\033[K", stderr);
+}
+
+bool IsSmart() {
+  const char* kind = std::getenv("TERM");
+  return kind != nullptr && std::string_view(kind) != "dumb";
+}
+
+int WidthOf(int terminal) {
+  winsize size{};
+  return ioctl(terminal, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : kUsualWidth;
+}
+
+std::string FormatTime(double seconds) {
+  const int64_t s = std::lround(seconds);
+  return fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
+}
+
+// From the longest form (0) to the shortest (3).
+std::string FormatShorter(const ProgressValues& v, int form) {
+  std::string text;
+  if (v.max_steps > 0) {
+    constexpr int64_t kWidth = 20;
+    const int64_t done = std::clamp<int64_t>(v.step * kWidth / v.max_steps, 0, kWidth);
+    if (form < 1)
+      text = fmt::format("[{}{}] ", std::string(done, '#'), std::string(kWidth - done, '.'));
+    if (form < 3) text += fmt::format("{:3} %  ", v.step * 100 / v.max_steps);
+    text += fmt::format("step {}/{}", v.step, v.max_steps);
+  } else {
+    text = fmt::format("step {}", v.step);
+  }
+  if (*v.doing != '\0') return text + "  " + v.doing;
+  text += fmt::format("  loss {:.4f}", v.loss);
+  if (form < 2) text += fmt::format("  {:.0f} images/s", v.images_per_second);
+  if (v.max_steps > 0) text += "  " + FormatTime(v.seconds_left) + " left";
+  return text;
+}
+
+}  // namespace
+
+std::string FormatProgress(const ProgressValues& values, int width) {
+  std::string text;
+  for (int form = 0; form <= 3; ++form) {
+    text = FormatShorter(values, form);
+    if (static_cast<int>(text.size()) <= width) return text;
+  }
+  return text.substr(0, static_cast<size_t>(std::max(0, width)));
+}
+
+int OpenTerminal() {
+  if (!IsSmart()) return -1;
+  if (isatty(STDERR_FILENO) == 1) return dup(STDERR_FILENO);
+  if (std::getenv("OMPI_COMM_WORLD_RANK") == nullptr) return -1;
+  // mpirun hands on what its processes say through pipes.
+  const std::string path = fmt::format("/proc/{}/fd/{}", getppid(), STDERR_FILENO);
+  const int terminal = open(path.c_str(), O_WRONLY | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
+  if (terminal < 0 || isatty(terminal) == 1) return terminal;
+  close(terminal);
+  return -1;
+}
+
+Progress::Progress(const ProgressOptions& options) : options_(options), terminal_(OpenTerminal()) {
+  values_.max_steps = options_.max_steps;
+  if (terminal_ >= 0) SetLogHook(Clear);
+}
+
+Progress::~Progress() {
+  if (terminal_ < 0) return;
+  Clear();
+  SetLogHook(nullptr);
+  close(terminal_);
+}
+
+void Progress::Started(const train::RunState& /*state*/) { last_ = Clock::now(); }
+
+// Evaluations that are still to come take as long as the last one.
+double Progress::SecondsLeft(int64_t step) const {
+  const int64_t left = options_.max_steps - step;
+  int64_t evaluations = 0;
+  if (options_.eval_every > 0) {
+    evaluations = (options_.max_steps + options_.eval_every - 1) / options_.eval_every -
+                  step / options_.eval_every;
+  }
+  return static_cast<double>(left) * seconds_ / steps_ +
+         static_cast<double>(evaluations) * eval_seconds_;
+}
+
+void Progress::StepEnded(const train::WatchedStep& step) {
+  images_ = images_ * kFade + static_cast<double>(step.batch.global_valid);
+  seconds_ = seconds_ * kFade + step.seconds;
+  steps_ = steps_ * kFade + 1;
+  values_.step = step.state.step;
+  values_.loss = step.result.total_loss;
+  values_.images_per_second = images_ / seconds_;
+  values_.seconds_left = SecondsLeft(step.state.step);
+  const auto pause = terminal_ >= 0 ? std::chrono::milliseconds(200) : std::chrono::minutes(1);
+  if (Clock::now() - last_ >= pause) Draw();
+}
+
+void Progress::Draw() {
+  last_ = Clock::now();
+  if (terminal_ < 0) {
+    LogInfo("train", "{}", FormatShorter(values_, 1));
+    return;
+  }
+  std::fputs(("\r" + FormatProgress(values_, WidthOf(terminal_) - 1) + "\033[K").c_str(), stderr);
+  std::fflush(stderr);
+  on_screen = true;
+}
+
+void Progress::EvaluationBegins(int64_t /*step*/) {
+  if (terminal_ < 0) return;
+  values_.doing = "evaluating";
+  Draw();
+  values_.doing = "";
+}
+
+void Progress::Evaluated(int64_t /*step*/, const train::Metrics& /*metrics*/, double seconds) {
+  eval_seconds_ = seconds;
+}
+
+}  // namespace carole::watch

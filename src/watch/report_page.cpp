@@ -1,0 +1,193 @@
+#include "src/watch/report_page.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "src/core/error.h"
+#include "src/watch/chart.h"
+#include "src/watch/report_style.h"
+
+namespace carole::watch {
+namespace {
+
+constexpr std::string_view kDataBegins = "<script type=\"application/json\" id=\"history\">";
+constexpr std::string_view kDataEnds = "</script>";
+
+std::vector<double> Values(const History& history, double (*value)(const Row&)) {
+  std::vector<double> values;
+  for (const Row& row : history.rows()) values.push_back(value(row));
+  return values;
+}
+
+std::vector<double> Steps(const History& history) {
+  return Values(history, [](const Row& row) { return row[kStep]; });
+}
+
+template <Column column>
+std::vector<double> Means(const History& history) {
+  return Values(history, [](const Row& row) { return Mean(row, column); });
+}
+
+// With what it was before smoothing behind it.
+void AddSmooth(const std::string& name, int colour, const std::vector<double>& x,
+               const std::vector<double>& y, std::vector<Series>& series) {
+  series.push_back({.name = name, .x = x, .y = y, .faint = true, .colour = colour});
+  series.push_back({.name = name, .x = x, .y = Smooth(y), .colour = colour});
+}
+
+std::string DrawLoss(const History& history) {
+  const auto x = Steps(history);
+  std::vector<Series> series;
+  AddSmooth("total", 0, x, Means<kTotalLoss>(history), series);
+  series.push_back(
+      {.name = "cross entropy", .x = x, .y = Smooth(Means<kDataLoss>(history)), .colour = 1});
+  if (history.Total(kRegularization) > 0) {
+    series.push_back(
+        {.name = "regularisation", .x = x, .y = Means<kRegularization>(history), .colour = 2});
+  }
+  return DrawChart({.id = "loss", .title = "loss"}, series);
+}
+
+std::string DrawAccuracy(const History& history) {
+  std::vector<Series> series;
+  AddSmooth("training batches", 0, Steps(history), Means<kAccuracy>(history), series);
+  Series top1{.name = "evaluation", .markers = true, .colour = 1};
+  Series top5{.name = "evaluation, top 5", .markers = true, .colour = 2};
+  for (const EvaluationPoint& p : history.evaluations()) {
+    for (Series* s : {&top1, &top5}) s->x.push_back(static_cast<double>(p.step));
+    top1.y.push_back(p.accuracy);
+    top5.y.push_back(p.recall_5);
+  }
+  if (!top1.x.empty()) series.insert(series.end(), {top1, top5});
+  return DrawChart({.id = "accuracy", .title = "accuracy", .from_zero = true, .y_max = 1}, series);
+}
+
+std::string DrawSingle(const ChartOptions& options, const std::string& name, const History& history,
+                       const std::vector<double>& values) {
+  return DrawChart(options, {{.name = name, .x = Steps(history), .y = values}});
+}
+
+// Adds milliseconds of a step, if what happens now and then is shared by the steps since the time
+// before.
+void AddSpread(const History& history, Column seconds, std::vector<double>& ms) {
+  double steps = 0;
+  size_t begin = 0;
+  for (size_t i = 0; i < ms.size(); ++i) {
+    const Row& row = history.rows()[i];
+    steps += row[kSteps];
+    if (row[seconds] == 0) continue;
+    for (; begin <= i; ++begin) ms[begin] += 1e3 * row[seconds] / steps;
+    steps = 0;
+  }
+}
+
+std::vector<double> EvaluationAndSaving(const History& history) {
+  std::vector<double> ms(history.rows().size());
+  AddSpread(history, kEvalSeconds, ms);
+  AddSpread(history, kSaveSeconds, ms);
+  return ms;
+}
+
+std::string DrawParts(const History& history) {
+  struct Part {
+    const char* name;
+    std::vector<double> ms;
+  };
+  const Part parts[] = {{"forward", Means<kForwardMs>(history)},
+                        {"backward", Means<kBackwardMs>(history)},
+                        {"waiting for sums", Means<kExposedMs>(history)},
+                        {"optimizer", Means<kOptimizerMs>(history)},
+                        {"waiting for input", Means<kInputMs>(history)},
+                        {"evaluation and saving", EvaluationAndSaving(history)}};
+  std::vector<Series> series;
+  int colour = 0;
+  for (const Part& part : parts) {
+    const bool any = std::any_of(part.ms.begin(), part.ms.end(), [](double ms) { return ms > 0; });
+    if (any)
+      series.push_back({.name = part.name, .x = Steps(history), .y = part.ms, .colour = colour});
+    ++colour;
+  }
+  return DrawChart(
+      {.id = "time", .title = "time by part", .unit = "ms of a step, rank 0", .stacked = true},
+      series);
+}
+
+std::string Duration(double seconds) {
+  const auto s = static_cast<int64_t>(std::lround(seconds));
+  return fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
+}
+
+std::string DrawTiles(const ReportFacts& facts, const History& history) {
+  std::string html = "<div class=\"tiles\">";
+  const auto tile = [&](const std::string& value, const std::string& what) {
+    html += fmt::format("<div><b>{}</b><span>{}</span></div>", value, what);
+  };
+  tile(facts.max_steps > 0 ? fmt::format("{} / {}", facts.step, facts.max_steps)
+                           : std::to_string(facts.step),
+       fmt::format("steps, {:.2f} epochs", facts.epochs));
+  if (!history.rows().empty())
+    tile(fmt::format("{:.4f}", Mean(history.rows().back(), kTotalLoss)), "last loss");
+  const auto& evaluations = history.evaluations();
+  if (!evaluations.empty()) {
+    const auto best =
+        std::max_element(evaluations.begin(), evaluations.end(),
+                         [](const auto& a, const auto& b) { return a.accuracy < b.accuracy; });
+    tile(fmt::format("{:.4f}", evaluations.back().accuracy), "last evaluation, top 1");
+    tile(fmt::format("{:.4f}", best->accuracy),
+         fmt::format("best evaluation, step {}", best->step));
+  }
+  const double seconds = history.Total(kSeconds);
+  if (seconds > 0) tile(Short(std::round(history.Total(kImages) / seconds)), "images/s, mean");
+  tile(Duration(seconds + history.Total(kEvalSeconds) + history.Total(kSaveSeconds)),
+       "of training, evaluation, saving");
+  return html + "</div>\n";
+}
+
+std::string DrawSettings(const ReportFacts& facts) {
+  std::string html = "<figure id=\"settings\"><figcaption>settings</figcaption><table>";
+  for (const auto& [name, value] : facts.settings) {
+    html += fmt::format("<tr><td>{}</td><td>{}</td></tr>", EscapeHtml(name), EscapeHtml(value));
+  }
+  return html + "</table></figure>\n";
+}
+
+}  // namespace
+
+std::string MakeReport(const ReportFacts& facts, const History& history) {
+  const std::string title = EscapeHtml(facts.title);
+  std::string html = fmt::format(
+      "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">"
+      "<link rel=\"icon\" href=\"data:,\">{}<title>{}: {}</title><style>{}</style></head>\n<body>"
+      "<header><h1>{}</h1><p>{}, {}</p></header>\n",
+      facts.is_running ? "<meta http-equiv=\"refresh\" content=\"30\">" : "", title,
+      EscapeHtml(facts.status), kReportStyle, title, EscapeHtml(facts.status), facts.updated);
+  html += DrawTiles(facts, history);
+  html += "<div class=\"charts\">\n";
+  html += DrawLoss(history) + DrawAccuracy(history);
+  html += DrawSingle({.id = "rate", .title = "learning rate"}, "learning rate", history,
+                     Means<kLearningRate>(history));
+  html += DrawSingle({.id = "norm", .title = "gradient norm"}, "gradient norm", history,
+                     Smooth(Means<kGradientNorm>(history)));
+  html += DrawSingle(
+      {.id = "throughput", .title = "throughput", .unit = "images/s, all ranks", .from_zero = true},
+      "images/s", history,
+      Smooth(Values(history, [](const Row& row) { return row[kImages] / row[kSeconds]; })));
+  html += DrawParts(history);
+  html += DrawConfusion(history.confusion(), facts.class_names);
+  html += DrawSettings(facts) + "</div>\n";
+  html += fmt::format("{}{}{}\n<script>{}</script>\n</body></html>\n", kDataBegins,
+                      history.ToJson(), kDataEnds, kReportScript);
+  return html;
+}
+
+History HistoryOfReport(std::string_view page) {
+  const size_t begin = page.find(kDataBegins);
+  if (begin == std::string_view::npos) throw DataError("[watch] report: carries no history");
+  page.remove_prefix(begin + kDataBegins.size());
+  return History::FromJson(page.substr(0, page.find(kDataEnds)));
+}
+
+}  // namespace carole::watch

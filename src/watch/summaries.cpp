@@ -1,0 +1,149 @@
+#include "src/watch/summaries.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "src/core/error.h"
+#include "src/core/log.h"
+#include "src/watch/confusion_picture.h"
+
+namespace carole::watch {
+namespace {
+
+double SecondsSince(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+void AddPicture(io::EventWriter& events, int64_t step, const std::string& tag,
+                const io::Image& image) {
+  const std::string png = io::EncodePng(image.view());
+  events.AddImage(
+      step, tag,
+      {.height = image.height, .width = image.width, .channels = image.channels, .png = png});
+}
+
+}  // namespace
+
+Summaries::Summaries(SummaryOptions options, train::TrainStep& step)
+    : options_(std::move(options)), step_(step) {
+  if (!options_.histograms) return;
+  step_.executable().AddObserver([this](const KernelRecord& kernel) {
+    if (is_due_ && kernel.phase == Phase::kForward && !kernel.name.empty()) AddActivation(kernel);
+  });
+}
+
+void Summaries::Started(const train::RunState& state) {
+  std::error_code error;
+  std::filesystem::create_directories(options_.folder, error);
+  if (error) {
+    throw DiskError(
+        fmt::format("[watch] {}: cannot make the folder: {}", options_.folder, error.message()));
+  }
+  events_ = std::make_unique<io::EventWriter>(options_.folder);
+  if (!options_.parameters.empty()) events_->AddHyperParameters(state.step, options_.parameters);
+  events_->Flush();
+  last_ = Clock::now();
+}
+
+void Summaries::StepBegins(int64_t step) {
+  is_due_ = step == 0 || IsLast(step + 1) || SecondsSince(last_) >= options_.every_secs;
+  activations_.clear();
+}
+
+// The last kernel of a scope gives what the scope gives.
+void Summaries::AddActivation(const KernelRecord& kernel) {
+  const std::vector<double> values = step_.executable().OutputOf(kernel.step);
+  activations_[kernel.name] = io::MakeHistogram(std::vector<float>(values.begin(), values.end()));
+}
+
+void Summaries::StepEnded(const train::WatchedStep& step) {
+  ++steps_since_;
+  images_since_ += step.batch.global_valid;
+  exposed_ms_since_ += step.result.exposed_communication_ms;
+  if (is_due_ || step.result.stop) Write(step);
+}
+
+void Summaries::Write(const train::WatchedStep& step) {
+  LogInfo("", "Recording summary at step {}.", step.state.step);
+  WriteScalars(step);
+  WriteImages(step);
+  if (options_.histograms) {
+    WriteVariables(step.state.step);
+    WriteActivations(step.state.step);
+  }
+  events_->Flush();
+  last_ = Clock::now();
+  steps_since_ = images_since_ = 0;
+  exposed_ms_since_ = 0;
+}
+
+void Summaries::WriteScalars(const train::WatchedStep& step) {
+  const train::StepResult& result = step.result;
+  const auto add = [&](std::string_view tag, double value) {
+    events_->AddScalar(step.state.step, tag, static_cast<float>(value));
+  };
+  for (size_t i = 0; i < result.losses.size(); ++i)
+    add(fmt::format("losses/{}/value", step_.graph().losses()[i].first), result.losses[i]);
+  add("Losses/clone_loss", result.data_loss);
+  add("Losses/regularization_loss", result.regularization_loss);
+  add("total_loss_1", result.total_loss);
+  add("train/Accuracy", result.accuracy);
+  add("learning_rate", step.learning_rate);
+  add("gradient_norm", result.gradient_norm);
+  const double seconds = SecondsSince(last_);
+  add("global_step/sec", static_cast<double>(steps_since_) / seconds);
+  add("images/sec", static_cast<double>(images_since_) / seconds);
+  add("exposed_communication_ms", exposed_ms_since_ / static_cast<double>(steps_since_));
+}
+
+void Summaries::WriteImages(const train::WatchedStep& step) {
+  const int side = options_.image_size;
+  io::Image image{.height = side, .width = side, .channels = options_.channels};
+  image.pixels.resize(static_cast<size_t>(side) * side * options_.channels);
+  const int64_t count = std::min<int64_t>(options_.num_images, step.batch.valid);
+  for (int64_t i = 0; i < count; ++i) {
+    const auto values = step.batch.images.subspan(i * image.pixels.size(), image.pixels.size());
+    io::ToPixels(*options_.preprocessing, values, options_.channels, image.pixels);
+    AddPicture(*events_, step.state.step, fmt::format("input/image/{}", i), image);
+  }
+}
+
+void Summaries::WriteVariables(int64_t step) {
+  const VariableStore& store = step_.store();
+  for (size_t i = 0; i < store.places().size(); ++i) {
+    const VariablePlace& place = store.places()[i];
+    const int variable = static_cast<int>(i);
+    std::vector<double> values(static_cast<size_t>(place.tf_shape.size()));
+    const auto add = [&](const std::byte* arena, const std::string& tag) {
+      store.ReadFrom(arena, variable, std::span<double>(values));
+      events_->AddHistogram(step, tag, std::vector<float>(values.begin(), values.end()));
+    };
+    add(store.base_of(variable), place.name);
+    const bool has_gradient = std::find(store.ready_order().begin(), store.ready_order().end(),
+                                        variable) != store.ready_order().end();
+    if (has_gradient) add(store.gradients_base(), "gradients/" + place.name);
+  }
+}
+
+void Summaries::WriteActivations(int64_t step) {
+  for (const auto& [scope, histogram] : activations_)
+    events_->AddHistogram(step, "activations/" + scope, histogram);
+}
+
+void Summaries::Evaluated(int64_t step, const train::Metrics& metrics, double /*seconds*/) {
+  events_->AddScalar(step, "eval/Accuracy", static_cast<float>(metrics.accuracy()));
+  events_->AddScalar(step, "eval/Recall_5", static_cast<float>(metrics.recall_5()));
+  AddPicture(*events_, step, "eval/confusion", ConfusionPicture(metrics));
+  events_->Flush();
+}
+
+void Summaries::Ended(const train::RunState& state, bool /*finished*/) {
+  if (!options_.parameters.empty()) events_->AddEnd(state.step, true);
+  events_->Flush();
+}
+
+}  // namespace carole::watch

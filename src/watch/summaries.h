@@ -1,0 +1,64 @@
+// Event files for TensorBoard, with TF-Slim's tags where it has them.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "io/event_writer.h"
+#include "io/histogram.h"
+#include "io/preprocessing.h"
+#include "src/train/watcher.h"
+
+namespace carole::watch {
+
+struct SummaryOptions {
+  std::string folder;  // exists
+  double every_secs = 600;
+  int64_t max_steps = 0;  // 0: no end
+  int num_images = 3;     // of the batch, as the net gets them; 0: none
+  int image_size = 0;
+  int channels = 0;
+  const io::PreprocessingEntry* preprocessing = nullptr;
+  bool histograms = false;  // of weights, their gradients, and what each forward kernel gives
+  std::vector<io::HyperParameter> parameters;
+};
+
+// For rank 0. Values are recorded after the first step and the last one, when the run stops, and in
+// between every so many seconds; results of evaluations always. Throws DiskError.
+class Summaries final : public train::Watcher {
+ public:
+  // `step` outlives this and runs no more after it.
+  Summaries(SummaryOptions options, train::TrainStep& step);
+
+  void Started(const train::RunState& state) override;
+  void StepBegins(int64_t step) override;
+  void StepEnded(const train::WatchedStep& step) override;
+  void Evaluated(int64_t step, const train::Metrics& metrics, double seconds) override;
+  void Ended(const train::RunState& state, bool finished) override;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  bool IsLast(int64_t step) const { return options_.max_steps > 0 && step == options_.max_steps; }
+  void AddActivation(const KernelRecord& kernel);
+  void Write(const train::WatchedStep& step);
+  void WriteScalars(const train::WatchedStep& step);
+  void WriteImages(const train::WatchedStep& step);
+  void WriteVariables(int64_t step);
+  void WriteActivations(int64_t step);
+
+  const SummaryOptions options_;
+  train::TrainStep& step_;
+  std::unique_ptr<io::EventWriter> events_;
+  Clock::time_point last_;
+  bool is_due_ = false;
+  int64_t steps_since_ = 0;
+  int64_t images_since_ = 0;
+  double exposed_ms_since_ = 0;
+  std::map<std::string, io::Histogram> activations_;  // of this step, by scope
+};
+
+}  // namespace carole::watch

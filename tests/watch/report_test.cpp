@@ -1,0 +1,109 @@
+// Charts and the page around them. Chromium looks at whole pages in tests/interop.
+#include <gmock/gmock.h>
+
+#include <cmath>
+
+#include "src/core/error.h"
+#include "src/watch/chart.h"
+#include "src/watch/report_page.h"
+
+namespace carole::watch {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TEST(Chart, TicksAreRound) {
+  EXPECT_THAT(Ticks(0, 1, 5), ElementsAre(0, 0.2, 0.4, 0.60000000000000009, 0.8, 1));
+  EXPECT_THAT(Ticks(130, 1270, 6), ElementsAre(200, 400, 600, 800, 1000, 1200));
+  EXPECT_THAT(Ticks(-2.5, 2.5, 5), ElementsAre(-2, -1, 0, 1, 2));
+  EXPECT_THAT(Ticks(3, 3, 5), ElementsAre(3));
+}
+
+TEST(Chart, NumbersAreShort) {
+  EXPECT_EQ(Short(0), "0");
+  EXPECT_EQ(Short(0.00125), "0.00125");
+  EXPECT_EQ(Short(9500), "9500");
+  EXPECT_EQ(Short(12500), "12.5k");
+  EXPECT_EQ(Short(2.5e6), "2.5M");
+  EXPECT_EQ(Short(-3e9), "-3G");
+}
+
+TEST(Chart, DrawsValuesWhereTheyBelong) {
+  const std::string html = DrawChart({.id = "i", .title = "t", .from_zero = true, .y_max = 1},
+                                     {{.name = "a<b", .x = {0, 5, 10}, .y = {0, 0.5, 1}}});
+  EXPECT_THAT(html, HasSubstr("points=\"52.00,224.00 340.00,116.00 628.00,8.00\""));
+  EXPECT_THAT(html, HasSubstr("a&lt;b"));
+  EXPECT_THAT(html, Not(HasSubstr("a<b")));
+}
+
+TEST(Chart, BreaksLinesWhereValuesLack) {
+  const std::string html =
+      DrawChart({.id = "i", .title = "t"}, {{.name = "a", .x = {1, 2, 3, 4}, .y = {1, NAN, 2, 3}}});
+  EXPECT_EQ(std::count(html.begin(), html.end(), '|'), 0);
+  size_t lines = 0;
+  for (size_t at = 0; (at = html.find("<polyline", at)) != std::string::npos; ++at) ++lines;
+  EXPECT_EQ(lines, 2U);
+  EXPECT_THAT(html, Not(HasSubstr("nan")));
+}
+
+TEST(Chart, StandsWithoutOrWithOneOrWithEqualValues) {
+  EXPECT_THAT(DrawChart({.id = "i", .title = "t"}, {}), HasSubstr("nothing yet"));
+  EXPECT_THAT(DrawChart({.id = "i", .title = "t"}, {{.name = "a", .x = {1}, .y = {NAN}}}),
+              HasSubstr("nothing yet"));
+  for (double value : {0.0, 3.0, -2.0, 1e-30}) {
+    for (const auto& x : {std::vector<double>{7}, std::vector<double>{7, 8}}) {
+      const std::string html =
+          DrawChart({.id = "i", .title = "t"},
+                    {{.name = "a", .x = x, .y = std::vector<double>(x.size(), value)}});
+      EXPECT_THAT(html, HasSubstr("points=\"52.00,")) << value;
+      EXPECT_THAT(html, Not(HasSubstr("nan")));
+      EXPECT_THAT(html, Not(HasSubstr("inf")));
+    }
+  }
+}
+
+TEST(Chart, WideRangesAreLogarithmic) {
+  const std::string html =
+      DrawChart({.id = "i", .title = "t"}, {{.name = "a", .x = {0, 1, 2}, .y = {1e-4, 1e-2, 1}}});
+  EXPECT_THAT(html, HasSubstr("340.00,116.00"));
+  for (const char* tick : {">0.0001<", ">0.001<", ">0.1<", ">1<"})
+    EXPECT_THAT(html, HasSubstr(tick));
+}
+
+TEST(Report, CarriesItsHistory) {
+  History history;
+  Row row{};
+  row[kSteps] = row[kSeconds] = 1;
+  for (int step = 1; step <= 5; ++step) {
+    row[kStep] = step;
+    row[kTotalLoss] = 1.0 / step;
+    history.AddStep(row);
+  }
+  history.SetConfusion({.step = 5, .num_classes = 2, .counts = {5, 1, 0, 4}});
+  const std::string page = MakeReport({.title = "net & <set>",
+                                       .status = "running",
+                                       .settings = {{"flags", "--a=\"<b>\""}},
+                                       .class_names = {"cat", "<dog>"}},
+                                      history);
+  EXPECT_EQ(HistoryOfReport(page).ToJson(), history.ToJson());
+  EXPECT_THAT(page, HasSubstr("net &amp; &lt;set&gt;"));
+  EXPECT_THAT(page, HasSubstr("--a=&quot;&lt;b&gt;&quot;"));
+  EXPECT_THAT(page, HasSubstr("cat taken for &lt;dog&gt;: 1"));
+  EXPECT_THAT(page, Not(HasSubstr("http")));
+  EXPECT_THROW(HistoryOfReport("<html></html>"), DataError);
+}
+
+TEST(Report, ListsPairsOfManyClasses) {
+  Confusion confusion{.step = 1, .num_classes = kMaxDrawnClasses + 1};
+  confusion.counts.resize(confusion.num_classes * confusion.num_classes);
+  confusion.counts[2 * confusion.num_classes + 7] = 9;
+  confusion.counts[2 * confusion.num_classes + 2] = 30;
+  const std::string html = DrawConfusion(confusion, {"a", "b", "c"});
+  EXPECT_THAT(html, HasSubstr("<td>c</td><td>7</td><td>9</td><td>39</td>"));
+  EXPECT_THAT(html, Not(HasSubstr("<svg")));
+}
+
+}  // namespace
+}  // namespace carole::watch
