@@ -42,10 +42,55 @@ std::string_view Name(OpKind kind) {
   return kNames[static_cast<int>(kind)];
 }
 
-DeviceMemory Backend::Allocate(size_t bytes) const {
+std::string_view Name(Precision precision) {
+  switch (precision) {
+    case Precision::kFp32:
+      return "fp32";
+    case Precision::kTf32:
+      return "tf32";
+    case Precision::kBf16:
+      return "bf16";
+    case Precision::kFp16:
+      return "fp16";
+  }
+  return "?";
+}
+
+Precision ParsePrecision(std::string_view name) {
+  for (const Precision p :
+       {Precision::kFp32, Precision::kTf32, Precision::kBf16, Precision::kFp16}) {
+    if (Name(p) == name) return p;
+  }
+  throw ConfigError(
+      fmt::format("[flags] --precision: got {}, want fp32, bf16, fp16 or tf32", name));
+}
+
+DType ActivationType(Precision precision) {
+  return precision == Precision::kBf16   ? DType::kBF16
+         : precision == Precision::kFp16 ? DType::kF16
+                                         : DType::kF32;
+}
+
+void Backend::SetPrecision(Precision precision) {
+  if (precision == Precision::kFp32) {
+    activation_dtype_ = DType::kF32;
+    return;
+  }
+  throw ConfigError(
+      fmt::format("[precision] {}: {}", Name(precision),
+                  precision == Precision::kTf32
+                      ? "a format of GPUs, no CPU multiplies in it; use fp32 or bf16"
+                      : fmt::format("the {} backend does not compute in it; use fp32", name())));
+}
+
+DeviceMemory AllocateOnHost(size_t bytes) {
   auto buffer = std::make_shared<Buffer>(bytes);
   return {buffer, buffer->data()};
 }
+
+DeviceMemory Backend::Allocate(size_t bytes) const { return AllocateOnHost(bytes); }
+
+DeviceMemory Backend::AllocateStaging(size_t bytes) const { return AllocateOnHost(bytes); }
 
 void Backend::CopyToHost(std::byte* host, const std::byte* device, size_t bytes) const {
   if (bytes > 0) std::memcpy(host, device, bytes);

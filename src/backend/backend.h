@@ -8,6 +8,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -68,14 +69,33 @@ class Kernel {
   size_t workspace_bytes_ = 0;
 };
 
+// What plans store activations and their gradients in, and what convolutions and products multiply
+// (op.h). Weights and what belongs to them stay fp32; kTf32 stores fp32 and rounds what is
+// multiplied.
+enum class Precision : uint8_t { kFp32, kTf32, kBf16, kFp16 };
+std::string_view Name(Precision precision);
+// Throws ConfigError that names what there is.
+Precision ParsePrecision(std::string_view name);
+DType ActivationType(Precision precision);  // in which activations are stored
+
 // Memory that kernels can work on, freed with the last copy of the pointer.
 using DeviceMemory = std::shared_ptr<std::byte>;
+
+// Of a Buffer.
+DeviceMemory AllocateOnHost(size_t bytes);
+
+class ArenaMath;  // arena_math.h
 
 class Backend {
  public:
   virtual ~Backend() = default;
 
   virtual std::string_view name() const = 0;
+
+  // For plans that are made from now on. Throws ConfigError that says why it cannot be had here;
+  // this one can fp32 only.
+  virtual void SetPrecision(Precision precision);
+  DType activation_dtype() const { return activation_dtype_; }
 
   // Zeroed, aligned to Buffer::kAlignment. Throws DeviceError when there is not so much. Where
   // !on_host(), only kernels and copies may touch it.
@@ -84,10 +104,23 @@ class Backend {
   // The same for tests: slow, but the host may touch it too while no kernel runs.
   virtual DeviceMemory AllocateShared(size_t bytes) const { return Allocate(bytes); }
 
+  // The host's own, zeroed, from which Upload() is fast.
+  virtual DeviceMemory AllocateStaging(size_t bytes) const;
+  // What Allocate() has left; nothing where that is not known.
+  virtual std::optional<size_t> FreeBytes() const { return std::nullopt; }
+
   // Between kernels' memory and the host's, in the order of the kernels. On return the host's bytes
   // are there, or have been read.
   virtual void CopyToHost(std::byte* host, const std::byte* device, size_t bytes) const;
   virtual void CopyFromHost(std::byte* device, const std::byte* host, size_t bytes) const;
+  // The same, but the host's bytes must stay as they are until WaitForUploads() has returned.
+  virtual void Upload(std::byte* device, const std::byte* host, size_t bytes) const {
+    CopyFromHost(device, host, bytes);
+  }
+  virtual void WaitForUploads() const {}
+
+  // What is done to arenas outside of graphs; null where on_host(): there anybody can do it.
+  virtual const ArenaMath* arena_math() const { return nullptr; }
 
   // Before the kernels of a run.
   virtual void BeginRun(const RunContext& context) const { (void)context; }
@@ -100,18 +133,22 @@ class Backend {
   // Throws InternalError when !Supports(spec).
   virtual std::unique_ptr<Kernel> MakeKernel(const OpSpec& spec) const = 0;
 
-  // Copies between any two layouts of one shape (dtypes equal).
+  // Copies between any two layouts of one shape, and from fp32 to a narrower type or back.
   void Reorder(const Tensor& from, const Tensor& to) const;
 
   // Worker threads that kernels use.
   virtual int threads() const = 0;
+
+ protected:
+  DType activation_dtype_ = DType::kF32;
 };
 
-// Plain loops in the dtype of the tensors (fp32, or fp64 to check everything else).
+// Plain loops in the dtype of the tensors (fp32, or fp64 to check everything else). bf16 and fp16
+// are modelled: stored rounded, computed in fp32.
 std::unique_ptr<Backend> MakeReferenceBackend(int threads);
 
-// oneDNN and our own vector kernels, fp32. Throws ConfigError when the program was built without
-// oneDNN.
+// oneDNN and our own vector kernels, fp32 or bf16. Throws ConfigError when the program was built
+// without oneDNN.
 std::unique_ptr<Backend> MakeOneDnnBackend(int threads);
 bool OneDnnAvailable();
 
@@ -133,10 +170,17 @@ std::string CudaTrouble();  // why there is no GPU to use; empty when there is o
 struct BackendEntry {
   std::string_view name;
   std::unique_ptr<Backend> (*make)(int threads);
+  std::string (*trouble)();  // why it cannot be had here; empty when it can
 };
+// On any machine, the fastest first.
 inline constexpr BackendEntry kBackends[] = {
-    {.name = "onednn", .make = MakeOneDnnBackend},
-    {.name = "reference", .make = MakeReferenceBackend},
+    {.name = "onednn",
+     .make = MakeOneDnnBackend,
+     .trouble = [] { return std::string(OneDnnAvailable() ? "" : "built without oneDNN"); }},
+    {.name = "reference", .make = MakeReferenceBackend, .trouble = [] { return std::string(); }},
 };
+// On the first GPU.
+inline constexpr BackendEntry kCudaBackend = {
+    .name = "cuda", .make = [](int) { return MakeCudaBackend({}); }, .trouble = CudaTrouble};
 
 }  // namespace carole

@@ -6,6 +6,10 @@
 // (K,C/groups,R,S); matrices x (N,C), w (K,C). Gradients are called dx, dw, db, dy and have the
 // shapes of x, w, b, y.
 //
+// Activations and their gradients may be stored in bf16 or fp16; filters are then read in that type
+// too, so that products multiply narrow numbers, and sums are made in fp32. All else (biases,
+// parameters of batch norm, statistics, gradients of variables, losses) stays fp32.
+//
 // clang-format off
 // kind                     inputs                                          outputs
 // kConv2d                  x, w, [bias (K)]                                y
@@ -38,7 +42,7 @@
 // kSlice                   x                                               y: some of the channels
 // kPad2d                   x                                               y
 // kReshape                 x                                               y: same elements, NHWC order
-// kReorder                 x                                               y: same shape, other layout
+// kReorder                 x                                               y: same shape, other layout or type
 // clang-format on
 #pragma once
 
@@ -87,6 +91,11 @@ enum class OpKind : uint8_t {
 };
 
 std::string_view Name(OpKind kind);
+
+// Whether the place holds an activation or a gradient of one; or a filter that multiplies them.
+bool IsActivationInput(OpKind kind, size_t place);
+bool IsActivationOutput(OpKind kind, size_t place);
+bool IsFilterInput(OpKind kind, size_t place);
 
 // Zeros (convolution, average) or nothing (maximum) around an image, in pixels.
 struct Padding {

@@ -26,8 +26,11 @@ std::optional<double> ParseGiB(const std::string& text) {
   return gib;
 }
 
-// What each rank can have of its host's memory, in bytes: the least over all ranks.
-int64_t LeastShare(collectives::Communicator& communicator) {
+// What each rank can have of its device's memory, or of its host's, there the least over all ranks;
+// in bytes.
+int64_t LeastShare(const Job& job) {
+  if (const auto free = job.backend().FreeBytes()) return static_cast<int64_t>(*free);
+  collectives::Communicator& communicator = job.communicator();
   struct Rank {
     uint64_t host;
     int64_t available;
@@ -60,7 +63,7 @@ void AddActivationMemoryFlag(CommandLine& line, std::string& flag) {
 size_t ActivationBytes(const std::string& flag, const Job& job, int64_t state_bytes) {
   if (flag.empty()) return 0;
   if (flag != "auto") return static_cast<size_t>(*ParseGiB(flag) * kGiB);
-  const int64_t share = LeastShare(job.communicator());
+  const int64_t share = LeastShare(job);
   const double left =
       (1 - kShareOfReserve) * static_cast<double>(share) - static_cast<double>(state_bytes);
   if (left <= 0) {

@@ -8,7 +8,6 @@
 #include <optional>
 #include <thread>
 
-#include "collectives/replicas.h"
 #include "io/checkpoint_folder.h"
 #include "io/event_writer.h"
 #include "io/weights_reader.h"
@@ -99,8 +98,7 @@ Evaluated ShareCheckpoint(const EvalFlags& flags, const std::string& path, const
     LogInfo("eval", "{}, step {}{}", evaluated.path, evaluated.step,
             flags.moving_average_decay != 0 ? ", moving averages" : "");
   }
-  collectives::BroadcastAndVerify(job.communicator(), store.weights<float>());
-  train::ShareStatistics(job.communicator(), store);
+  train::ShareVariables(job.communicator(), store);
   return evaluated;
 }
 

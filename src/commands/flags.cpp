@@ -83,11 +83,15 @@ void AddScheduleFlags(CommandLine& line, optim::LearningRateOptions& o) {
 
 void AddMachineFlags(CommandLine& line, MachineFlags& flags) {
   line.Group("Machine");
-  line.Add("backend", flags.backend, "who computes: onednn or reference")
-      ->check(CLI::IsMember({"onednn", "reference"}));
+  line.Add("backend", flags.backend,
+           "who computes: cuda, onednn or reference; auto: a GPU where there is one that works")
+      ->check(CLI::IsMember({"auto", "cuda", "onednn", "reference"}));
   line.Add("threads", flags.threads, "of each rank; 0: its share of the cores")
       ->check(CLI::Range(0, 4096));
-  line.Add("precision", flags.precision, "of activations and gradients: fp32");
+  line.Add(
+      "precision", flags.precision,
+      "of activations and products: fp32, bf16, fp16 or tf32, where the device has it; weights "
+      "stay fp32");
 }
 
 void AddCollectiveFlags(CommandLine& line, MachineFlags& flags) {

@@ -44,7 +44,7 @@ void AddNetFlags(CommandLine& line, NetFlags& flags,
 
 // How this machine is used, and how ranks talk.
 struct MachineFlags {
-  std::string backend = OneDnnAvailable() ? "onednn" : "reference";
+  std::string backend = "auto";
   int threads = 0;  // of each rank; 0: this rank's share of the cores
   std::string precision = "fp32";
   std::string all_reduce = "auto";

@@ -65,25 +65,41 @@ int ShareOfCores(collectives::Communicator& communicator) {
                               launch::CpuQuota(), sharers(&Shared::quota));
 }
 
-std::unique_ptr<Backend> MakeBackend(const std::string& name, int threads) {
+// Each rank of a host has a GPU of its own.
+std::unique_ptr<Backend> MakeCuda() {
+  if (const std::string trouble = CudaTrouble(); !trouble.empty())
+    throw ConfigError(fmt::format("[cuda] --backend=cuda: {}; use --backend=onednn", trouble));
+  const auto get = [](const char* name) -> const char* { return std::getenv(name); };
+  const std::optional<launch::Place> place = launch::FindPlace(get);
+  const int num_gpus = CountGpus();
+  return MakeCudaBackend(
+      {.device = place ? launch::ChooseGpu(*place, num_gpus, get("CUDA_VISIBLE_DEVICES")) : 0});
+}
+
+std::unique_ptr<Backend> MakeBackend(const std::string& name, int threads, int num_ranks) {
+  // GPUs do not sum gradients over ranks.
+  const bool is_auto = name == "auto";
+  if (name == kCudaBackend.name || (is_auto && num_ranks == 1 && kCudaBackend.trouble().empty()))
+    return MakeCuda();
   for (const BackendEntry& entry : kBackends) {
-    if (entry.name == name) return entry.make(threads);
+    if (is_auto ? entry.trouble().empty() : entry.name == name) return entry.make(threads);
   }
-  throw UsageError(fmt::format("[flags] --backend: got {}, want onednn or reference", name));
+  throw UsageError(
+      fmt::format("[flags] --backend: got {}, want auto, cuda, onednn or reference", name));
 }
 
 }  // namespace
 
 Job::Job(const MachineFlags& flags) {
-  if (flags.precision != "fp32")
-    throw ConfigError(fmt::format("[flags] --precision: got {}, want fp32", flags.precision));
+  const Precision precision = ParsePrecision(flags.precision);
   communicator_ = MakeCommunicator(flags);
   RequireWholeJob(communicator_->size());
   SetLogRank(rank(), size());
   cores_ = ShareOfCores(*communicator_);
   const int threads = flags.threads > 0 ? flags.threads : cores_;
   omp_set_num_threads(threads);
-  backend_ = MakeBackend(flags.backend, threads);
+  backend_ = MakeBackend(flags.backend, threads, size());
+  backend_->SetPrecision(precision);
 }
 
 int RunJob(const MachineFlags& flags, const std::function<int(Job&)>& body) {

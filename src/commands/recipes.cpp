@@ -114,13 +114,13 @@ constexpr WithoutMeaning kWithoutMeaning[] = {
     // TF-Slim
     {"master", "there are no sessions: ranks talk through MPI"},
     {"num_clones", kRanks},
-    {"clone_on_cpu", "this program computes on the CPU anyway", true},
+    {"clone_on_cpu", "--backend says what computes", true},
     {"worker_replicas", kRanks},
     {"task", kRanks},
     {"num_ps_tasks", kServers},
     {"num_readers", "records are read by position; see --num_preprocessing_threads"},
     // the platform
-    {"num_gpus", "this version computes on the CPU; mpirun or srun starts the ranks"},
+    {"num_gpus", "mpirun or srun starts the ranks"},
     // imagenet_main
     {"data_format", "kernels choose the layout; checkpoints are the same either way"},
     {"variable_strategy", "each rank holds all variables"},

@@ -103,6 +103,8 @@ train::TrainerOptions MakeTrainerOptions(const TrainFlags& flags, const TrainPla
                      {"num_classes", std::to_string(input.num_classes)},
                      {"labels_offset", std::to_string(flags.dataset.labels_offset)},
                      {"preprocessing", input.preprocessing},
+                     {"precision", flags.machine.precision},
+                     {"max_number_of_steps", std::to_string(plan.max_steps)},
                      {"flags", given}},
       .eval_every = plan.eval_every,
       .keep_best = flags.evaluation.keep_best};
@@ -120,15 +122,13 @@ std::unique_ptr<train::TrainStep> MakeStep(const TrainFlags& flags, nets::Model 
                              .optimizer_options = flags.optimizer_options,
                              .moving_average_decay = flags.run.moving_average_decay,
                              .trainable_scopes = flags.fine_tuning.trainable_scopes};
+  options.loss_scale =
+      train::ParseLossScale(flags.run.loss_scale, ParsePrecision(flags.machine.precision));
   SetStepOptions(flags.ranks, flags.machine, shape, options);
   return std::make_unique<train::TrainStep>(std::move(model.graph), job.backend(),
                                             job.communicator(), options);
 }
 
-int Run(TrainFlags& flags, const CommandLine& line, const NetInput& input, Job& job) {
-  flags.dataset = PrepareRecords(flags.dataset, input, job);
-  const TrainPlan plan = MakeTrainPlan(flags, line, CountSamples(flags.dataset, input), job);
-  const optim::LearningRate rate(plan.schedule);
 WatchedRun MakeWatchedRun(const TrainFlags& flags, const TrainPlan& plan, const NetInput& input,
                           const CommandLine& line, std::vector<PlanLine> settings) {
   const optim::OptimizerOptions& optimizer = flags.optimizer_options;
@@ -152,6 +152,10 @@ WatchedRun MakeWatchedRun(const TrainFlags& flags, const TrainPlan& plan, const 
           .class_names = NamesOfClasses(flags.dataset, input)};
 }
 
+int Run(TrainFlags& flags, const CommandLine& line, const NetInput& input, Job& job) {
+  flags.dataset = PrepareRecords(flags.dataset, input, job);
+  const TrainPlan plan = MakeTrainPlan(flags, line, CountSamples(flags.dataset, input), job);
+  const optim::LearningRate rate(plan.schedule);
   nets::Model model = BuildTrainingModel(flags, input, plan.shape.graph_batch);
   const int64_t parameters = nets::CountParameters(*model.graph).trainable;
   const std::vector<PlanLine> settings = DescribePlan(flags, plan, input, job, rate, parameters);
@@ -174,13 +178,13 @@ WatchedRun MakeWatchedRun(const TrainFlags& flags, const TrainPlan& plan, const 
                        ShareOfMachine(flags.evaluation.batch_size, job), &step->store());
     options.evaluate = [&] { return evaluation->Run(0, options.stop_requested); };
   }
+  const WatchedRun watched = MakeWatchedRun(flags, plan, input, line, settings);
+  const auto watchers = MakeWatchers(flags.watch, watched, *step, job);
+  for (const auto& watcher : watchers) options.watchers.push_back(watcher.get());
   train::Trainer trainer(*step, job.communicator(), rate, make_source, options);
   const ExitCode code = trainer.Run();
   return code == ExitCode::kSaved ? flags.run.stop_exit_code : static_cast<int>(code);
 }
-  const WatchedRun watched = MakeWatchedRun(flags, plan, input, line, settings);
-  const auto watchers = MakeWatchers(flags.watch, watched, *step, job);
-  for (const auto& watcher : watchers) options.watchers.push_back(watcher.get());
 
 }  // namespace
 

@@ -49,6 +49,10 @@ void AddLossFlags(CommandLine& line, RunFlags& flags) {
   line.Group("Loss");
   line.Add("label_smoothing", flags.label_smoothing,
            "share of the label that is spread over all classes");
+  line.Add(
+      "loss_scale", flags.loss_scale,
+      "of the loss in backward: a power of two; dynamic: halved when gradients overflow, doubled "
+      "after 2000 good steps; auto: dynamic with fp16, else 1");
   line.Add("on_nan", flags.on_nan,
            "stop or skip: what to do with a step whose loss or gradients are not finite on some "
            "rank; no rank applies it")
@@ -102,11 +106,11 @@ void AddTrainFlags(CommandLine& line, TrainFlags& flags) {
   AddScheduleFlags(line, flags.schedule);
   AddFineTuningFlags(line, flags.fine_tuning);
   AddEvaluationFlags(line, flags.evaluation);
+  AddWatchFlags(line, flags.watch);
   AddMachineFlags(line, flags.machine);
   AddActivationMemoryFlag(line, flags.activation_memory);
   AddCollectiveFlags(line, flags.machine);
   AddRankFlags(line, flags.ranks);
-  AddWatchFlags(line, flags.watch);
   AddRecipeFlags(line, flags.recipe);
   AddUnsupportedFlags(line);
 }

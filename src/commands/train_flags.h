@@ -31,6 +31,7 @@ struct RunFlags {
   double save_interval_secs = 600;
   int keep_checkpoints = 5;
   double label_smoothing = 0;
+  std::string loss_scale = "auto";
   double moving_average_decay = 0;
   bool sync_replicas = false;
   int64_t replicas_to_aggregate = 1;
@@ -63,8 +64,8 @@ struct TrainFlags {
   optim::LearningRateOptions schedule;
   FineTuningFlags fine_tuning;
   EvaluationFlags evaluation;
-  MachineFlags machine;
   WatchFlags watch;
+  MachineFlags machine;
   RankFlags ranks;
   std::string activation_memory;
 };

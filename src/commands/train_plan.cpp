@@ -62,7 +62,7 @@ int64_t EvalEvery(const EvaluationFlags& flags, int64_t num_samples, int64_t glo
 std::string DescribeOptimizer(const TrainFlags& flags) {
   const optim::OptimizerOptions& o = flags.optimizer_options;
   const optim::UpdatePlan plan = optim::FindOptimizer(flags.optimizer).plan(o);
-  const optim::Coefficients& c = plan.coefficients;
+  const UpdateCoefficients& c = plan.coefficients;
   const std::pair<const char*, double> numbers[] = {
       {"momentum", c.momentum},
       {"decay", c.decay},
@@ -77,7 +77,7 @@ std::string DescribeOptimizer(const TrainFlags& flags) {
       {"moving averages", flags.run.moving_average_decay},
       {"label smoothing", flags.run.label_smoothing}};
   std::string text = flags.optimizer;
-  if (plan.rule == optim::Rule::kNesterov) text += " of Nesterov";
+  if (plan.rule == UpdateRule::kNesterov) text += " of Nesterov";
   for (const auto& [name, value] : numbers) {
     if (value != 0) text += fmt::format(", {} {:g}", name, value);
   }

@@ -4,6 +4,7 @@
 
 #include "src/core/check.h"
 #include "src/graph/executable_parts.h"
+#include "src/graph/precision.h"
 
 namespace carole {
 
@@ -51,10 +52,10 @@ class Executable::Compiler {
       const Value& value = graph_.value(id);
       if (value.producer != kNone) continue;
       if (value.variable != kNone) {
-        e_.primary_[id] =
-            Add({Home::kWeight, id, e_.variable_layouts_[value.variable], value.variable});
+        e_.primary_[id] = Add(
+            {Home::kWeight, id, e_.variable_layouts_[value.variable], value.dtype, value.variable});
       } else {
-        e_.primary_[id] = AddBlock(id, Layout::PlainActivation(value.shape));
+        e_.primary_[id] = AddBlock(id, Layout::PlainActivation(value.shape), value.dtype);
         pinned_.push_back(e_.representations_[e_.primary_[id]].index);
       }
     }
@@ -65,33 +66,33 @@ class Executable::Compiler {
     return static_cast<int>(e_.representations_.size() - 1);
   }
 
-  int AddBlock(ValueId value, const Layout& layout) {
-    const Value& v = graph_.value(value);
-    e_.blocks_.push_back({.bytes = ByteSize(v.shape, v.dtype, layout)});
-    return Add({Home::kBlock, value, layout, static_cast<int>(e_.blocks_.size() - 1)});
+  int AddBlock(ValueId value, const Layout& layout, DType dtype) {
+    e_.blocks_.push_back({.bytes = ByteSize(graph_.shape(value), dtype, layout)});
+    return Add({Home::kBlock, value, layout, dtype, static_cast<int>(e_.blocks_.size() - 1)});
   }
 
   TensorSpec SpecOf(int representation) const {
     const Representation& r = e_.representations_[representation];
-    return {
-        .shape = graph_.shape(r.value), .dtype = graph_.value(r.value).dtype, .layout = r.layout};
+    return {.shape = graph_.shape(r.value), .dtype = r.dtype, .layout = r.layout};
   }
 
-  // The value in this layout; reordered at most once for each layout.
-  int Obtain(ValueId value, const Layout& layout, const Node& reader) {
+  // The value in this layout and type; reordered or cast at most once for each.
+  int Obtain(ValueId value, const Layout& layout, DType dtype, const Node& reader) {
     const int primary = e_.primary_[value];
     CAROLE_CHECK(primary >= 0, "{} {} reads a value that nothing has made", Name(reader.kind),
                  reader.name);
     Representation& r = e_.representations_[primary];
     if (r.layout.is_any()) {  // a weight that nobody has placed yet: its first reader chooses
-      r.layout = layout.is_any() ? graph_.variables()[r.index].plain_layout() : layout;
+      const bool choose = r.dtype == dtype && !layout.is_any();
+      r.layout = choose ? layout : graph_.variables()[r.index].plain_layout();
       e_.variable_layouts_[r.index] = r.layout;
     }
-    if (layout.is_any() || r.layout == layout) return primary;
+    if (r.dtype == dtype && (layout.is_any() || r.layout == layout)) return primary;
     for (int other : copies_[value]) {
-      if (e_.representations_[other].layout == layout) return other;
+      const Representation& copy = e_.representations_[other];
+      if (copy.layout == layout && copy.dtype == dtype) return other;
     }
-    const int copy = AddBlock(value, layout);
+    const int copy = AddBlock(value, layout, dtype);
     copies_[value].push_back(copy);
     AddReorder(primary, copy, reader);
     return copy;
@@ -147,19 +148,28 @@ class Executable::Compiler {
   void AddReshape(const Node& node) {
     phase_ = node.phase;
     const ValueId from = node.inputs[0], to = node.outputs[0];
-    const int input = Obtain(from, Layout::PlainActivation(graph_.shape(from)), node);
+    const int input =
+        Obtain(from, Layout::PlainActivation(graph_.shape(from)), graph_.value(to).dtype, node);
     Representation alias = e_.representations_[input];
     alias.value = to;
     alias.layout = Layout::PlainActivation(graph_.shape(to));
     e_.primary_[to] = Add(alias);
   }
 
-  // With the layouts in which its inputs lie.
+  // With types that the backend has a kernel for, and the layouts in which its inputs lie.
   OpSpec SpecOf(const Node& node) const {
     OpSpec spec = graph_.Spec(node);
+    UnifyTypes(spec);
+    if (!e_.backend_.Supports(spec)) Widen(spec);
     for (size_t i = 0; i < node.inputs.size(); ++i) {
-      if (spec.inputs[i].present)
-        spec.inputs[i].layout = e_.representations_[e_.primary_[node.inputs[i]]].layout;
+      if (!spec.inputs[i].present) continue;
+      const Representation& r = e_.representations_[e_.primary_[node.inputs[i]]];
+      TensorSpec& t = spec.inputs[i];
+      if (r.dtype == t.dtype) {
+        t.layout = r.layout;
+      } else if (r.home != Home::kWeight) {  // a cast may as well reorder
+        t.layout = Layout::PlainActivation(t.shape);
+      }
     }
     for (size_t o = 0; o < node.outputs.size(); ++o) {
       const int variable = spec.outputs[o].present ? gradient_of_[node.outputs[o]] : -1;
@@ -188,30 +198,40 @@ class Executable::Compiler {
     auto kernel = e_.backend_.MakeKernel(spec);
     std::vector<int> inputs, outputs;
     for (size_t i = 0; i < node.inputs.size(); ++i) {
-      inputs.push_back(
-          spec.inputs[i].present ? Obtain(node.inputs[i], kernel->input_layouts()[i], node) : -1);
+      const TensorSpec& t = spec.inputs[i];
+      inputs.push_back(t.present ? Obtain(node.inputs[i], kernel->input_layouts()[i], t.dtype, node)
+                                 : -1);
     }
-    std::vector<std::pair<int, int>> gradients_to_move;
+    std::vector<std::pair<int, int>> to_move;  // results that belong elsewhere
     for (size_t o = 0; o < node.outputs.size(); ++o) {
       const ValueId id = node.outputs[o];
       if (id == kNone) {
         outputs.push_back(-1);
         continue;
       }
-      const Layout& layout = kernel->output_layouts()[o];
-      const int variable = gradient_of_[id];
-      if (variable < 0) {
-        outputs.push_back(AddBlock(id, layout));
-      } else {
-        const int home = Add({Home::kGradient, id, e_.variable_layouts_[variable], variable});
-        const bool direct = layout == e_.variable_layouts_[variable];
-        outputs.push_back(direct ? home : AddBlock(id, layout));
-        if (!direct) gradients_to_move.emplace_back(outputs.back(), home);
-      }
-      e_.primary_[id] = outputs.back();
+      outputs.push_back(
+          PlaceResult(id, kernel->output_layouts()[o], spec.outputs[o].dtype, to_move));
     }
     AddStep(std::move(kernel), node.kind, node.name, std::move(inputs), std::move(outputs));
-    for (auto [from, to] : gradients_to_move) AddReorder(from, to, node);
+    for (auto [from, to] : to_move) AddReorder(from, to, node);
+  }
+
+  // Where a kernel writes a result that it makes in this layout and type. Where that is not where
+  // it belongs, `to_move` gets both.
+  int PlaceResult(ValueId id, const Layout& layout, DType made,
+                  std::vector<std::pair<int, int>>& to_move) {
+    const DType stored = graph_.value(id).dtype;
+    const int variable = gradient_of_[id];
+    const Layout block_layout =
+        made == stored || layout.is_plain() ? layout : Layout::PlainActivation(graph_.shape(id));
+    const int home =
+        variable < 0 ? AddBlock(id, block_layout, stored)
+                     : Add({Home::kGradient, id, e_.variable_layouts_[variable], stored, variable});
+    e_.primary_[id] = home;
+    if (made == stored && layout == e_.representations_[home].layout) return home;
+    const int result = AddBlock(id, layout, made);
+    to_move.emplace_back(result, home);
+    return result;
   }
 
   int BlockOf(int representation) const {

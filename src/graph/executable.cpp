@@ -4,8 +4,10 @@
 #include <chrono>
 #include <map>
 
+#include "src/backend/host_view.h"
 #include "src/core/check.h"
 #include "src/graph/executable_parts.h"
+#include "src/tensor/buffer.h"
 
 namespace carole {
 
@@ -41,33 +43,47 @@ Tensor Executable::Locate(int representation) const {
     CAROLE_CHECK_EQ(t.layout, r.layout, "layout of {}", graph_.variables()[r.index].name);
     return t;
   }
-  const Value& value = graph_.value(r.value);
-  return {.data = arena_.data() + blocks_[r.index].offset,
-          .shape = value.shape,
-          .dtype = value.dtype,
+  return {.data = arena_.get() + blocks_[r.index].offset,
+          .shape = graph_.shape(r.value),
+          .dtype = r.dtype,
           .layout = r.layout};
 }
 
 void Executable::Bind(const VariableStore& store) {
   store_ = &store;
-  arena_ = Buffer(statistics_.arena_bytes);
+  arena_ = backend_.Allocate(statistics_.arena_bytes);
   for (Step& step : steps_) {
     KernelMemory memory;
     for (int i : step.inputs) memory.inputs.push_back(Locate(i));
     for (int o : step.outputs) memory.outputs.push_back(Locate(o));
-    if (step.workspace >= 0) memory.workspace = arena_.data() + blocks_[step.workspace].offset;
+    if (step.workspace >= 0) memory.workspace = arena_.get() + blocks_[step.workspace].offset;
     step.kernel->Bind(memory);
+  }
+  for (ValueId id = 0; !backend_.on_host() && id < graph_.num_values(); ++id) {
+    const Value& value = graph_.value(id);
+    if (value.producer == kNone && value.variable == kNone)
+      staging_[value.name] = backend_.AllocateStaging(Locate(primary_[id]).bytes());
   }
 }
 
-Tensor Executable::Input(const std::string& name) const {
-  return Locate(primary_[graph_.input(name)]);
+void Executable::ReleaseMemory() {
+  if (backend_.on_host()) DiscardPages(arena_.get(), statistics_.arena_bytes);
 }
 
-std::vector<double> Executable::Output(ValueId value) const {
-  CAROLE_CHECK(store_ != nullptr && primary_[value] >= 0, "value {} was not computed", value);
-  return Read(Locate(primary_[value]));
+Tensor Executable::Input(const std::string& name) const {
+  Tensor input = Locate(primary_[graph_.input(name)]);
+  if (backend_.on_host()) return input;
+  backend_.WaitForUploads();
+  input.data = staging_.at(name).get();
+  return input;
 }
+
+Tensor Executable::OutputMemory(ValueId value) const {
+  CAROLE_CHECK(store_ != nullptr && primary_[value] >= 0, "value {} was not computed", value);
+  return Locate(primary_[value]);
+}
+
+std::vector<double> Executable::Output(ValueId value) const { return Read(OutputMemory(value)); }
 
 std::vector<double> Executable::OutputOf(int step) const {
   return Read(Locate(steps_[step].outputs[0]));
@@ -75,27 +91,32 @@ std::vector<double> Executable::OutputOf(int step) const {
 
 std::vector<double> Executable::Read(Tensor from) const {
   const Layout plain = Layout::PlainActivation(from.shape);
-  Buffer reordered;
-  if (from.layout != plain) {  // a plain one, as every loss, is read where it lies
-    Tensor to{.data = nullptr, .shape = from.shape, .dtype = from.dtype, .layout = plain};
-    reordered = Buffer(to.bytes());
-    to.data = reordered.data();
+  DeviceMemory reordered;
+  const bool narrow = SizeOf(from.dtype) == 2;
+  if (narrow || from.layout != plain) {  // a plain one, as every loss, is read where it lies
+    const DType dtype = narrow ? DType::kF32 : from.dtype;
+    Tensor to{.data = nullptr, .shape = from.shape, .dtype = dtype, .layout = plain};
+    reordered = backend_.Allocate(to.bytes());
+    to.data = reordered.get();
     backend_.Reorder(from, to);
     from = to;
   }
-  std::vector<double> values(static_cast<size_t>(from.size()));
-  if (from.dtype == DType::kF64) {
-    std::copy_n(from.as<double>(), values.size(), values.begin());
-  } else if (from.dtype == DType::kI32) {
-    std::copy_n(from.as<int32_t>(), values.size(), values.begin());
-  } else {
-    std::copy_n(from.as<float>(), values.size(), values.begin());
-  }
-  return values;
+  const HostView view(backend_, from.data, from.bytes());
+  const auto cast = [](const auto& values) {
+    return std::vector<double>(values.begin(), values.end());
+  };
+  if (from.dtype == DType::kF64) return cast(view.as<double>());
+  if (from.dtype == DType::kI32) return cast(view.as<int32_t>());
+  return cast(view.as<float>());
 }
 
 void Executable::Run(const RunContext& context, const GradientReady& gradient_ready) {
   CAROLE_CHECK(store_ != nullptr, "Run() before Bind()");
+  for (const auto& [name, memory] : staging_) {
+    const Tensor input = Locate(primary_[graph_.input(name)]);
+    backend_.Upload(input.data, memory.get(), input.bytes());
+  }
+  backend_.BeginRun(context);
   using Clock = std::chrono::steady_clock;
   Clock::time_point before = Clock::now();
   for (Step& step : steps_) {
@@ -149,7 +170,8 @@ std::string Executable::Describe() const {
   auto describe = [&](int representation) -> std::string {
     if (representation < 0) return "-";
     const Representation& r = representations_[representation];
-    return graph_.shape(r.value).ToString() + " " + r.layout.ToString();
+    return fmt::format("{} {} {}", graph_.shape(r.value).ToString(), r.layout.ToString(),
+                       Name(r.dtype));
   };
   for (const Step& step : steps_) {
     text += fmt::format("{:9.3f} ms  {:<24} {:<48}",

@@ -11,6 +11,7 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -68,11 +69,15 @@ class Executable {
   // Gives every kernel its memory. Call once.
   void Bind(const VariableStore& store);
 
-  // Plain memory (NHWC, row-major) of a graph input; kept between runs.
+  // Plain memory of the host (NHWC, row-major) for a graph input; kept between runs. Where the
+  // backend is not on_host() each Run() copies it, and this waits for the copy of the last one.
   Tensor Input(const std::string& name) const;
 
   // A copy of a value marked as output, in plain order (NHWC for rank 4).
   std::vector<double> Output(ValueId value) const;
+
+  // The memory of the backend where it lies, and how.
+  Tensor OutputMemory(ValueId value) const;
 
   // Called with the index into VariableStore::ready_order() of each gradient as it becomes final.
   using GradientReady = std::function<void(int ready_index)>;
@@ -84,9 +89,9 @@ class Executable {
   // For an observer: a copy of the first output of the kernel that has just run, in plain order.
   std::vector<double> OutputOf(int step) const;
 
-  // Gives the memory of activations back to the system until the next Run(); inputs and outputs
-  // lose their values.
-  void ReleaseMemory() { arena_.Discard(); }
+  // Gives memory of activations that is the host's back to the system until the next Run(); inputs
+  // and outputs lose their values.
+  void ReleaseMemory();
 
   const ExecutableStatistics& statistics() const { return statistics_; }
   std::vector<OpTime> Times() const;
@@ -113,7 +118,8 @@ class Executable {
   std::vector<int> primary_;  // representation of each value, or -1
   std::vector<Layout> variable_layouts_;
   std::vector<int> ready_order_;
-  Buffer arena_;
+  DeviceMemory arena_;
+  std::map<std::string, DeviceMemory> staging_;  // of inputs, where the arena is not the host's
   ExecutableStatistics statistics_;
   std::vector<KernelObserver> observers_;
 };

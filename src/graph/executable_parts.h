@@ -9,12 +9,13 @@
 
 namespace carole {
 
-// A value in one layout, and where it lies: in a block of the arena, or as a variable's weight or
-// gradient.
+// A value in one layout and type, and where it lies: in a block of the arena, or as a variable's
+// weight or gradient.
 struct Executable::Representation {
   enum class Home : uint8_t { kBlock, kWeight, kGradient } home = Home::kBlock;
   ValueId value = kNone;
   Layout layout;
+  DType dtype = DType::kF32;
   int index = -1;  // block, or index into graph.variables()
 };
 

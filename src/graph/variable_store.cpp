@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "src/backend/host_view.h"
 #include "src/core/hash.h"
 #include "src/core/rng.h"
+#include "src/tensor/buffer.h"
 
 namespace carole {
 namespace {
@@ -84,13 +86,13 @@ VariableStore::VariableStore(const Backend& backend, DType dtype, std::vector<Va
     }
   }
   const size_t bytes = static_cast<size_t>(trainable_count_) * SizeOf(dtype_);
-  weights_ = Buffer(bytes);
-  statistics_ = Buffer(static_cast<size_t>(statistics_count_) * SizeOf(dtype_));
+  weights_ = backend_.Allocate(bytes);
+  statistics_ = backend_.Allocate(static_cast<size_t>(statistics_count_) * SizeOf(dtype_));
   if (allocate_gradients) {
     gradients_ = allocate_gradients(bytes);
   } else if (!ready_order_.empty()) {
-    own_gradients_ = Buffer(bytes);
-    gradients_ = own_gradients_.data();
+    own_gradients_ = backend_.Allocate(bytes);
+    gradients_ = own_gradients_.get();
   }
 }
 
@@ -121,17 +123,15 @@ void VariableStore::ReadFrom(const std::byte* arena, int variable, std::span<T> 
   const VariablePlace& p = places_[variable];
   CAROLE_CHECK_EQ(static_cast<int64_t>(out.size()), p.shape.size(), "values of {}", p.name);
   const Tensor stored = At(const_cast<std::byte*>(arena), variable);
-  Buffer plain(static_cast<size_t>(p.shape.size()) * SizeOf(dtype_));
+  const size_t bytes = out.size() * SizeOf(dtype_);
+  const DeviceMemory plain = backend_.Allocate(bytes);
   backend_.Reorder(
-      stored, {.data = plain.data(), .shape = p.shape, .dtype = dtype_, .layout = p.plain_layout});
-  if (dtype_ == DType::kF64) {
-    const double* from = reinterpret_cast<const double*>(plain.data());
-    std::transform(from, from + out.size(), out.begin(),
-                   [](double v) { return static_cast<T>(v); });
-  } else {
-    const float* from = reinterpret_cast<const float*>(plain.data());
-    std::transform(from, from + out.size(), out.begin(), [](float v) { return static_cast<T>(v); });
-  }
+      stored, {.data = plain.get(), .shape = p.shape, .dtype = dtype_, .layout = p.plain_layout});
+  const HostView view(backend_, plain.get(), bytes);
+  const auto cast = [&](const auto& from) {
+    std::transform(from.begin(), from.end(), out.begin(), [](auto v) { return static_cast<T>(v); });
+  };
+  dtype_ == DType::kF64 ? cast(view.as<double>()) : cast(view.as<float>());
 }
 
 template <typename T>
@@ -142,15 +142,18 @@ void VariableStore::WriteTo(std::byte* arena, int variable, std::span<const T> i
         fmt::format("[variables] {}: wrong number of values: got {}, want {} for shape {}", p.name,
                     in.size(), p.shape.size(), p.tf_shape.ToString()));
   }
-  Buffer plain(in.size() * SizeOf(dtype_));
+  const size_t bytes = in.size() * SizeOf(dtype_);
+  const DeviceMemory plain = backend_.Allocate(bytes);
+  const HostView view(backend_, plain.get(), bytes);
   if (dtype_ == DType::kF64) {
-    std::copy(in.begin(), in.end(), reinterpret_cast<double*>(plain.data()));
+    std::copy(in.begin(), in.end(), view.as<double>().begin());
   } else {
-    std::transform(in.begin(), in.end(), reinterpret_cast<float*>(plain.data()),
+    std::transform(in.begin(), in.end(), view.as<float>().begin(),
                    [](T v) { return static_cast<float>(v); });
   }
+  view.Store();
   backend_.Reorder(
-      {.data = plain.data(), .shape = p.shape, .dtype = dtype_, .layout = p.plain_layout},
+      {.data = plain.get(), .shape = p.shape, .dtype = dtype_, .layout = p.plain_layout},
       At(arena, variable));
 }
 

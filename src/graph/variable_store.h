@@ -3,7 +3,8 @@
 // Trainable variables lie in the order in which their gradients become final, so that a run of
 // neighbours is a bucket of the all-reduce; weights, gradients and optimizer slots use the same
 // offsets. A variable lies in the layout that its kernel wants (padding included, always zero);
-// Read() and Write() speak TensorFlow's order.
+// Read() and Write() speak TensorFlow's order. The arenas are memory of the backend: the host may
+// touch them only where that is on_host().
 #pragma once
 
 #include <functional>
@@ -14,7 +15,6 @@
 
 #include "src/backend/backend.h"
 #include "src/graph/graph.h"
-#include "src/tensor/buffer.h"
 
 namespace carole {
 
@@ -34,8 +34,8 @@ struct VariablePlace {
 
 class VariableStore {
  public:
-  // Memory for the gradients is asked from `allocate` (a collective arena, say); the default is a
-  // Buffer, or none where no variable has a gradient. The returned memory is zeroed, aligned to
+  // Memory for the gradients is asked from `allocate` (a collective arena, say); the default is the
+  // backend's, or none where no variable has a gradient. The returned memory is zeroed, aligned to
   // Buffer::kAlignment, and stays the caller's.
   using Allocate = std::function<std::byte*(size_t bytes)>;
 
@@ -44,6 +44,7 @@ class VariableStore {
   VariableStore(const Backend& backend, DType dtype, std::vector<VariablePlace> places,
                 std::vector<int> ready_order, const Allocate& allocate_gradients = {});
 
+  const Backend& backend() const { return backend_; }
   const std::vector<VariablePlace>& places() const { return places_; }
   const std::vector<int>& ready_order() const { return ready_order_; }
   int Find(std::string_view name) const;  // index into places, or -1
@@ -52,7 +53,7 @@ class VariableStore {
   // The arenas. T must match dtype().
   template <typename T>
   std::span<T> weights() const {
-    return Span<T>(weights_.data(), trainable_count_);
+    return Span<T>(weights_.get(), trainable_count_);
   }
   template <typename T>
   std::span<T> gradients() const {
@@ -60,7 +61,7 @@ class VariableStore {
   }
   template <typename T>
   std::span<T> statistics() const {
-    return Span<T>(statistics_.data(), statistics_count_);
+    return Span<T>(statistics_.get(), statistics_count_);
   }
   int64_t trainable_count() const { return trainable_count_; }
 
@@ -76,9 +77,9 @@ class VariableStore {
   void ReadFrom(const std::byte* arena, int variable, std::span<T> out) const;
   template <typename T>
   void WriteTo(std::byte* arena, int variable, std::span<const T> in) const;
-  std::byte* weights_base() const { return weights_.data(); }
+  std::byte* weights_base() const { return weights_.get(); }
   std::byte* gradients_base() const { return gradients_; }
-  std::byte* statistics_base() const { return statistics_.data(); }
+  std::byte* statistics_base() const { return statistics_.get(); }
   std::byte* base_of(int variable) const {
     return places_[variable].trainable ? weights_base() : statistics_base();
   }
@@ -101,10 +102,10 @@ class VariableStore {
   std::vector<int> ready_order_;
   int64_t trainable_count_ = 0;
   int64_t statistics_count_ = 0;
-  Buffer weights_;
-  Buffer own_gradients_;
+  DeviceMemory weights_;
+  DeviceMemory own_gradients_;
   std::byte* gradients_ = nullptr;
-  Buffer statistics_;
+  DeviceMemory statistics_;
 };
 
 }  // namespace carole

@@ -8,17 +8,18 @@
 #include <span>
 #include <vector>
 
-#include "src/core/dtype.h"
-#include "src/tensor/buffer.h"
+#include "src/backend/backend.h"
 
 namespace carole::optim {
 
 class MovingAverages {
  public:
-  // `arenas` hold values of `dtype` (kF32 or kF64); not owned, and they outlive this. The shadows
-  // begin as zeros: Reset() them when the variables have their first values. Throws UsageError when
-  // the decay makes no sense, DeviceError when there is no memory.
-  MovingAverages(double decay, DType dtype, std::vector<std::span<std::byte>> arenas, int threads);
+  // `arenas` hold values of `dtype` (kF32 or kF64) in memory of the backend, as the shadows do; not
+  // owned, and they and the backend outlive this. The shadows begin as zeros: Reset() them when the
+  // variables have their first values. Throws UsageError when the decay makes no sense, DeviceError
+  // when there is no memory.
+  MovingAverages(double decay, DType dtype, std::vector<std::span<std::byte>> arenas,
+                 const Backend& backend);
 
   void Reset();                      // shadows become what the variables are
   void Update(int64_t num_updates);  // n: steps done, the one just applied included
@@ -30,13 +31,14 @@ class MovingAverages {
  private:
   template <typename T>
   void UpdateAll(double decay);
+  void UpdateOnDevice(float decay);
 
   double decay_;
   DType dtype_;
   std::vector<std::span<std::byte>> arenas_;
-  std::vector<Buffer> memory_;
+  const Backend& backend_;
+  std::vector<DeviceMemory> memory_;
   std::vector<std::span<std::byte>> shadows_;
-  int threads_;
 };
 
 }  // namespace carole::optim

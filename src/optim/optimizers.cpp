@@ -24,12 +24,12 @@ void CheckFraction(const char* flag, double value) {
 }  // namespace
 
 UpdatePlan PlanSgd(const OptimizerOptions&) {
-  return {.rule = Rule::kSgd, .coefficients = {}, .slots = {}};
+  return {.rule = UpdateRule::kSgd, .coefficients = {}, .slots = {}};
 }
 
 UpdatePlan PlanMomentum(const OptimizerOptions& o) {
   CheckFraction("momentum", o.momentum);
-  return {.rule = o.nesterov ? Rule::kNesterov : Rule::kMomentum,
+  return {.rule = o.nesterov ? UpdateRule::kNesterov : UpdateRule::kMomentum,
           .coefficients = {.momentum = o.momentum},
           .slots = {{"Momentum", 0}}};
 }
@@ -38,7 +38,7 @@ UpdatePlan PlanLars(const OptimizerOptions& o) {
   CheckFraction("momentum", o.momentum);
   CheckFlag(o.lars_eta > 0, "lars_eta", o.lars_eta, "more than 0");
   CheckFlag(o.lars_epsilon >= 0, "lars_epsilon", o.lars_epsilon, "0 or more");
-  return {.rule = Rule::kLars,
+  return {.rule = UpdateRule::kLars,
           .coefficients = {.momentum = o.momentum, .epsilon = o.lars_epsilon},
           .slots = {{"Momentum", 0}},
           .trust = o.lars_eta};
@@ -48,7 +48,7 @@ UpdatePlan PlanRmsProp(const OptimizerOptions& o) {
   CheckEpsilon(o);
   CheckFraction("rmsprop_decay", o.rmsprop_decay);
   CheckFraction("rmsprop_momentum", o.rmsprop_momentum);
-  return {.rule = Rule::kRmsProp,
+  return {.rule = UpdateRule::kRmsProp,
           .coefficients = {.momentum = o.rmsprop_momentum,
                            .decay = o.rmsprop_decay,
                            .epsilon = o.opt_epsilon},
@@ -59,7 +59,7 @@ UpdatePlan PlanAdam(const OptimizerOptions& o) {
   CheckEpsilon(o);
   CheckFraction("adam_beta1", o.adam_beta1);
   CheckFraction("adam_beta2", o.adam_beta2);
-  return {.rule = Rule::kAdam,
+  return {.rule = UpdateRule::kAdam,
           .coefficients = {.decay = o.adam_beta1, .decay2 = o.adam_beta2, .epsilon = o.opt_epsilon},
           .slots = {{"Adam", 0}, {"Adam_1", 0}},
           .has_powers = true};
@@ -68,13 +68,13 @@ UpdatePlan PlanAdam(const OptimizerOptions& o) {
 UpdatePlan PlanAdagrad(const OptimizerOptions& o) {
   const double initial = o.adagrad_initial_accumulator_value;
   CheckFlag(initial > 0, "adagrad_initial_accumulator_value", initial, "more than 0");
-  return {.rule = Rule::kAdagrad, .coefficients = {}, .slots = {{"Adagrad", initial}}};
+  return {.rule = UpdateRule::kAdagrad, .coefficients = {}, .slots = {{"Adagrad", initial}}};
 }
 
 UpdatePlan PlanAdadelta(const OptimizerOptions& o) {
   CheckEpsilon(o);
   CheckFraction("adadelta_rho", o.adadelta_rho);
-  return {.rule = Rule::kAdadelta,
+  return {.rule = UpdateRule::kAdadelta,
           .coefficients = {.decay = o.adadelta_rho, .epsilon = o.opt_epsilon},
           .slots = {{"Adadelta", 0}, {"Adadelta_1", 0}}};
 }
@@ -85,7 +85,7 @@ UpdatePlan PlanFtrl(const OptimizerOptions& o) {
   CheckFlag(initial >= 0, "ftrl_initial_accumulator_value", initial, "0 or more");
   CheckFlag(o.ftrl_l1 >= 0, "ftrl_l1", o.ftrl_l1, "0 or more");
   CheckFlag(o.ftrl_l2 >= 0, "ftrl_l2", o.ftrl_l2, "0 or more");
-  return {.rule = power == -0.5 ? Rule::kFtrl : Rule::kFtrlPower,
+  return {.rule = power == -0.5 ? UpdateRule::kFtrl : UpdateRule::kFtrlPower,
           .coefficients = {.power = power, .l1 = o.ftrl_l1, .l2 = o.ftrl_l2},
           .slots = {{"Ftrl", initial}, {"Ftrl_1", 0}}};
 }

@@ -1,13 +1,13 @@
 // Every optimizer of this program: a row here, a function in optimizers.cpp that says which rule,
-// numbers and slots it has, and the rule itself in update_simd.cpp. Names, defaults and arithmetic
-// are those of TF-Slim's trainer, which lacks lars.
+// numbers and slots it has, and the rule itself in src/backend/update_rules.h. Names, defaults and
+// arithmetic are those of TF-Slim's trainer, which lacks lars.
 #pragma once
 
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "src/optim/update.h"
+#include "src/backend/update.h"
 
 namespace carole::optim {
 
@@ -40,8 +40,8 @@ struct Slot {
 };
 
 struct UpdatePlan {
-  Rule rule = Rule::kSgd;
-  Coefficients coefficients;  // but the learning rate and the powers
+  UpdateRule rule = UpdateRule::kSgd;
+  UpdateCoefficients coefficients;  // but the learning rate and the powers
   std::vector<Slot> slots;
   bool has_powers = false;  // keeps decay^t and decay2^t, `beta1_power` and `beta2_power`
   double trust = 0;  // not 0: each regularised variable has a rate of its own, the step's times

@@ -4,12 +4,12 @@
 
 namespace carole::optim {
 
-#define CAROLE_DECLARE(level)                   \
-  namespace level {                             \
-  UpdateFunction<float> FindFloat(Rule rule);   \
-  UpdateFunction<double> FindDouble(Rule rule); \
-  double Squares(const float* x, int64_t n);    \
-  double Squares(const double* x, int64_t n);   \
+#define CAROLE_DECLARE(level)                         \
+  namespace level {                                   \
+  UpdateFunction<float> FindFloat(UpdateRule rule);   \
+  UpdateFunction<double> FindDouble(UpdateRule rule); \
+  double Squares(const float* x, int64_t n);          \
+  double Squares(const double* x, int64_t n);         \
   }
 CAROLE_DECLARE(simd_v2)
 CAROLE_DECLARE(simd_v3)
@@ -17,12 +17,12 @@ CAROLE_DECLARE(simd_v4)
 #undef CAROLE_DECLARE
 
 template <>
-UpdateFunction<float> FindUpdate(Rule rule) {
+UpdateFunction<float> FindUpdate(UpdateRule rule) {
   return PickSimd(simd_v2::FindFloat, simd_v3::FindFloat, simd_v4::FindFloat)(rule);
 }
 
 template <>
-UpdateFunction<double> FindUpdate(Rule rule) {
+UpdateFunction<double> FindUpdate(UpdateRule rule) {
   return PickSimd(simd_v2::FindDouble, simd_v3::FindDouble, simd_v4::FindDouble)(rule);
 }
 

@@ -30,8 +30,8 @@ Buffer::Buffer(size_t bytes) : size_(bytes) {
   data_.reset(static_cast<std::byte*>(p));
 }
 
-void Buffer::Discard() {
-  if (size_ >= kHugePage) (void)madvise(data_.get(), size_ / kHugePage * kHugePage, MADV_DONTNEED);
+void DiscardPages(std::byte* data, size_t bytes) {
+  if (bytes >= kHugePage) (void)madvise(data, bytes / kHugePage * kHugePage, MADV_DONTNEED);
 }
 
 void Buffer::Free::operator()(std::byte* p) const { std::free(p); }

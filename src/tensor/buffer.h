@@ -17,10 +17,6 @@ class Buffer {
   // for).
   explicit Buffer(size_t bytes);
 
-  // Gives the pages back to the system until they are written again; until then they read as
-  // anything.
-  void Discard();
-
   std::byte* data() const { return data_.get(); }
   size_t size() const { return size_; }
 
@@ -31,6 +27,10 @@ class Buffer {
   std::unique_ptr<std::byte[], Free> data_;
   size_t size_ = 0;
 };
+
+// Gives the pages of large memory of a Buffer back to the system until they are written again;
+// until then they read as anything.
+void DiscardPages(std::byte* data, size_t bytes);
 
 // n rounded up to a multiple of Buffer::kAlignment.
 constexpr size_t AlignUp(size_t n) {

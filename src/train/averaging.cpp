@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "src/backend/host_view.h"
+
 namespace carole::train {
 
 template <typename T>
@@ -21,24 +23,27 @@ template void AverageOverRanks(collectives::Communicator&, std::span<double>, st
 namespace {
 
 template <typename T>
-void AverageBytes(collectives::Communicator& communicator, std::byte* begin, size_t bytes,
-                  std::string_view what, int64_t step) {
-  AverageOverRanks(communicator, std::span(reinterpret_cast<T*>(begin), bytes / sizeof(T)), what,
-                   step);
+void AverageBytes(collectives::Communicator& communicator, const Replica& replica,
+                  std::span<std::byte> bytes, std::string_view what, int64_t step) {
+  if (communicator.size() == 1) return;
+  const HostView view(replica.store.backend(), bytes.data(), bytes.size());
+  AverageOverRanks(communicator, view.as<T>(), what, step);
+  view.Store();
 }
 
 template <typename T>
 void AverageWeightsAs(collectives::Communicator& communicator, const Replica& replica,
                       int64_t step) {
-  AverageOverRanks(communicator, replica.store.weights<T>(), "mean of weights", step);
+  AverageBytes<T>(communicator, replica, std::as_writable_bytes(replica.store.weights<T>()),
+                  "mean of weights", step);
   optim::Optimizer& optimizer = replica.optimizer;
   for (size_t s = 0; s < optimizer.slots().size(); ++s) {
-    AverageBytes<T>(communicator, optimizer.slot(static_cast<int>(s)), optimizer.slot_bytes(),
-                    "mean of slots", step);
+    AverageBytes<T>(communicator, replica,
+                    {optimizer.slot(static_cast<int>(s)), optimizer.slot_bytes()}, "mean of slots",
+                    step);
   }
   if (replica.averages == nullptr) return;
-  const std::span<std::byte> shadow = replica.averages->shadow(0);
-  AverageBytes<T>(communicator, shadow.data(), shadow.size(), "mean of averages", step);
+  AverageBytes<T>(communicator, replica, replica.averages->shadow(0), "mean of averages", step);
 }
 
 template <typename T>
@@ -46,10 +51,10 @@ void AverageStatisticsAs(collectives::Communicator& communicator, const Replica&
                          const std::vector<collectives::Range>& ranges, int64_t step) {
   for (const auto& [offset, count] : ranges) {
     const size_t begin = offset * sizeof(T), bytes = count * sizeof(T);
-    AverageBytes<T>(communicator, replica.store.statistics_base() + begin, bytes,
+    AverageBytes<T>(communicator, replica, {replica.store.statistics_base() + begin, bytes},
                     "mean of statistics", step);
     if (replica.averages == nullptr) continue;
-    AverageBytes<T>(communicator, replica.averages->shadow(1).data() + begin, bytes,
+    AverageBytes<T>(communicator, replica, replica.averages->shadow(1).subspan(begin, bytes),
                     "mean of averages", step);
   }
 }

@@ -4,6 +4,7 @@
 #include <span>
 
 #include "src/core/check.h"
+#include "src/graph/precision.h"
 #include "src/graph/rewrites.h"
 #include "src/train/phase.h"
 
@@ -14,6 +15,7 @@ Evaluator::Evaluator(std::unique_ptr<Graph> graph, ValueId logits, const Backend
     : graph_(std::move(graph)), logits_(logits), store_(share) {
   graph_->MarkOutput(logits_);
   Fuse(*graph_, backend);
+  StoreActivationsAs(backend.activation_dtype(), *graph_);
   executable_ = std::make_unique<Executable>(*graph_, backend, share);
   if (store_ == nullptr) {
     own_store_ = executable_->MakeStore();

@@ -2,6 +2,8 @@
 
 #include <type_traits>
 
+#include "src/backend/host_view.h"
+
 namespace carole::train {
 namespace {
 
@@ -25,11 +27,13 @@ GradientFlow<T>::GradientFlow(collectives::Communicator& communicator, const Var
       store_(store),
       options_(options),
       reducer_(communicator, store.gradients<T>(), Parameters(store), options.buckets,
-               options.reduction) {
+               options.reduction),
+      gradients_(Vectors<T>(&store.backend())) {
+  const Vectors<T> memory(&store.backend());
   for (const auto& [offset, count] : options.statistics) {
     const std::span<T> values = store.statistics<T>().subspan(offset, count);
     statistics_.push_back(
-        {.values = values, .shards = ShardStatistics<T>(values), .in_flight = nullptr});
+        {.values = values, .shards = ShardStatistics<T>(values, memory), .in_flight = nullptr});
   }
   if constexpr (std::is_same_v<T, float>) {
     if (options.tune_buckets && communicator.size() > 1)
@@ -85,7 +89,10 @@ void GradientFlow<T>::WaitForStatistics() {
   for (Statistics& s : statistics_) {
     s.in_flight->Wait();
     s.in_flight.reset();
-    for (T& value : s.values) value *= factor;
+    const std::span<std::byte> bytes = std::as_writable_bytes(s.values);
+    const HostView view(store_.backend(), bytes.data(), bytes.size());
+    for (T& value : view.template as<T>()) value *= factor;
+    view.Store();
   }
 }
 

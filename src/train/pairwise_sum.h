@@ -3,12 +3,11 @@
 // how the leaves are dealt to ranks changes no bit. Errors grow with log n, memory too.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "collectives/reduce.h"
+#include "src/train/vectors.h"
 
 namespace carole::train {
 
@@ -16,29 +15,33 @@ namespace carole::train {
 template <typename T>
 class PairwiseSum {
  public:
+  // Where the vectors lie.
+  explicit PairwiseSum(const Vectors<T>& memory = Vectors<T>()) : memory_(memory) {}
+
   void Clear() { count_ = 0; }
 
   // One more vector, but not the last; all have one size. `values` is overwritten.
   void Add(std::span<T> values) {
     size_t level = 0;
-    for (; count_ >> level & 1; ++level)
-      collectives::AddTo(values.data(), levels_[level].data(), values.size());
-    if (level == levels_.size()) levels_.emplace_back(values.size());
-    std::copy(values.begin(), values.end(), levels_[level].begin());
+    for (; count_ >> level & 1; ++level) memory_.Add(values.data(), Level(level), values.size());
+    if (level == levels_.size()) levels_.push_back(memory_.Allocate(values.size()));
+    memory_.Copy(Level(level), values.data(), values.size());
     ++count_;
   }
 
   // `values` are the elements from `begin` on of the last vector; on return those of the sum.
   void Finish(size_t begin, std::span<T> values) const {
     for (size_t level = 0; count_ >> level != 0; ++level) {
-      if (count_ >> level & 1)
-        collectives::AddTo(values.data(), levels_[level].data() + begin, values.size());
+      if (count_ >> level & 1) memory_.Add(values.data(), Level(level) + begin, values.size());
     }
   }
 
  private:
-  uint64_t count_ = 0;                  // vectors added; bit l: level l holds the sum of 2^l
-  std::vector<std::vector<T>> levels_;  // kept from step to step
+  T* Level(size_t level) const { return reinterpret_cast<T*>(levels_[level].get()); }
+
+  Vectors<T> memory_;
+  uint64_t count_ = 0;                // vectors added; bit l: level l holds the sum of 2^l
+  std::vector<DeviceMemory> levels_;  // kept from step to step
 };
 
 }  // namespace carole::train

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "collectives/replicas.h"
+#include "src/backend/host_view.h"
 #include "src/core/error.h"
 #include "src/core/rng.h"
 
@@ -51,8 +52,11 @@ class Hashes {
   }
 
  private:
-  void AddArena(const VariableStore& store, const std::byte* base) {
+  void AddArena(const VariableStore& store, std::byte* arena) {
     const size_t element = SizeOf(store.dtype());
+    const HostView view(store.backend(), arena,
+                        static_cast<size_t>(store.trainable_count()) * element);
+    const std::byte* base = view.as<std::byte>().data();
     for (int v : trainable_) {
       const VariablePlace& p = store.places()[v];
       const std::byte* data = base + static_cast<size_t>(p.offset) * element;

@@ -27,7 +27,7 @@ Shards CutIntoShards(int64_t batch_size, int64_t num_ranks, int64_t num_shards) 
 
 template <typename T>
 void ShardStatistics<T>::BeginStep() {
-  before_.assign(statistics_.begin(), statistics_.end());
+  memory_.Copy(reinterpret_cast<T*>(before_.get()), statistics_.data(), statistics_.size());
   sum_.Clear();
 }
 
@@ -35,7 +35,7 @@ template <typename T>
 void ShardStatistics<T>::EndShard(bool is_last) {
   if (is_last) return sum_.Finish(0, statistics_);
   sum_.Add(statistics_);
-  std::copy(before_.begin(), before_.end(), statistics_.begin());
+  memory_.Copy(statistics_.data(), reinterpret_cast<const T*>(before_.get()), statistics_.size());
 }
 
 template class ShardStatistics<float>;

@@ -28,7 +28,11 @@ template <typename T>
 class ShardStatistics {
  public:
   // The memory that the kernels read and write.
-  explicit ShardStatistics(std::span<T> statistics) : statistics_(statistics) {}
+  ShardStatistics(std::span<T> statistics, const Vectors<T>& memory)
+      : statistics_(statistics),
+        memory_(memory),
+        before_(memory.Allocate(statistics.size())),
+        sum_(memory) {}
 
   void BeginStep();
   // After the last shard the memory holds the sum over this rank's shards.
@@ -36,7 +40,8 @@ class ShardStatistics {
 
  private:
   std::span<T> statistics_;
-  std::vector<T> before_;
+  Vectors<T> memory_;
+  DeviceMemory before_;
   PairwiseSum<T> sum_;
 };
 

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "collectives/replicas.h"
+#include "src/backend/host_view.h"
 #include "src/core/error.h"
 #include "src/core/log.h"
 
@@ -28,14 +29,20 @@ std::vector<float> ReadValues(const VariableStore& store, const std::byte* arena
 
 int NumVariables(const VariableStore& store) { return static_cast<int>(store.places().size()); }
 
-// Any arena of either dtype as the floats that its bytes make.
-std::span<float> AsFloats(std::byte* base, size_t bytes) {
-  return {reinterpret_cast<float*>(base), bytes / sizeof(float)};
+// An arena of either dtype, on the host, as the floats that its bytes make.
+HostView View(const VariableStore& store, std::byte* base, size_t bytes) {
+  return {store.backend(), base, bytes};
 }
 
-std::span<float> WeightBits(const VariableStore& store) {
-  return AsFloats(store.weights_base(),
-                  static_cast<size_t>(store.trainable_count()) * SizeOf(store.dtype()));
+HostView ViewWeights(const VariableStore& store) {
+  return View(store, store.weights_base(),
+              static_cast<size_t>(store.trainable_count()) * SizeOf(store.dtype()));
+}
+
+void ShareArena(collectives::Communicator& communicator, const HostView& view, const char* what) {
+  if (view.as<float>().empty()) return;
+  collectives::BroadcastAndVerify(communicator, view.as<float>(), what);
+  view.Store();
 }
 
 // Of a variable, whose arena depends on whether it is trainable.
@@ -89,6 +96,15 @@ void RestoreShadows(const Named& slots, const std::string& path, const Replica& 
     const auto& values = FindSlot(slots, path, p.name + kAverageSuffix, p.tf_shape);
     replica.store.WriteTo(replica.averages->shadow(p.trainable ? 0 : 1).data(), v,
                           std::span<const float>(values));
+  }
+}
+
+// A run that had none begins with the first.
+void RestoreLossScale(const Named& slots, LossScale& loss_scale) {
+  for (const optim::OptimizerScalar& scalar : loss_scale.scalars()) {
+    const auto found = slots.find(scalar.name);
+    if (found != slots.end() && found->second->data.size() == 1)
+      loss_scale.SetScalar(scalar.name, found->second->data[0]);
   }
 }
 
@@ -154,6 +170,7 @@ RunState Restore(const io::Checkpoint& checkpoint, const std::string& path,
   const Named slots = ByName(checkpoint.slots);
   RestoreSlots(slots, path, replica);
   if (replica.averages != nullptr) RestoreShadows(slots, path, replica);
+  if (replica.loss_scale != nullptr) RestoreLossScale(slots, *replica.loss_scale);
   return {.step = checkpoint.step,
           .epoch = checkpoint.epoch,
           .position = checkpoint.position,
@@ -161,49 +178,54 @@ RunState Restore(const io::Checkpoint& checkpoint, const std::string& path,
 }
 
 void ShareStatistics(collectives::Communicator& communicator, const VariableStore& store) {
-  const size_t bytes = StatisticsBytes(store);
-  if (bytes > 0) {
-    collectives::BroadcastAndVerify(communicator, AsFloats(store.statistics_base(), bytes),
-                                    "statistics");
-  }
+  if (communicator.size() == 1) return;
+  ShareArena(communicator, View(store, store.statistics_base(), StatisticsBytes(store)),
+             "statistics");
+}
+
+void ShareVariables(collectives::Communicator& communicator, const VariableStore& store) {
+  if (communicator.size() == 1) return;
+  ShareArena(communicator, ViewWeights(store), "weights");
+  ShareStatistics(communicator, store);
 }
 
 void ShareFromRank0(collectives::Communicator& communicator, const Replica& replica,
                     RunState& state) {
-  const auto& [store, optimizer, averages] = replica;
+  if (communicator.size() == 1) return;
+  const auto& [store, optimizer, averages, loss_scale] = replica;
   communicator.Broadcast(std::as_writable_bytes(std::span(&state, 1)), 0, {.what = "run state"});
-  collectives::BroadcastAndVerify(communicator, WeightBits(store));
-  ShareStatistics(communicator, store);
+  ShareVariables(communicator, store);
   for (size_t s = 0; s < optimizer.slots().size(); ++s) {
-    collectives::BroadcastAndVerify(
-        communicator, AsFloats(optimizer.slot(static_cast<int>(s)), optimizer.slot_bytes()),
-        "slots");
+    ShareArena(communicator,
+               View(store, optimizer.slot(static_cast<int>(s)), optimizer.slot_bytes()), "slots");
   }
   for (size_t i = 0; averages != nullptr && i < averages->num_arenas(); ++i) {
     const std::span<std::byte> shadow = averages->shadow(i);
-    if (!shadow.empty()) {
-      collectives::BroadcastAndVerify(communicator, AsFloats(shadow.data(), shadow.size()),
-                                      "averages");
+    ShareArena(communicator, View(store, shadow.data(), shadow.size()), "averages");
+  }
+  const auto share_scalars = [&](auto& owner) {
+    for (optim::OptimizerScalar scalar : owner.scalars()) {
+      communicator.Broadcast(std::as_writable_bytes(std::span(&scalar.value, 1)), 0,
+                             {.what = "optimizer"});
+      owner.SetScalar(scalar.name, scalar.value);
     }
-  }
-  for (optim::OptimizerScalar scalar : optimizer.scalars()) {
-    communicator.Broadcast(std::as_writable_bytes(std::span(&scalar.value, 1)), 0,
-                           {.what = "optimizer"});
-    optimizer.SetScalar(scalar.name, scalar.value);
-  }
+  };
+  share_scalars(optimizer);
+  if (loss_scale != nullptr) share_scalars(*loss_scale);
 }
 
 bool WeightsAreFinite(const VariableStore& store) {
   auto finite = [](auto weights) {
     return std::all_of(weights.begin(), weights.end(), [](auto w) { return std::isfinite(w); });
   };
-  return store.dtype() == DType::kF64 ? finite(store.weights<double>())
-                                      : finite(store.weights<float>());
+  const HostView view = ViewWeights(store);
+  return store.dtype() == DType::kF64 ? finite(view.as<double>()) : finite(view.as<float>());
 }
 
 void VerifyWeights(collectives::Communicator& communicator, const VariableStore& store,
                    int64_t step) {
-  collectives::VerifyReplicas(communicator, WeightBits(store), "weights", step);
+  if (communicator.size() == 1) return;
+  collectives::VerifyReplicas(communicator, ViewWeights(store).as<float>(), "weights", step);
 }
 
 }  // namespace carole::train

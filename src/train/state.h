@@ -10,6 +10,7 @@
 #include "src/graph/variable_store.h"
 #include "src/optim/moving_averages.h"
 #include "src/optim/optimizer.h"
+#include "src/train/loss_scale.h"
 
 namespace carole::train {
 
@@ -18,6 +19,7 @@ struct Replica {
   VariableStore& store;
   optim::Optimizer& optimizer;
   optim::MovingAverages* averages = nullptr;  // null where none are kept
+  LossScale* loss_scale = nullptr;            // null where there is none
 };
 
 // Ends the name of a variable's moving average in a checkpoint:
@@ -52,6 +54,9 @@ RunState Restore(const io::Checkpoint& checkpoint, const std::string& path, cons
 // Rank 0's replica and state on every rank; checks that they arrived. Collective.
 void ShareFromRank0(collectives::Communicator& communicator, const Replica& replica,
                     RunState& state);
+
+// Rank 0's weights and moving statistics on every rank. Collective.
+void ShareVariables(collectives::Communicator& communicator, const VariableStore& store);
 
 // Rank 0's moving statistics on every rank: they are the ones that count. Collective.
 void ShareStatistics(collectives::Communicator& communicator, const VariableStore& store);

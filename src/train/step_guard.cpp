@@ -7,6 +7,10 @@
 #include <cstring>
 #include <span>
 
+#include "src/backend/arena_math.h"
+#include "src/backend/host_view.h"
+#include "src/train/averaging.h"
+
 namespace carole::train {
 namespace {
 
@@ -34,41 +38,36 @@ std::string Describe(const Finding& finding, const std::vector<VariablePlace>& p
 
 }  // namespace
 
-StepGuard::StepGuard(const VariableStore& store, const std::vector<int>& frozen) : store_(store) {
-  size_t bytes = 0;
-  for (int v = 0; v < static_cast<int>(store.places().size()); ++v) {
-    const VariablePlace& p = store.places()[v];
-    if (p.trainable || std::find(frozen.begin(), frozen.end(), v) != frozen.end()) continue;
-    const size_t element = SizeOf(store.dtype());
-    const auto begin = static_cast<size_t>(p.offset) * element;
-    statistics_.push_back(
-        {store.statistics_base() + begin, static_cast<size_t>(p.count) * element});
-    bytes += statistics_.back().bytes;
-  }
-  saved_.resize(bytes);
-}
+StepGuard::StepGuard(const VariableStore& store, const std::vector<int>& frozen)
+    : store_(store),
+      statistics_(MovingStatistics(store, frozen)),
+      saved_(store.backend().Allocate(StatisticsBytes(store))) {}
 
-void StepGuard::Save() {
-  std::byte* to = saved_.data();
-  for (const Piece& piece : statistics_) {
-    std::memcpy(to, piece.begin, piece.bytes);
-    to += piece.bytes;
+void StepGuard::Copy(std::byte* to, const std::byte* from) const {
+  const size_t element = SizeOf(store_.dtype());
+  const ArenaMath* math = store_.backend().arena_math();
+  for (const auto& [offset, count] : statistics_) {
+    const size_t begin = offset * element, bytes = count * element;
+    if (math == nullptr) {
+      std::memcpy(to + begin, from + begin, bytes);
+    } else {
+      math->Copy(to + begin, from + begin, bytes);
+    }
   }
 }
 
-void StepGuard::Restore() const {
-  const std::byte* from = saved_.data();
-  for (const Piece& piece : statistics_) {
-    std::memcpy(piece.begin, from, piece.bytes);
-    from += piece.bytes;
-  }
-}
+void StepGuard::Save() const { Copy(saved_.get(), store_.statistics_base()); }
 
-int StepGuard::FirstBad(const std::vector<int>& variables, const std::byte* arena) const {
+void StepGuard::Restore() const { Copy(store_.statistics_base(), saved_.get()); }
+
+int StepGuard::FirstBad(const std::vector<int>& variables, std::byte* arena) const {
+  const size_t element = SizeOf(store_.dtype());
+  const HostView view(store_.backend(), arena,
+                      static_cast<size_t>(store_.trainable_count()) * element);
   const bool f64 = store_.dtype() == DType::kF64;
   for (int v : variables) {
     const VariablePlace& p = store_.places()[v];
-    const std::byte* begin = arena + static_cast<size_t>(p.offset) * SizeOf(store_.dtype());
+    const std::byte* begin = view.as<std::byte>().data() + static_cast<size_t>(p.offset) * element;
     if (!(f64 ? AreFinite<double>(begin, p.count) : AreFinite<float>(begin, p.count))) return v;
   }
   return -1;

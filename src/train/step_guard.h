@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/bucketing.h"
 #include "collectives/communicator.h"
 #include "src/graph/variable_store.h"
 
@@ -18,7 +19,7 @@ class StepGuard {
   StepGuard(const VariableStore& store, const std::vector<int>& frozen);
 
   // Before the step: keeps the moving statistics, which the forward pass changes. Cheap.
-  void Save();
+  void Save() const;
   void Restore() const;
 
   // Which ranks have a loss, weights or gradients that are not finite, in words: "rank 1: loss nan,
@@ -27,16 +28,13 @@ class StepGuard {
   std::string Blame(double local_loss, collectives::Communicator& communicator) const;
 
  private:
-  struct Piece {
-    std::byte* begin;
-    size_t bytes;
-  };
   // The first that is not finite, as an index into places; -1: none.
-  int FirstBad(const std::vector<int>& variables, const std::byte* arena) const;
+  int FirstBad(const std::vector<int>& variables, std::byte* arena) const;
+  void Copy(std::byte* to, const std::byte* from) const;
 
   const VariableStore& store_;
-  std::vector<Piece> statistics_;
-  std::vector<std::byte> saved_;
+  const std::vector<collectives::Range> statistics_;
+  DeviceMemory saved_;  // of the form of all statistics
 };
 
 }  // namespace carole::train

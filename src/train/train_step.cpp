@@ -8,9 +8,12 @@
 #include "src/core/error.h"
 #include "src/core/hash.h"
 #include "src/graph/autodiff.h"
+#include "src/graph/precision.h"
 #include "src/graph/recompute.h"
 #include "src/graph/rewrites.h"
+#include "src/optim/update.h"
 #include "src/train/averaging.h"
+#include "src/train/device_memory.h"
 #include "src/train/freeze.h"
 #include "src/train/micro_batch.h"
 #include "src/train/phase.h"
@@ -34,8 +37,8 @@ class Stopwatch {
 };
 
 // By place.
-std::vector<optim::Segment> RegularizedSegments(const VariableStore& store) {
-  std::vector<optim::Segment> segments;
+std::vector<Segment> RegularizedSegments(const VariableStore& store) {
+  std::vector<Segment> segments;
   for (const VariablePlace& p : store.places()) {
     if (p.trainable && p.l2_regularized) segments.push_back({p.offset, p.offset + p.count});
   }
@@ -71,8 +74,15 @@ TrainStep::TrainStep(std::unique_ptr<Graph> graph, const Backend& backend,
       backend_(backend),
       communicator_(communicator),
       options_(options),
+      loss_scale_(options.loss_scale),
       frozen_(FreezeOutside(*graph_, options.trainable_scopes)) {
   CheckOptions(options_);
+  if (!backend_.on_host() && communicator_.size() > 1) {
+    throw ConfigError(
+        fmt::format("[train] --backend={}: got {} ranks, want 1: gradients on GPUs are not summed "
+                    "over ranks; use --backend=onednn",
+                    backend_.name(), communicator_.size()));
+  }
   logits_ = FindLogits(*graph_);
   num_classes_ = graph_->shape(logits_)[1];
   graph_->MarkOutput(logits_);
@@ -80,20 +90,36 @@ TrainStep::TrainStep(std::unique_ptr<Graph> graph, const Backend& backend,
   message_.resize(graph_->losses().size() + 3);
   Fuse(*graph_, backend_);
   Differentiate(*graph_);
+  StoreActivationsAs(backend_.activation_dtype(), *graph_);
   executable_ = options.activation_bytes == 0
                     ? std::make_unique<Executable>(*graph_, backend_)
                     : CompileWithin(*graph_, backend_, options.activation_bytes);
-  store_ = executable_->MakeStore([&](size_t bytes) {
-    gradients_ = communicator_.AllocateArena(bytes);
-    return gradients_->data();
-  });
+  MakeStore();
   executable_->Bind(*store_);
   CheckLayouts();
   guard_ = std::make_unique<StepGuard>(*store_, frozen_);
   MakeOptimizer(options);
-  if (options.moving_average_decay != 0)
-    MakeAverages(options.moving_average_decay, backend_.threads());
+  if (options.moving_average_decay != 0) MakeAverages(options.moving_average_decay);
   MakeFlow();
+}
+
+// What ranks sum on the host lies in memory that they share.
+void TrainStep::MakeStore() {
+  VariableStore::Allocate allocate_gradients;
+  if (backend_.on_host()) {
+    allocate_gradients = [&](size_t bytes) {
+      gradients_ = communicator_.AllocateArena(bytes);
+      return gradients_->data();
+    };
+  } else {
+    const size_t slots =
+        optim::FindOptimizer(options_.optimizer).plan(options_.optimizer_options).slots.size();
+    RequireMemory({.backend = backend_,
+                   .graph = *graph_,
+                   .activation_bytes = executable_->statistics().arena_bytes,
+                   .arenas = 2 + slots + (options_.moving_average_decay != 0 ? 1 : 0)});
+  }
+  store_ = executable_->MakeStore(allocate_gradients);
 }
 
 // Gradients and weights travel in the kernels' own layouts.
@@ -122,19 +148,18 @@ void TrainStep::MakeOptimizer(const StepOptions& options) {
                        .gradients = store_->gradients_base(),
                        .count = store_->trainable_count(),
                        .regularized = RegularizedSegments(*store_)};
-  optimizer_ =
-      std::make_unique<optim::Optimizer>(optim::FindOptimizer(options.optimizer),
-                                         options.optimizer_options, arenas, backend_.threads());
+  optimizer_ = std::make_unique<optim::Optimizer>(optim::FindOptimizer(options.optimizer),
+                                                  options.optimizer_options, arenas, backend_);
 }
 
-void TrainStep::MakeAverages(double decay, int threads) {
+void TrainStep::MakeAverages(double decay) {
   const size_t element = SizeOf(store_->dtype());
   averages_ = std::make_unique<optim::MovingAverages>(
       decay, store_->dtype(),
       std::vector{std::span(store_->weights_base(),
                             static_cast<size_t>(store_->trainable_count()) * element),
                   std::span(store_->statistics_base(), StatisticsBytes(*store_))},
-      threads);
+      backend_);
 }
 
 void TrainStep::MakeFlow() {
@@ -196,7 +221,7 @@ RunContext TrainStep::ContextOf(const io::Batch& piece, const StepInput& input) 
 std::vector<double> TrainStep::ReadLosses() const {
   std::vector<double> losses;
   for (const auto& [name, value] : graph_->losses())
-    losses.push_back(executable_->Output(value)[0]);
+    losses.push_back(executable_->Output(value)[0] / loss_scale_.value());
   return losses;
 }
 
@@ -208,8 +233,15 @@ void TrainStep::CountCorrect(const io::Batch& piece) {
   }
 }
 
-// Forward and backward of all micro-batches; on_ready is called in the last, when local_losses_ are
-// those of all.
+// Once the forward pass of the last micro-batch is done, which this waits for.
+void TrainStep::FinishLosses() {
+  if (!local_losses_.empty()) return;
+  local_losses_ = ReadLosses();
+  CountCorrect(last_piece_);
+  losses_.Finish(0, local_losses_);
+}
+
+// Forward and backward of all micro-batches; on_ready is called in the last.
 template <typename T>
 void TrainStep::Compute(GradientFlow<T>& flow, const io::Batch& batch, const StepInput& input,
                         StepResult& result, const OnReady& on_ready) {
@@ -219,31 +251,34 @@ void TrainStep::Compute(GradientFlow<T>& flow, const io::Batch& batch, const Ste
   losses_.Clear();
   local_losses_.clear();
   local_correct_ = 0;
+  bool is_forward = true;
+  const OnReady in_last = [&](int ready) {
+    if (std::exchange(is_forward, false))
+      EnterPhase(communicator_, collectives::RankPhase::kBackward, input.step);
+    on_ready(ready);
+  };
   for (int64_t i = 0; i < count; ++i) {
     Stopwatch watch;
-    const io::Batch piece = MicroBatch(batch, i, rows);
-    CopyIn(piece, 1.0 / static_cast<double>(samples), *executable_);
+    last_piece_ = MicroBatch(batch, i, rows);
+    CopyIn(last_piece_, loss_scale_.value() / static_cast<double>(samples), *executable_);
     result.input_ms += watch.Lap();
     const bool is_last = i + 1 == count;
     EnterPhase(communicator_, collectives::RankPhase::kForward, input.step);
-    executable_->Run(ContextOf(piece, input), is_last ? [&](int ready) {
-      if (local_losses_.empty()) {
-        EnterPhase(communicator_, collectives::RankPhase::kBackward, input.step);
-        local_losses_ = ReadLosses();
-        CountCorrect(piece);
-        losses_.Finish(0, local_losses_);
-      }
-      on_ready(ready);
-    } : OnReady());
-    if (is_last) continue;
+    executable_->Run(ContextOf(last_piece_, input), is_last ? in_last : OnReady());
+    if (UpdatesFirst()) {
+      for (const auto& [name, value] : graph_->losses())
+        optimizer_->InspectLoss(executable_->OutputMemory(value));
+    }
+    if (is_last) break;
     std::vector<double> losses = ReadLosses();
-    CountCorrect(piece);
+    CountCorrect(last_piece_);
     losses_.Add(losses);
     flow.EndMicroBatch();
   }
 }
 
 void TrainStep::SendLosses(const io::Batch& batch, const StepInput& input) {
+  FinishLosses();
   const double share =
       IsLocal() ? static_cast<double>(batch.valid) / static_cast<double>(batch.global_valid) : 1;
   size_t i = 0;
@@ -276,10 +311,11 @@ StepResult TrainStep::RunWith(GradientFlow<T>& flow, const io::Batch& batch,
   const double backward_before = executable_->PhaseMilliseconds(Phase::kBackward);
   guard_->Save();
   flow.BeginStep(input.step);
+  optimizer_->BeginStep(input.learning_rate, 1 / loss_scale_.value());
   Compute(flow, batch, input, result, [&](int ready) {
     // Before the first bucket: in the same place on every rank, and there by the time that backward
     // is done.
-    if (message_in_flight_ == nullptr) SendLosses(batch, input);
+    if (!UpdatesFirst() && message_in_flight_ == nullptr) SendLosses(batch, input);
     flow.MarkReady(ready);
   });
   flow.EndBackward();
@@ -287,14 +323,26 @@ StepResult TrainStep::RunWith(GradientFlow<T>& flow, const io::Batch& batch,
   result.backward_ms = executable_->PhaseMilliseconds(Phase::kBackward) - backward_before;
 
   EnterPhase(communicator_, collectives::RankPhase::kSums, input.step);
-  WaitForLosses(result);
-  optimizer_->BeginStep(input.learning_rate);
+  if (!UpdatesFirst()) WaitForLosses(result);
   WaitForSums(flow, result);
   Stopwatch watch;
   EnterPhase(communicator_, collectives::RankPhase::kOptimizer, input.step);
+  if (UpdatesFirst()) {
+    optimizer_->Update();
+    SendLosses(batch, input);
+    WaitForLosses(result);
+    result.backward_ms += watch.Lap();  // what a device does is not told apart
+  }
+  result.gradient_norm = optimizer_->gradient_norm();
   result.applied = IsFinite(result, input.step);
+  result.overflowed =
+      !result.applied && std::isfinite(result.data_loss) && loss_scale_.NoteOverflow();
   if (result.applied) {
     Apply(input, result);
+    loss_scale_.NoteGood();
+  } else if (result.overflowed) {
+    result.total_loss = result.data_loss;
+    guard_->Restore();
   } else {
     TakeBack(flow, batch, input, result);
   }
@@ -316,12 +364,12 @@ void TrainStep::WaitForSums(GradientFlow<T>& flow, StepResult& result) {
   flow.WaitForStatistics();
   result.exposed_communication_ms += watch.Lap();
   optimizer_->Inspect(end, store_->trainable_count());  // variables that no loss depends on
-  result.gradient_norm = optimizer_->gradient_norm();
   result.optimizer_ms += watch.Lap();
 }
 
 // The same on every rank: sums are, and where gradients are not summed ranks ask each other.
 bool TrainStep::IsFinite(const StepResult& result, int64_t step) const {
+  if (UpdatesFirst()) return optimizer_->is_finite();
   double bad = std::isfinite(result.data_loss) && std::isfinite(result.gradient_norm) ? 0 : 1;
   if (options_.local_sgd_steps > 0)
     communicator_.AllReduce(std::span(&bad, 1), {.what = "verdict", .step = step});
@@ -329,7 +377,7 @@ bool TrainStep::IsFinite(const StepResult& result, int64_t step) const {
 }
 
 void TrainStep::Apply(const StepInput& input, StepResult& result) {
-  optimizer_->Update(0, store_->trainable_count());
+  if (!UpdatesFirst()) optimizer_->Update();
   result.regularization_loss = optimizer_->EndStep() + FrozenLoss();
   result.total_loss = result.data_loss + result.regularization_loss;
   const int64_t done = input.step + 1;
@@ -357,6 +405,7 @@ void TrainStep::TakeBack(GradientFlow<T>& flow, const io::Batch& batch, const St
   result.total_loss = result.data_loss;
   flow.Restart();
   Compute(flow, batch, input, result, [&](int ready) { flow.Join(ready); });
+  FinishLosses();
   double loss = 0;
   for (double part : local_losses_) loss += part;
   result.blame = guard_->Blame(loss, communicator_);

@@ -21,6 +21,7 @@
 #include "src/optim/moving_averages.h"
 #include "src/optim/optimizer.h"
 #include "src/train/gradient_flow.h"
+#include "src/train/loss_scale.h"
 #include "src/train/pairwise_sum.h"
 #include "src/train/state.h"
 #include "src/train/step_guard.h"
@@ -47,6 +48,7 @@ struct StepOptions {
   // Local SGD: each rank steps by the gradient of its own mean loss, and weights and slots are
   // averaged every so many steps. 0: gradients are reduced in each step.
   int64_t local_sgd_steps = 0;
+  LossScaleOptions loss_scale;
   int64_t audit_every_n_steps = 0;  // of replicas (replica_audit.h); 0: never
 };
 
@@ -67,6 +69,7 @@ struct StepResult {
   double regularization_loss = 0;  // of the weights before the update, frozen ones included
   double total_loss = 0;
   double gradient_norm = 0;  // of the data loss, over all variables, before clipping
+  bool overflowed = false;   // so not applied, as the loss scale was too large: it is halved now
   bool applied = true;       // false: weights, slots and statistics were left as they were,
   std::string blame;         // because of this (StepGuard::Blame)
   bool stop = false;         // some rank asked for it; the same on every rank
@@ -104,23 +107,29 @@ class TrainStep {
   VariableStore& store() { return *store_; }
   optim::Optimizer& optimizer() { return *optimizer_; }
   // All that a checkpoint holds.
-  Replica replica() { return {*store_, *optimizer_, averages_.get()}; }
+  Replica replica() { return {*store_, *optimizer_, averages_.get(), &loss_scale_}; }
+  const LossScale& loss_scale() const { return loss_scale_; }
   // Null where nothing is tuned.
   const collectives::BucketTuner* bucket_tuner() const;
 
  private:
   using OnReady = Executable::GradientReady;
 
+  void MakeStore();
   void CheckLayouts();
   void MakeOptimizer(const StepOptions& options);
-  void MakeAverages(double decay, int threads);
+  void MakeAverages(double decay);
   void MakeFlow();
   // Whether each rank minimises its own mean loss.
   bool IsLocal() const;
+  // Whether the device updates the weights before the host knows if all is finite: it finds that
+  // out by itself, so that a step does not wait for the host.
+  bool UpdatesFirst() const { return !backend_.on_host() && options_.local_sgd_steps == 0; }
   int64_t CountMicroBatches(const io::Batch& batch) const;
   RunContext ContextOf(const io::Batch& piece, const StepInput& input) const;
   std::vector<double> ReadLosses() const;
   void CountCorrect(const io::Batch& piece);
+  void FinishLosses();
   template <typename T>
   void Compute(GradientFlow<T>& flow, const io::Batch& batch, const StepInput& input,
                StepResult& result, const OnReady& on_ready);
@@ -147,13 +156,15 @@ class TrainStep {
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::unique_ptr<optim::MovingAverages> averages_;
   std::unique_ptr<StepGuard> guard_;
+  LossScale loss_scale_;
   std::vector<int> frozen_;            // variables that would be trainable
   std::optional<double> frozen_loss_;  // their share of the regularization loss
   std::variant<std::monostate, GradientFlow<float>, GradientFlow<double>> flow_;
   ValueId logits_ = kNone;
   int64_t num_classes_ = 0;
   PairwiseSum<double> losses_;        // of micro-batches
-  std::vector<double> local_losses_;  // of this rank
+  std::vector<double> local_losses_;  // of this rank; empty until they are read
+  io::Batch last_piece_;              // the last micro-batch
   double local_correct_ = 0;          // samples of this rank
   bool has_drifted_ = false;          // from the other ranks, in local SGD
   std::vector<double> message_;  // losses; samples that were right; ranks that ask to stop, to save

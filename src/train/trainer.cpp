@@ -73,6 +73,7 @@ void Trainer::Start() {
     if (latest) {
       state_ = Restore(latest->checkpoint, latest->path, step_.replica());
       LogInfo("train", "resuming from {} at step {}", latest->path, state_.step);
+      CompareWith(latest->checkpoint.attributes);
       if (options_.warm_start) {
         LogInfo("train", "Ignoring --checkpoint_path because a checkpoint already exists in {}",
                 options_.train_dir);
@@ -88,6 +89,15 @@ void Trainer::Start() {
   if (state_.step > 0) saved_step_ = state_.step;
   last_save_ = Clock::now();
   for (Watcher* watcher : options_.watchers) watcher->Started(state_);
+}
+
+// Of the run so far. Weights and slots are fp32 whatever the precision, so any will do.
+void Trainer::CompareWith(const std::map<std::string, std::string>& attributes) const {
+  const auto before = attributes.find("precision"), now = options_.attributes.find("precision");
+  if (before == attributes.end() || now == options_.attributes.end()) return;
+  if (before->second != now->second) {
+    LogInfo("train", "the run was in {} so far and goes on in {}", before->second, now->second);
+  }
 }
 
 ExitCode Trainer::Run() {
@@ -123,6 +133,7 @@ bool Trainer::AskedToStop() {
 // False when a rank was asked to stop.
 bool Trainer::Evaluate() {
   const Clock::time_point start = Clock::now();
+  for (Watcher* watcher : options_.watchers) watcher->EvaluationBegins(state_.step);
   step_.Consolidate(state_.step);
   const Replica replica = step_.replica();
   if (replica.averages != nullptr) replica.averages->Swap();
@@ -133,7 +144,6 @@ bool Trainer::Evaluate() {
   for (Watcher* watcher : options_.watchers)
     watcher->Evaluated(state_.step, *metrics, SecondsSince(start));
   if (communicator_.rank() != 0) return true;
-  for (Watcher* watcher : options_.watchers) watcher->EvaluationBegins(state_.step);
   LogInfo("eval", "step {}: eval/Accuracy {:.4f}, eval/Recall_5 {:.4f} ({} samples)", state_.step,
           metrics->accuracy(), metrics->recall_5(), metrics->samples());
   if (best_ && metrics->accuracy() > best_accuracy_) KeepBest(metrics->accuracy());
@@ -198,6 +208,11 @@ StepResult Trainer::Step() {
 
 // Every rank comes to the same decision, as all have the same sums.
 void Trainer::NoteSkipped(const StepResult& result) {
+  if (result.overflowed) {
+    LogInfo("train", "step {}: gradients overflow: not applied; the loss scale is {:.0f} now",
+            state_.step + 1, step_.loss_scale().value());
+    return;
+  }
   if (options_.on_nan == OnNan::kStop || ++skipped_in_a_row_ >= kMaxSkippedInARow)
     ThrowDiverged(result.blame);
   if (communicator_.rank() == 0) {

@@ -90,6 +90,7 @@ class Trainer {
   }
   void Open();
   void Start();
+  void CompareWith(const std::map<std::string, std::string>& attributes) const;
   bool AskedToStop();
   StepResult Step();
   bool Evaluate();

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "tests/golden/check_net.h"
+#include "tests/support/walled_backend.h"
 
 namespace carole::golden {
 namespace {
@@ -19,12 +20,25 @@ namespace fs = std::filesystem;
 
 constexpr const char* kOwnFolder = CAROLE_TEST_DATA "/goldens";
 
+// The fastest of this machine, on memory that the host cannot touch.
+std::unique_ptr<Backend> MakeDevice(int threads) {
+  const auto make = OneDnnAvailable() ? MakeOneDnnBackend : MakeReferenceBackend;
+  return std::make_unique<carole::testing::WalledBackend>(make(threads));
+}
+
+constexpr BackendEntry kWithGpus[] = {
+    kBackends[0],
+    kBackends[1],
+    {.name = "device", .make = MakeDevice, .trouble = [] { return std::string(); }},
+    kCudaBackend,
+};
+
 std::vector<std::string>& Rows() {
   static std::vector<std::string> rows;
   return rows;
 }
 
-class PrintTable : public testing::Environment {
+class PrintTable : public ::testing::Environment {
  public:
   explicit PrintTable(std::string without) : without_(std::move(without)) {}
 
@@ -43,7 +57,7 @@ class PrintTable : public testing::Environment {
   const std::string without_;  // the nets that have no file
 };
 
-class GoldenTest : public testing::Test {
+class GoldenTest : public ::testing::Test {
  public:
   GoldenTest(fs::path file, const BackendEntry& backend)
       : file_(std::move(file)), backend_(backend) {}
@@ -55,9 +69,8 @@ class GoldenTest : public testing::Test {
     if (name.empty()) FAIL() << file_ << ": this is no golden file: it names no net";
     const nets::NetEntry* net = nets::TryFindNet(name);
     if (net == nullptr) GTEST_SKIP() << "skipped: net " << name << " is not in this build";
-    if (backend_.name == "onednn" && !OneDnnAvailable()) {
-      GTEST_SKIP() << "skipped: this build has no oneDNN";
-    }
+    if (const std::string trouble = backend_.trouble(); !trouble.empty())
+      GTEST_SKIP() << "skipped: " << trouble;
     CheckStructure(*net, golden);
     if (HasFatalFailure()) return;
     const bool single = backend_.name != "reference" || !HasDoubles(golden);
@@ -100,16 +113,16 @@ std::string NetsWithout(const Files& files) {
 }
 
 void Register(const std::string& name, const fs::path& file) {
-  for (const BackendEntry& backend : kBackends) {
+  for (const BackendEntry& backend : kWithGpus) {
     const std::string test = fmt::format("{}_{}", name, backend.name);
-    testing::RegisterTest(
+    ::testing::RegisterTest(
         "Golden", test.c_str(), nullptr, nullptr, __FILE__, __LINE__,
-        [file, &backend]() -> testing::Test* { return new GoldenTest(file, backend); });
+        [file, &backend]() -> ::testing::Test* { return new GoldenTest(file, backend); });
   }
 }
 
 int Main(int argc, char** argv) {
-  testing::InitGoogleTest(&argc, argv);
+  ::testing::InitGoogleTest(&argc, argv);
   Files files;
   if (const char* chosen = std::getenv("CAROLE_GOLDENS")) {
     AddFiles(chosen, files);
@@ -120,7 +133,7 @@ int Main(int argc, char** argv) {
   }
   AddFiles(kOwnFolder, files);
   for (const auto& [name, file] : files) Register(name, file);
-  testing::AddGlobalTestEnvironment(new PrintTable(NetsWithout(files)));
+  ::testing::AddGlobalTestEnvironment(new PrintTable(NetsWithout(files)));
   return RUN_ALL_TESTS();
 }
 

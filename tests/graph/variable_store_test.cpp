@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "src/graph/executable.h"
+#include "src/tensor/buffer.h"
 #include "tests/support/sample_graphs.h"
 
 namespace carole::testing {

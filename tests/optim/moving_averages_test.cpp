@@ -17,6 +17,8 @@ float FormulaU(std::string_view name, size_t i) {
   return static_cast<float>(golden::Uniform(Fnv1a64(name), i));
 }
 
+const std::unique_ptr<Backend> backend = MakeReferenceBackend(1);
+
 std::span<std::byte> Bytes(std::vector<float>& values) {
   return std::as_writable_bytes(std::span(values));
 }
@@ -32,7 +34,7 @@ TEST(MovingAveragesTest, FollowTheRecordedOnes) {
   for (const json& row : recorded["moving_averages"]) {
     std::vector<float> values;
     for (size_t i = 0; i < 5; ++i) values.push_back(FormulaU("var", i));
-    MovingAverages averages(row["decay"], DType::kF32, {Bytes(values)}, 1);
+    MovingAverages averages(row["decay"], DType::kF32, {Bytes(values)}, *backend);
     averages.Reset();
     for (const json& step : row["rows_step_shadow"]) {
       const int64_t done = step[0];
@@ -48,7 +50,7 @@ TEST(MovingAveragesTest, FollowTheRecordedOnes) {
 
 TEST(MovingAveragesTest, SwapPutsThemInPlaceOfTheVariables) {
   std::vector<float> values = {1, 2, 3};
-  MovingAverages averages(0.5, DType::kF32, {Bytes(values)}, 1);
+  MovingAverages averages(0.5, DType::kF32, {Bytes(values)}, *backend);
   averages.Reset();
   values = {4, 5, 6};
   averages.Swap();
@@ -57,8 +59,8 @@ TEST(MovingAveragesTest, SwapPutsThemInPlaceOfTheVariables) {
 }
 
 TEST(MovingAveragesTest, DecayMustMakeSense) {
-  EXPECT_THROW(MovingAverages(1, DType::kF32, {}, 1), UsageError);
-  EXPECT_THROW(MovingAverages(-0.5, DType::kF32, {}, 1), UsageError);
+  EXPECT_THROW(MovingAverages(1, DType::kF32, {}, *backend), UsageError);
+  EXPECT_THROW(MovingAverages(-0.5, DType::kF32, {}, *backend), UsageError);
 }
 
 }  // namespace

@@ -60,6 +60,34 @@ TEST(ReproducibleTest, AnyNumberOfRanksMakesTheSameBits) {
   }
 }
 
+template <std::unique_ptr<Backend> (*kMake)(int)>
+std::unique_ptr<Backend> MakeInBf16(int threads) {
+  auto backend = kMake(threads);
+  backend->SetPrecision(Precision::kBf16);
+  return backend;
+}
+
+TEST(ReproducibleTest, AnyNumberOfRanksMakesTheSameBitsInBf16) {
+  const TrainingOutcome fp32 = Train(Reproducible(1));
+  for (const auto make : {MakeInBf16<MakeReferenceBackend>, MakeInBf16<MakeOneDnnBackend>}) {
+    try {
+      make(1);
+    } catch (const ConfigError& error) {
+      GTEST_SKIP() << "oneDNN skipped: " << error.what();
+    }
+    RankTraining t = Reproducible(1);
+    t.backend = make;
+    const TrainingOutcome one = Train(t);
+    EXPECT_NE(one.weights, fp32.weights) << "nothing was rounded";
+    EXPECT_LT(LargestDifference(one.losses, fp32.losses), 0.05);
+    t = Reproducible(4);
+    t.backend = make;
+    const TrainingOutcome many = Train(t);
+    EXPECT_EQ(one.weights, many.weights);
+    EXPECT_EQ(one.losses, many.losses);
+  }
+}
+
 // That the test above can fail: sums of whole batches differ in their last bits.
 TEST(ReproducibleTest, WithoutItBitsDiffer) {
   RankTraining one = Reproducible(1), two = Reproducible(2);

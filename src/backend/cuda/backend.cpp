@@ -4,6 +4,7 @@
 #include <cuda_runtime.h>
 #include <cudnn.h>
 
+#include "src/backend/cuda/arena_math.h"
 #include "src/backend/cuda/cuda.h"
 #include "src/backend/cuda/device_memory.h"
 #include "src/backend/cuda/status.h"
@@ -71,16 +72,22 @@ class CudaBackend : public Backend {
     if (cublasLtCreate(&device_.blas) != CUBLAS_STATUS_SUCCESS)
       throw DeviceError(fmt::format("[cublas] does not start on GPU {}", options.device));
     device_.tf32 = options.tf32;
+    Check(cudaEventCreateWithFlags(&uploaded_, cudaEventDisableTiming), "cudaEventCreate");
     numbers_ = AllocateDevice(sizeof(RunNumbers), device_.stream);
     device_.numbers = reinterpret_cast<const RunNumbers*>(numbers_.get());
   }
   ~CudaBackend() override {
+    cudaEventDestroy(uploaded_);
     cublasLtDestroy(device_.blas);
     cudnnDestroy(device_.cudnn);
     cudaStreamDestroy(device_.stream);
   }
 
   std::string_view name() const override { return "cuda"; }
+  void SetPrecision(Precision precision) override {
+    device_.tf32 = precision == Precision::kTf32;
+    if (!device_.tf32) Backend::SetPrecision(precision);
+  }
   int threads() const override { return 1; }
   bool on_host() const override { return false; }
 
@@ -94,6 +101,7 @@ class CudaBackend : public Backend {
   DeviceMemory Allocate(size_t bytes) const override {
     return AllocateDevice(bytes, device_.stream);
   }
+  DeviceMemory AllocateStaging(size_t bytes) const override { return AllocatePinned(bytes); }
   DeviceMemory AllocateShared(size_t bytes) const override { return AllocateManaged(bytes); }
 
   void CopyToHost(std::byte* host, const std::byte* device, size_t bytes) const override {
@@ -107,6 +115,21 @@ class CudaBackend : public Backend {
     Synchronize();
   }
 
+  void Upload(std::byte* device, const std::byte* host, size_t bytes) const override {
+    Check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, device_.stream),
+          "cudaMemcpyAsync");
+    Check(cudaEventRecord(uploaded_, device_.stream), "cudaEventRecord");
+  }
+  void WaitForUploads() const override {
+    Check(cudaEventSynchronize(uploaded_), "cudaEventSynchronize");
+  }
+  std::optional<size_t> FreeBytes() const override {
+    size_t free = 0, all = 0;
+    Check(cudaMemGetInfo(&free, &all), "cudaMemGetInfo");
+    return free;
+  }
+  const ArenaMath* arena_math() const override { return arena_math_.get(); }
+
   void BeginRun(const RunContext& context) const override {
     if (context.sum_over_ranks)
       throw UsageError("[cuda] batch norm over all ranks: not on GPUs; leave the flag away");
@@ -119,6 +142,8 @@ class CudaBackend : public Backend {
  private:
   Device device_;
   DeviceMemory numbers_;
+  cudaEvent_t uploaded_ = nullptr;
+  const std::unique_ptr<ArenaMath> arena_math_ = MakeArenaMath(device_);
 };
 
 }  // namespace

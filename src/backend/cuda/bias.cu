@@ -47,10 +47,8 @@ size_t ColumnSumsBytes(int64_t rows, int64_t columns) { return PartialSumsBytes<
 
 void ColumnSums(cudaStream_t stream, const float* dy, int64_t rows, int64_t columns, float* db,
                 std::byte* workspace) {
-  const PartialSums sums =
-      ChannelSums<1>(stream, rows, columns, workspace, Rows{dy, rows, columns});
-  ForEach(stream, columns,
-          [=] __device__(int64_t i) { db[i] = static_cast<float>(sums.Total(0, i)); });
+  WriteTotals(stream, ChannelSums<1>(stream, rows, columns, workspace, Rows{dy, rows, columns}),
+              db);
 }
 
 }  // namespace carole::cuda

@@ -77,4 +77,10 @@ PartialSums ChannelSums(cudaStream_t stream, int64_t pixels, int64_t channels, s
   return partial;
 }
 
+// to[i] = the total of the first value of channel i.
+inline void WriteTotals(cudaStream_t stream, const PartialSums& sums, float* to) {
+  ForEach(stream, sums.channels,
+          [=] __device__(int64_t i) { to[i] = static_cast<float>(sums.Total(0, i)); });
+}
+
 }  // namespace carole::cuda

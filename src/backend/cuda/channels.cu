@@ -130,8 +130,7 @@ class ScaleChannelsBackward : public ScaleChannels {
       const PartialSums sums =
           ChannelSums<1>(device_.stream, pixels(), columns_, memory_.workspace,
                          DscaleSums{in<float>(0), in<float>(1), in_shape(0)[1], pixels()});
-      ForEach(device_.stream, columns_,
-              [=] __device__(int64_t i) { dscale[i] = static_cast<float>(sums.Total(0, i)); });
+      WriteTotals(device_.stream, sums, dscale);
     }
     if (float* dx = out<float>(0)) Multiply(in<float>(0), in<float>(2), dx);
   }

@@ -1,5 +1,6 @@
 // Depthwise convolutions: one group for each input channel, and K/C outputs (the multiplier) for
 // each. The filter lies (R,S,K) in memory, so neighbouring threads read neighbouring channels.
+#include "src/backend/conv2d_geometry.h"
 #include "src/backend/cuda/bias.h"
 #include "src/backend/cuda/channel_sums.h"
 #include "src/backend/cuda/cuda.h"
@@ -7,48 +8,16 @@
 namespace carole::cuda {
 namespace {
 
-struct Geometry {
-  int64_t n, c, h, w, k, p, q, r, s, stride_h, stride_w, top, left, dilation;
-
-  Geometry(const Shape& x, const Shape& filter, const Shape& y, const Conv2dAttributes& a)
-      : n(x[0]),
-        c(x[1]),
-        h(x[2]),
-        w(x[3]),
-        k(y[1]),
-        p(y[2]),
-        q(y[3]),
-        r(filter[2]),
-        s(filter[3]),
-        stride_h(a.stride_h),
-        stride_w(a.stride_w),
-        top(a.padding.top),
-        left(a.padding.left),
-        dilation(a.dilation) {}
-
-  int64_t in_pixels() const { return n * h * w; }
-  int64_t out_pixels() const { return n * p * q; }
-  int64_t taps() const { return r * s; }
-
-  // The index of x under a tap for pixel (image, row, column) of y and input channel, or -1.
-  __device__ int64_t Input(int64_t image, int64_t row, int64_t column, int64_t i, int64_t j,
-                           int64_t channel) const {
-    const int64_t y = row * stride_h + i * dilation - top;
-    const int64_t x = column * stride_w + j * dilation - left;
-    if (y < 0 || y >= h || x < 0 || x >= w) return -1;
-    return ((image * h + y) * w + x) * c + channel;
-  }
-  // The row or column of y that reads place `in` of x through a tap, or -1.
-  static __device__ int64_t Output(int64_t in, int64_t before, int64_t tap, int64_t stride,
-                                   int64_t size) {
-    const int64_t shifted = in + before - tap;
-    if (shifted < 0 || shifted % stride != 0 || shifted / stride >= size) return -1;
-    return shifted / stride;
-  }
-};
+// The index of x under a tap for pixel (image, row, column) of y and input channel, or -1.
+__device__ int64_t Input(const Conv2dGeometry& g, int64_t image, int64_t row, int64_t column,
+                         int64_t i, int64_t j, int64_t channel) {
+  const int64_t y = g.InputRow(row, i), x = g.InputColumn(column, j);
+  if (y < 0 || y >= g.h || x < 0 || x >= g.w) return -1;
+  return ((image * g.h + y) * g.w + x) * g.c + channel;
+}
 
 struct Forward {
-  Geometry g;
+  Conv2dGeometry g;
   const float *x, *filter;
   float* y;
 
@@ -59,7 +28,7 @@ struct Forward {
     float sum = 0;
     for (int64_t i = 0; i < g.r; ++i) {
       for (int64_t j = 0; j < g.s; ++j) {
-        const int64_t from = g.Input(image, row, column, i, j, channel);
+        const int64_t from = Input(g, image, row, column, i, j, channel);
         if (from >= 0) sum += x[from] * filter[(i * g.s + j) * g.k + k];
       }
     }
@@ -68,7 +37,7 @@ struct Forward {
 };
 
 struct BackwardData {
-  Geometry g;
+  Conv2dGeometry g;
   const float *dy, *filter;
   float* dx;
 
@@ -78,10 +47,10 @@ struct BackwardData {
     const int64_t multiplier = g.k / g.c;
     float sum = 0;
     for (int64_t i = 0; i < g.r; ++i) {
-      const int64_t row = Geometry::Output(y, g.top, i * g.dilation, g.stride_h, g.p);
+      const int64_t row = g.OutputRow(y, i);
       if (row < 0) continue;
       for (int64_t j = 0; j < g.s; ++j) {
-        const int64_t column = Geometry::Output(x, g.left, j * g.dilation, g.stride_w, g.q);
+        const int64_t column = g.OutputColumn(x, j);
         if (column < 0) continue;
         const float* from = dy + ((image * g.p + row) * g.q + column) * g.k + channel * multiplier;
         const float* weights = filter + (i * g.s + j) * g.k + channel * multiplier;
@@ -94,20 +63,20 @@ struct BackwardData {
 
 // A column of sums for each element of the filter, as it lies in memory: (tap, k).
 struct FilterSums {
-  Geometry g;
+  Conv2dGeometry g;
   const float *x, *dy;
 
   struct Element {
     int64_t k, channel, i, j;
   };
-  __device__ int64_t Pixels() const { return g.n * g.p * g.q; }
+  __device__ int64_t Pixels() const { return g.pixels(); }
   __device__ Element Column(int64_t element) const {
     const int64_t k = element % g.k, tap = element / g.k;
     return {k, k / (g.k / g.c), tap / g.s, tap % g.s};
   }
   __device__ void Add(const Element& e, int64_t pixel, float* sums) const {
     const int64_t image = pixel / (g.p * g.q), row = pixel / g.q % g.p, column = pixel % g.q;
-    const int64_t from = g.Input(image, row, column, e.i, e.j, e.channel);
+    const int64_t from = Input(g, image, row, column, e.i, e.j, e.channel);
     if (from >= 0) sums[0] += x[from] * dy[pixel * g.k + e.k];
   }
 };
@@ -123,13 +92,13 @@ class Depthwise : public CudaKernel {
 
   void Run(const RunContext&) override {
     float* y = out<float>(0);
-    ForMatrix(device_.stream, g_.out_pixels(), g_.k, Forward{g_, in<float>(0), in<float>(1), y});
-    AddBiasRelu(device_.stream, y, in<float>(2), g_.out_pixels(), g_.k, a_.relu);
+    ForMatrix(device_.stream, g_.pixels(), g_.k, Forward{g_, in<float>(0), in<float>(1), y});
+    AddBiasRelu(device_.stream, y, in<float>(2), g_.pixels(), g_.k, a_.relu);
   }
 
  private:
   const Conv2dAttributes a_;
-  const Geometry g_;
+  const Conv2dGeometry g_;
 };
 
 class DepthwiseBackwardData : public CudaKernel {
@@ -141,12 +110,12 @@ class DepthwiseBackwardData : public CudaKernel {
   }
 
   void Run(const RunContext&) override {
-    ForMatrix(device_.stream, g_.in_pixels(), g_.c,
+    ForMatrix(device_.stream, g_.n * g_.h * g_.w, g_.c,
               BackwardData{g_, in<float>(0), in<float>(1), out<float>(0)});
   }
 
  private:
-  const Geometry g_;
+  const Conv2dGeometry g_;
 };
 
 class DepthwiseBackwardFilter : public CudaKernel {
@@ -156,9 +125,9 @@ class DepthwiseBackwardFilter : public CudaKernel {
         g_(in_shape(0), out_shape(0), in_shape(1), spec.attributes_as<Conv2dAttributes>()),
         elements_(g_.taps() * g_.k) {
     output_layouts_[0] = Layout::Filter();
-    workspace_bytes_ = PartialSumsBytes<1>(g_.out_pixels(), elements_);
+    workspace_bytes_ = PartialSumsBytes<1>(g_.pixels(), elements_);
     if (IsPresent(spec.outputs, 1)) {
-      const size_t bias = ColumnSumsBytes(g_.out_pixels(), g_.k);
+      const size_t bias = ColumnSumsBytes(g_.pixels(), g_.k);
       workspace_bytes_ = workspace_bytes_ > bias ? workspace_bytes_ : bias;
     }
   }
@@ -166,16 +135,15 @@ class DepthwiseBackwardFilter : public CudaKernel {
   void Run(const RunContext&) override {
     const float* dy = in<float>(1);
     float* dw = out<float>(0);
-    const PartialSums sums = ChannelSums<1>(device_.stream, g_.out_pixels(), elements_,
+    const PartialSums sums = ChannelSums<1>(device_.stream, g_.pixels(), elements_,
                                             memory_.workspace, FilterSums{g_, in<float>(0), dy});
-    ForEach(device_.stream, elements_,
-            [=] __device__(int64_t i) { dw[i] = static_cast<float>(sums.Total(0, i)); });
+    WriteTotals(device_.stream, sums, dw);
     if (float* db = out<float>(1))
-      ColumnSums(device_.stream, dy, g_.out_pixels(), g_.k, db, memory_.workspace);
+      ColumnSums(device_.stream, dy, g_.pixels(), g_.k, db, memory_.workspace);
   }
 
  private:
-  const Geometry g_;
+  const Conv2dGeometry g_;
   const int64_t elements_;
 };
 

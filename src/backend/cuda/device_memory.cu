@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <cstring>
+
 #include "src/backend/cuda/device_memory.h"
 #include "src/backend/cuda/launch.h"
 
@@ -47,6 +49,23 @@ DeviceMemory AllocateManaged(size_t bytes) {
   Check(cudaMemset(memory, 0, bytes), "cudaMemset");
   Check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   return owner;
+}
+
+DeviceMemory AllocatePinned(size_t bytes) {
+  void* memory = nullptr;
+  if (bytes == 0) return nullptr;
+  Check(cudaMallocHost(&memory, bytes), "cudaMallocHost");
+  std::memset(memory, 0, bytes);
+  return {static_cast<std::byte*>(memory), [](std::byte* p) { cudaFreeHost(p); }};
+}
+
+DeviceMemory CopyToDevice(const void* data, size_t bytes, CUstream_st* stream) {
+  DeviceMemory copy = AllocateDevice(bytes, stream);
+  if (bytes == 0) return copy;
+  Check(cudaMemcpyAsync(copy.get(), data, bytes, cudaMemcpyHostToDevice, stream),
+        "cudaMemcpyAsync");
+  Check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+  return copy;
 }
 
 __global__ void SetNumbersKernel(RunNumbers* to, RunNumbers from) { *to = from; }

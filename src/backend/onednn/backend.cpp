@@ -7,6 +7,7 @@
 
 #include "src/backend/onednn/onednn.h"
 #include "src/core/check.h"
+#include "src/core/log.h"
 
 namespace carole {
 namespace onednn {
@@ -70,6 +71,47 @@ Maker FindMaker(OpKind kind) {
   return nullptr;
 }
 
+// fp32 throughout; or bf16 where activations and filters are, though products may give fp32.
+bool HasTypes(const OpSpec& spec) {
+  const bool narrow = spec.inputs[0].dtype == DType::kBF16;
+  const bool any_result = spec.kind == OpKind::kReorder || IsFilterInput(spec.kind, 1);
+  auto fits = [&](const TensorSpec& t, bool is_activation, bool any) {
+    if (!t.present || t.dtype == DType::kI32) return true;
+    if (any) return t.dtype == DType::kF32 || t.dtype == DType::kBF16;
+    return t.dtype == (narrow && is_activation ? DType::kBF16 : DType::kF32);
+  };
+  for (size_t i = 0; i < spec.inputs.size(); ++i) {
+    const bool is_activation = IsActivationInput(spec.kind, i) || IsFilterInput(spec.kind, i);
+    if (!fits(spec.inputs[i], is_activation, false)) return false;
+  }
+  for (size_t o = 0; o < spec.outputs.size(); ++o) {
+    if (!fits(spec.outputs[o], IsActivationOutput(spec.kind, o), any_result && o == 0))
+      return false;
+  }
+  return true;
+}
+
+void RequireBf16() {
+  if (!HasIsa(dnnl::cpu_isa::avx512_core)) {
+    throw ConfigError(
+        "[precision] bf16: not on this CPU: it has no avx512_bf16, nor the avx512 (f, bw, vl, dq) "
+        "that it can be emulated with; use --precision=fp32");
+  }
+  if (!HasIsa(dnnl::cpu_isa::avx512_core_bf16)) {
+    LogWarning("precision",
+               "bf16: this CPU has no avx512_bf16, its products are emulated: slower than fp32");
+  }
+}
+
+[[noreturn]] void RefuseFp16() {
+  throw ConfigError(
+      fmt::format("[precision] fp16: not on this CPU: {}; use --precision={}",
+                  HasIsa(dnnl::cpu_isa::avx512_core_fp16)
+                      ? "it has avx512_fp16, but this backend has fp32 and bf16 kernels only"
+                      : "it has no avx512_fp16",
+                  HasIsa(dnnl::cpu_isa::avx512_core_bf16) ? "bf16" : "fp32"));
+}
+
 class OneDnnBackend : public Backend {
  public:
   explicit OneDnnBackend(int threads) : threads_(std::max(threads, 1)) {}
@@ -77,13 +119,15 @@ class OneDnnBackend : public Backend {
   std::string_view name() const override { return "onednn"; }
   int threads() const override { return threads_; }
 
+  void SetPrecision(Precision precision) override {
+    if (precision == Precision::kFp16) RefuseFp16();
+    if (precision != Precision::kBf16) return Backend::SetPrecision(precision);
+    RequireBf16();
+    activation_dtype_ = ActivationType(precision);
+  }
+
   bool Supports(const OpSpec& spec) const override {
-    auto fits = [](const TensorSpec& t) {
-      return !t.present || t.dtype == DType::kF32 || t.dtype == DType::kI32;
-    };
-    return FindMaker(spec.kind) != nullptr &&
-           std::all_of(spec.inputs.begin(), spec.inputs.end(), fits) &&
-           std::all_of(spec.outputs.begin(), spec.outputs.end(), fits);
+    return FindMaker(spec.kind) != nullptr && HasTypes(spec);
   }
 
   std::unique_ptr<Kernel> MakeKernel(const OpSpec& spec) const override {

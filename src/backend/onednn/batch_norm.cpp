@@ -71,11 +71,14 @@ class BatchNormKernel : public Kernel {
  protected:
   static constexpr int kChannelArrays = 8;
 
-  float* in(int place) const {
-    return memory_.inputs[place].data ? memory_.inputs[place].as<float>() : nullptr;
+  // Of a parameter or statistic; of an activation, which is stored as T. nullptr: absent.
+  template <typename T = float>
+  T* in(int place) const {
+    return memory_.inputs[place].data ? memory_.inputs[place].as<T>() : nullptr;
   }
-  float* out(int place) const {
-    return memory_.outputs[place].data ? memory_.outputs[place].as<float>() : nullptr;
+  template <typename T = float>
+  T* out(int place) const {
+    return memory_.outputs[place].data ? memory_.outputs[place].as<T>() : nullptr;
   }
 
   // Partial sums of row r, quantity 0 or 1; and arrays of one value for each (padded) channel.
@@ -115,6 +118,7 @@ class BatchNormKernel : public Kernel {
   KernelMemory memory_;
 };
 
+template <typename T>
 class BatchNorm : public BatchNormKernel {
  public:
   BatchNorm(const OpSpec& spec, int threads) : BatchNormKernel(spec, In::kX, threads) {}
@@ -130,8 +134,8 @@ class BatchNorm : public BatchNormKernel {
     const int64_t valid = ValidImages(context);
     if (attributes_.training) {
       ForUnits(valid, [&](const Unit& u) {
-        Vectors().moments(in(In::kX) + u.offset, u.plane, Partial(0, u.row) + u.channel,
-                          Partial(1, u.row) + u.channel);
+        Vectors<T>().moments(in<T>(In::kX) + u.offset, u.plane, Partial(0, u.row) + u.channel,
+                             Partial(1, u.row) + u.channel);
       });
     }
     const ChannelSums moments = Sums();
@@ -146,11 +150,11 @@ class BatchNorm : public BatchNormKernel {
       scale[c] = static_cast<float>(gamma * rstd);
       shift[c] = static_cast<float>((in(In::kBeta) ? in(In::kBeta)[c] : 0.0) - mean * gamma * rstd);
     });
-    const float* residual = in(In::kResidual);
+    const T* residual = in<T>(In::kResidual);
     ForUnits(grid_.images, [&](const Unit& u) {
-      Vectors().normalize(in(In::kX) + u.offset, residual ? residual + u.offset : nullptr,
-                          out(In::kY) + u.offset, u.plane, scale + u.channel, shift + u.channel,
-                          attributes_.relu);
+      Vectors<T>().normalize(in<T>(In::kX) + u.offset, residual ? residual + u.offset : nullptr,
+                             out<T>(In::kY) + u.offset, u.plane, scale + u.channel,
+                             shift + u.channel, attributes_.relu);
     });
   }
 
@@ -192,6 +196,7 @@ class BatchNorm : public BatchNormKernel {
   }
 };
 
+template <typename T>
 class BatchNormBackward : public BatchNormKernel {
  public:
   BatchNormBackward(const OpSpec& spec, int threads) : BatchNormKernel(spec, Back::kX, threads) {}
@@ -205,7 +210,7 @@ class BatchNormBackward : public BatchNormKernel {
     float *mean = Channels(0), *a = Channels(1), *k1 = Channels(2), *k2 = Channels(3),
           *scale = Channels(4), *shift = Channels(5), *zero = Channels(6);
     std::fill_n(mean, 7 * grid_.padded_channels(), 0.f);
-    const bool again = attributes_.relu && in(Back::kY) == nullptr;
+    const bool again = attributes_.relu && in<T>(Back::kY) == nullptr;
     for (int64_t c = 0; c < grid_.channels; ++c) {
       const double gamma = in(Back::kGamma) ? in(Back::kGamma)[c] : 1.0, rstd = in(Back::kRstd)[c];
       mean[c] = in(Back::kMean)[c];
@@ -215,20 +220,21 @@ class BatchNormBackward : public BatchNormKernel {
           static_cast<float>((in(Back::kBeta) ? in(Back::kBeta)[c] : 0.0) - mean[c] * gamma * rstd);
     }
     auto mask_at = [&](const Unit& u) {
-      ReluMask mask;
+      ReluMask<T> mask;
       if (again) {
         mask.scale = scale + u.channel;
         mask.shift = shift + u.channel;
       } else if (attributes_.relu) {
-        mask.y = in(Back::kY) + u.offset;
+        mask.y = in<T>(Back::kY) + u.offset;
       }
       return mask;
     };
-    float* masked = out(Back::kDresidual);
+    T* masked = out<T>(Back::kDresidual);
     ForUnits(grid_.images, [&](const Unit& u) {
-      Vectors().backward_sums(in(Back::kDy) + u.offset, in(Back::kX) + u.offset, mask_at(u),
-                              mean + u.channel, u.plane, Partial(0, u.row) + u.channel,
-                              Partial(1, u.row) + u.channel, masked ? masked + u.offset : nullptr);
+      Vectors<T>().backward_sums(in<T>(Back::kDy) + u.offset, in<T>(Back::kX) + u.offset,
+                                 mask_at(u), mean + u.channel, u.plane,
+                                 Partial(0, u.row) + u.channel, Partial(1, u.row) + u.channel,
+                                 masked ? masked + u.offset : nullptr);
     });
     const ChannelSums sums = Sums();
     ForChannels([&](int64_t c) { SumChannel(c, valid, sums); });
@@ -243,11 +249,11 @@ class BatchNormBackward : public BatchNormKernel {
       const bool counts =
           u.image < valid;  // rows that had no part in the statistics get no part of their gradient
       // Where the masked gradient was stored, it needs no mask any more.
-      const float* g = masked ? masked : in(Back::kDy);
-      Vectors().backward_data(g + u.offset, in(Back::kX) + u.offset,
-                              masked ? ReluMask{} : mask_at(u), mean + u.channel, a + u.channel,
-                              (counts ? k1 : zero) + u.channel, (counts ? k2 : zero) + u.channel,
-                              u.plane, out(Back::kDx) + u.offset);
+      const T* g = masked ? masked : in<T>(Back::kDy);
+      Vectors<T>().backward_data(
+          g + u.offset, in<T>(Back::kX) + u.offset, masked ? ReluMask<T>{} : mask_at(u),
+          mean + u.channel, a + u.channel, (counts ? k1 : zero) + u.channel,
+          (counts ? k2 : zero) + u.channel, u.plane, out<T>(Back::kDx) + u.offset);
     });
   }
 
@@ -268,11 +274,11 @@ class BatchNormBackward : public BatchNormKernel {
 }  // namespace
 
 std::unique_ptr<Kernel> MakeBatchNorm(const OpSpec& spec, int threads) {
-  return std::make_unique<BatchNorm>(spec, threads);
+  return MakeTyped<BatchNorm>(spec, threads);
 }
 
 std::unique_ptr<Kernel> MakeBatchNormBackward(const OpSpec& spec, int threads) {
-  return std::make_unique<BatchNormBackward>(spec, threads);
+  return MakeTyped<BatchNormBackward>(spec, threads);
 }
 
 }  // namespace carole::onednn

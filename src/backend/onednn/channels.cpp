@@ -9,6 +9,7 @@
 namespace carole::onednn {
 namespace {
 
+template <typename T>
 class ChannelCopy : public Kernel {
  public:
   ChannelCopy(const OpSpec& spec, int threads) : threads_(threads) {
@@ -72,14 +73,14 @@ class ChannelCopy : public Kernel {
   void Copy(const Span& span, int64_t image, int64_t first_pixel) const {
     const Planes& from = from_[span.input];
     const int64_t pixels = std::min(kPiece, to_.pixels - first_pixel);
-    const float* x = memory_.inputs[span.input].as<float>() + from.Offset(image, span.from_block) +
-                     first_pixel * from.lanes + span.from_lane;
-    float* y = memory_.outputs[0].as<float>() + to_.Offset(image, span.to_block) +
-               first_pixel * to_.lanes + span.to_lane;
+    const T* x = memory_.inputs[span.input].template as<T>() + from.Offset(image, span.from_block) +
+                 first_pixel * from.lanes + span.from_lane;
+    T* y = memory_.outputs[0].as<T>() + to_.Offset(image, span.to_block) + first_pixel * to_.lanes +
+           span.to_lane;
     if (span.lanes == from.lanes && span.lanes == to_.lanes) {
-      std::memcpy(y, x, sizeof(float) * static_cast<size_t>(pixels * span.lanes));
+      std::memcpy(y, x, sizeof(T) * static_cast<size_t>(pixels * span.lanes));
     } else {
-      Vectors().copy_lanes(x, from.lanes, y, {pixels, span.lanes, to_.lanes});
+      Vectors<T>().copy_lanes(x, from.lanes, y, {pixels, span.lanes, to_.lanes});
     }
   }
 
@@ -88,9 +89,9 @@ class ChannelCopy : public Kernel {
     const int64_t used = to_.channels - (to_.blocks - 1) * to_.lanes;
     if (used == to_.lanes) return;
     for (int64_t image = 0; image < to_.images; ++image) {
-      float* plane = memory_.outputs[0].as<float>() + to_.Offset(image, to_.blocks - 1);
+      T* plane = memory_.outputs[0].as<T>() + to_.Offset(image, to_.blocks - 1);
       for (int64_t i = 0; i < to_.pixels; ++i)
-        std::fill(plane + i * to_.lanes + used, plane + (i + 1) * to_.lanes, 0.f);
+        std::fill(plane + i * to_.lanes + used, plane + (i + 1) * to_.lanes, T{});
     }
   }
 
@@ -104,7 +105,7 @@ class ChannelCopy : public Kernel {
 }  // namespace
 
 std::unique_ptr<Kernel> MakeChannelCopy(const OpSpec& spec, int threads) {
-  return std::make_unique<ChannelCopy>(spec, threads);
+  return MakeTyped<ChannelCopy>(spec, threads);
 }
 
 }  // namespace carole::onednn

@@ -1,5 +1,5 @@
-// Convolutions: every tensor's layout is left to oneDNN, so activations stay in its blocked layouts
-// from layer to layer.
+// Convolutions, in fp32 or with bf16 operands and fp32 sums: every tensor's layout is left to
+// oneDNN, so activations stay in its blocked layouts from layer to layer.
 #include "src/backend/onednn/onednn.h"
 
 namespace carole::onednn {
@@ -16,11 +16,11 @@ struct Geometry {
   d::memory::dims strides, dilates, before, after;
 };
 
-Md AnyFilter(const TensorSpec& w, int64_t groups) {
-  TensorSpec any = w;
-  any.layout = Layout::Any();
+Md AnyFilter(const TensorSpec& w, DType dtype, int64_t groups) {
+  const TensorSpec any{.shape = w.shape, .dtype = dtype};
   return groups == 1 ? AnyMd(any) : GroupedFilterMd(any, groups);
 }
+Md AnyFilter(const TensorSpec& w, int64_t groups) { return AnyFilter(w, w.dtype, groups); }
 
 // The forward descriptor, also the hint that backward primitives want.
 d::convolution_forward::primitive_desc ForwardDesc(const Md& x, const Md& w, const Md& bias,
@@ -45,7 +45,7 @@ Md BiasMd(const TensorSpec& bias) {
 // there blocks only pad.
 Md Wanted(const TensorSpec& t) {
   const bool pixel = t.shape[2] == 1 && t.shape[3] == 1;
-  return pixel ? Md(Dims(t.shape), d::memory::data_type::f32, Tag::nhwc) : AnyMd(t);
+  return pixel ? Md(Dims(t.shape), DataType(t.dtype), Tag::nhwc) : AnyMd(t);
 }
 
 // `like` if that is blocked by channels: then this tensor in the same blocks. Left to itself, the
@@ -55,8 +55,8 @@ Md BlockedLike(const TensorSpec& t, const Layout& like) {
   const auto* layout = dynamic_cast<const MdLayout*>(like.opaque());
   if (layout == nullptr) return Wanted(t);
   for (Tag tag : {Tag::nChw16c, Tag::nChw8c}) {
-    const Md plain_blocks(layout->md().get_dims(), d::memory::data_type::f32, tag);
-    if (layout->md() == plain_blocks) return Md(Dims(t.shape), d::memory::data_type::f32, tag);
+    const Md plain_blocks(layout->md().get_dims(), layout->md().get_data_type(), tag);
+    if (layout->md() == plain_blocks) return Md(Dims(t.shape), DataType(t.dtype), tag);
   }
   return Wanted(t);
 }
@@ -101,9 +101,11 @@ class Conv2dBackwardFilter : public PrimitiveKernel {
     const Md x = Wanted(spec.inputs[0]);
     const Md dw = AnyFilter(spec.outputs[0], a.groups), db = BiasMd(spec.outputs[1]),
              dy = Wanted(spec.inputs[1]);
+    // The gradient is fp32 whatever the filter was.
+    const Md w = AnyFilter(spec.outputs[0], spec.inputs[0].dtype, a.groups);
     const d::convolution_backward_weights::primitive_desc pd(
         Engine(), d::algorithm::convolution_direct, x, dw, db, dy, g.strides, g.dilates, g.before,
-        g.after, ForwardDesc(x, dw, db, dy, a), UserScratchpad());
+        g.after, ForwardDesc(x, w, db, dy, a), UserScratchpad());
     SetPrimitive(d::convolution_backward_weights(pd), pd.scratchpad_desc());
     Input(0, DNNL_ARG_SRC, pd.src_desc());
     Input(1, DNNL_ARG_DIFF_DST, pd.diff_dst_desc());

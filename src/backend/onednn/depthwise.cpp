@@ -10,6 +10,7 @@ namespace carole::onednn {
 namespace {
 
 // x, dy -> dw (C,1,R,S) in TensorFlow's order, taps x channels.
+template <typename T>
 class DepthwiseBackwardFilter : public Kernel {
  public:
   DepthwiseBackwardFilter(const OpSpec& spec, int threads) : threads_(threads) {
@@ -40,12 +41,12 @@ class DepthwiseBackwardFilter : public Kernel {
   void Bind(const KernelMemory& memory) override { memory_ = memory; }
 
   void Run(const RunContext&) override {
-    const float *x = memory_.inputs[0].as<float>(), *dy = memory_.inputs[1].as<float>();
+    const T *x = memory_.inputs[0].as<T>(), *dy = memory_.inputs[1].as<T>();
     auto* parts = reinterpret_cast<float*>(memory_.workspace);
 #pragma omp parallel for num_threads(threads_) schedule(static)
     for (int64_t i = 0; i < x_.images * x_.blocks; ++i) {
-      Vectors().depthwise_filter(x + x_.Offset(0, i), dy + dy_.Offset(0, i), window_,
-                                 parts + i * PartSize());
+      Vectors<T>().depthwise_filter(x + x_.Offset(0, i), dy + dy_.Offset(0, i), window_,
+                                    parts + i * PartSize());
     }
     SumOverImages(parts);
   }
@@ -84,7 +85,7 @@ bool WantsOwnDepthwise(const OpSpec& spec) {
 }
 
 std::unique_ptr<Kernel> MakeDepthwiseBackwardFilter(const OpSpec& spec, int threads) {
-  return std::make_unique<DepthwiseBackwardFilter>(spec, threads);
+  return MakeTyped<DepthwiseBackwardFilter>(spec, threads);
 }
 
 }  // namespace carole::onednn

@@ -18,6 +18,7 @@ void ForPieces(int64_t total, int threads, F f) {
   for (int64_t p = 0; p < pieces; ++p) f(p * kPiece, std::min(kPiece, total - p * kPiece));
 }
 
+template <typename T>
 class Elementwise : public Kernel {
  public:
   Elementwise(const OpSpec& spec, int threads) : kind_(spec.kind), threads_(threads) {
@@ -32,34 +33,34 @@ class Elementwise : public Kernel {
     const Layout layout = ChooseLayout(spec);
     input_layouts_.assign(spec.inputs.size(), layout);
     output_layouts_ = {layout};
-    count_ =
-        static_cast<int64_t>(ByteSize(spec.outputs[0].shape, DType::kF32, layout) / sizeof(float));
+    count_ = static_cast<int64_t>(ByteSize(spec.outputs[0].shape, spec.outputs[0].dtype, layout) /
+                                  sizeof(T));
   }
 
   int InPlaceInput(int) const override { return 0; }
   void Bind(const KernelMemory& memory) override { memory_ = memory; }
 
   void Run(const RunContext&) override {
-    float* y = memory_.outputs[0].as<float>();
-    auto x = [&](size_t i) { return memory_.inputs[i].as<float>(); };
+    T* y = memory_.outputs[0].as<T>();
+    auto x = [&](size_t i) { return memory_.inputs[i].as<T>(); };
     ForPieces(count_, threads_, [&](int64_t at, int64_t n) {
       switch (kind_) {
         case OpKind::kRelu:
-          return Vectors().relu(x(0) + at, y + at, n, constant_);
+          return Vectors<T>().relu(x(0) + at, y + at, n, constant_);
         case OpKind::kReluBackward:
-          return Vectors().relu_backward(x(0) + at, x(1) + at, y + at, n, constant_);
+          return Vectors<T>().relu_backward(x(0) + at, x(1) + at, y + at, n, constant_);
         case OpKind::kActivation:
-          return Vectors().hard(x(0) + at, y + at, n, swish_, constant_);
+          return Vectors<T>().hard(x(0) + at, y + at, n, swish_, constant_);
         case OpKind::kActivationBackward:
-          return Vectors().hard_backward(x(0) + at, x(1) + at, y + at, n, swish_, constant_);
+          return Vectors<T>().hard_backward(x(0) + at, x(1) + at, y + at, n, swish_, constant_);
         case OpKind::kScale:
-          return Vectors().scale(x(0) + at, y + at, n, constant_);
+          return Vectors<T>().scale(x(0) + at, y + at, n, constant_);
         case OpKind::kScaledAdd:
-          return Vectors().scaled_add(x(0) + at, x(1) + at, y + at, n, constant_);
+          return Vectors<T>().scaled_add(x(0) + at, x(1) + at, y + at, n, constant_);
         default:
-          Vectors().add(x(0) + at, x(1) + at, y + at, n);
+          Vectors<T>().add(x(0) + at, x(1) + at, y + at, n);
           for (size_t i = 2; i < memory_.inputs.size(); ++i)
-            Vectors().add(y + at, x(i) + at, y + at, n);
+            Vectors<T>().add(y + at, x(i) + at, y + at, n);
       }
     });
   }
@@ -86,6 +87,7 @@ class Elementwise : public Kernel {
 };
 
 // The mask is keyed by the element's place in NHWC order (dropout_mask.h), so the layout is plain.
+template <typename T>
 class Dropout : public Kernel {
  public:
   Dropout(const OpSpec& spec, int threads)
@@ -99,15 +101,15 @@ class Dropout : public Kernel {
   void Run(const RunContext& context) override {
     const Shape& shape = memory_.inputs[0].shape;
     const DropoutMask mask(context, attributes_, shape);
-    const float* x = memory_.inputs[0].as<float>();
-    float* y = memory_.outputs[0].as<float>();
+    const T* x = memory_.inputs[0].as<T>();
+    T* y = memory_.outputs[0].as<T>();
     ForPieces(shape.size(), threads_, [&](int64_t at, int64_t n) {
-      Vectors().dropout(x + at, y + at, n,
-                        {.key = mask.rng().key(),
-                         .stream = mask.rng().stream(),
-                         .first = mask.first_word() + static_cast<uint64_t>(at),
-                         .threshold = mask.threshold(),
-                         .scale = static_cast<float>(1.0 / mask.keep())});
+      Vectors<T>().dropout(x + at, y + at, n,
+                           {.key = mask.rng().key(),
+                            .stream = mask.rng().stream(),
+                            .first = mask.first_word() + static_cast<uint64_t>(at),
+                            .threshold = mask.threshold(),
+                            .scale = static_cast<float>(1.0 / mask.keep())});
     });
   }
 
@@ -118,6 +120,7 @@ class Dropout : public Kernel {
 };
 
 // A row is one stretch of memory in every known layout.
+template <typename T>
 class DropPath : public Kernel {
  public:
   DropPath(const OpSpec& spec, int threads)
@@ -135,14 +138,14 @@ class DropPath : public Kernel {
     const DropoutMask mask(context, attributes_, shape);
     const float scale = static_cast<float>(1.0 / mask.keep());
     for (int64_t n = 0; n < shape[0]; ++n) {
-      const float* x = memory_.inputs[0].as<float>() + n * row_;
-      float* y = memory_.outputs[0].as<float>() + n * row_;
+      const T* x = memory_.inputs[0].as<T>() + n * row_;
+      T* y = memory_.outputs[0].as<T>() + n * row_;
       const bool keep = mask.KeepRow(n);
       ForPieces(row_, threads_, [&](int64_t at, int64_t count) {
         if (keep) {
-          Vectors().scale(x + at, y + at, count, scale);
+          Vectors<T>().scale(x + at, y + at, count, scale);
         } else {
-          std::fill_n(y + at, count, 0.f);
+          std::fill_n(y + at, count, T{});
         }
       });
     }
@@ -158,13 +161,12 @@ class DropPath : public Kernel {
 }  // namespace
 
 std::unique_ptr<Kernel> MakeElementwise(const OpSpec& spec, int threads) {
-  return std::make_unique<Elementwise>(spec, threads);
+  return MakeTyped<Elementwise>(spec, threads);
 }
 
 std::unique_ptr<Kernel> MakeDropout(const OpSpec& spec, int threads) {
-  if (spec.attributes_as<DropoutAttributes>().per_row)
-    return std::make_unique<DropPath>(spec, threads);
-  return std::make_unique<Dropout>(spec, threads);
+  if (spec.attributes_as<DropoutAttributes>().per_row) return MakeTyped<DropPath>(spec, threads);
+  return MakeTyped<Dropout>(spec, threads);
 }
 
 }  // namespace carole::onednn

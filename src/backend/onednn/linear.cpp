@@ -7,8 +7,7 @@ namespace {
 namespace d = dnnl;
 
 Md Plain(const TensorSpec& t) {
-  return Md(Dims(t.shape), d::memory::data_type::f32,
-            Dims(PlainStrides(t.shape, Layout::RowMajor())));
+  return Md(Dims(t.shape), DataType(t.dtype), Dims(PlainStrides(t.shape, Layout::RowMajor())));
 }
 Md BiasMd(const TensorSpec& bias) { return bias.present ? Plain(bias) : Md(); }
 
@@ -56,8 +55,10 @@ class LinearBackwardFilter : public PrimitiveKernel {
   LinearBackwardFilter(const OpSpec& spec, int threads) : PrimitiveKernel(spec, threads) {
     const Md x = Plain(spec.inputs[0]), dw = AnyMd(spec.outputs[0]), db = BiasMd(spec.outputs[1]),
              dy = Plain(spec.inputs[1]);
+    // The gradient is fp32 whatever the matrix was.
+    const Md w = AnyMd({.shape = spec.outputs[0].shape, .dtype = spec.inputs[0].dtype});
     const d::inner_product_backward_weights::primitive_desc pd(
-        Engine(), x, dw, db, dy, ForwardDesc(x, dw, db, dy, false), UserScratchpad());
+        Engine(), x, dw, db, dy, ForwardDesc(x, w, db, dy, false), UserScratchpad());
     SetPrimitive(d::inner_product_backward_weights(pd), pd.scratchpad_desc());
     Input(0, DNNL_ARG_SRC, pd.src_desc());
     Input(1, DNNL_ARG_DIFF_DST, pd.diff_dst_desc());

@@ -7,6 +7,7 @@
 namespace carole::onednn {
 namespace {
 
+template <typename T>
 class Lrn : public Kernel {
  public:
   Lrn(const OpSpec& spec, int threads)
@@ -26,16 +27,16 @@ class Lrn : public Kernel {
     const auto alpha = static_cast<float>(attributes_.alpha),
                beta = static_cast<float>(attributes_.beta),
                bias = static_cast<float>(attributes_.bias);
-    const float* first = memory_.inputs[0].as<float>();
-    float* out = memory_.outputs[0].as<float>();
+    const T* first = memory_.inputs[0].as<T>();
+    T* out = memory_.outputs[0].as<T>();
 #pragma omp parallel for num_threads(threads_) schedule(static)
     for (int64_t row = 0; row < rows; ++row) {
       const int64_t at = row * shape[3] * channels;
       if (backward_) {
-        Vectors().lrn_backward(first + at, memory_.inputs[1].as<float>() + at, out + at, plane,
-                               attributes_.radius, bias, alpha, beta);
+        Vectors<T>().lrn_backward(first + at, memory_.inputs[1].as<T>() + at, out + at, plane,
+                                  attributes_.radius, bias, alpha, beta);
       } else {
-        Vectors().lrn(first + at, out + at, plane, attributes_.radius, bias, alpha, beta);
+        Vectors<T>().lrn(first + at, out + at, plane, attributes_.radius, bias, alpha, beta);
       }
     }
   }
@@ -50,7 +51,7 @@ class Lrn : public Kernel {
 }  // namespace
 
 std::unique_ptr<Kernel> MakeLrn(const OpSpec& spec, int threads) {
-  return std::make_unique<Lrn>(spec, threads);
+  return MakeTyped<Lrn>(spec, threads);
 }
 
 }  // namespace carole::onednn

@@ -11,6 +11,11 @@ dnnl::engine& Engine() {
   return engine;
 }
 
+bool HasIsa(dnnl::cpu_isa isa) {
+  const int has = static_cast<int>(dnnl::get_effective_cpu_isa()), wanted = static_cast<int>(isa);
+  return (has & wanted) == wanted;
+}
+
 bool MdLayout::Equals(const OpaqueLayout& other) const {
   const auto* o = dynamic_cast<const MdLayout*>(&other);
   return o != nullptr && md_ == o->md_;
@@ -39,7 +44,14 @@ std::string MdLayout::Name() const {
 dnnl::memory::dims Dims(const Shape& shape) { return {shape.dims().begin(), shape.dims().end()}; }
 
 dnnl::memory::data_type DataType(DType dtype) {
-  return dtype == DType::kI32 ? dnnl::memory::data_type::s32 : dnnl::memory::data_type::f32;
+  switch (dtype) {
+    case DType::kI32:
+      return dnnl::memory::data_type::s32;
+    case DType::kBF16:
+      return dnnl::memory::data_type::bf16;
+    default:
+      return dnnl::memory::data_type::f32;
+  }
 }
 
 Md AnyMd(const TensorSpec& spec) { return Md(Dims(spec.shape), DataType(spec.dtype), Tag::any); }
@@ -66,8 +78,10 @@ Md GroupedFilterMd(const TensorSpec& spec, int64_t groups) {
 }
 
 Layout ToLayout(const Md& md, const Shape& shape) {
-  const DType dtype =
-      md.get_data_type() == dnnl::memory::data_type::s32 ? DType::kI32 : DType::kF32;
+  const auto type = md.get_data_type();
+  const DType dtype = type == dnnl::memory::data_type::s32    ? DType::kI32
+                      : type == dnnl::memory::data_type::bf16 ? DType::kBF16
+                                                              : DType::kF32;
   if (md.get_ndims() == shape.rank() && md.get_inner_nblks() == 0) {
     for (const Layout& plain :
          {Layout::PlainActivation(shape), Layout::Filter(), Layout::RowMajor()}) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "src/backend/backend.h"
+#include "src/core/float16.h"
 
 namespace carole::onednn {
 
@@ -30,6 +31,9 @@ class MdLayout : public OpaqueLayout {
 };
 
 dnnl::engine& Engine();
+
+// Whether this CPU, or what ONEDNN_MAX_CPU_ISA leaves of it, has these instructions.
+bool HasIsa(dnnl::cpu_isa isa);
 
 dnnl::memory::dims Dims(const Shape& shape);
 dnnl::memory::data_type DataType(DType dtype);
@@ -76,6 +80,13 @@ class PrimitiveKernel : public Kernel {
   std::vector<dnnl_exec_arg_t> arguments_;
   dnnl::stream stream_;
 };
+
+// Makes K<float> or K<Bf16>, as the activations are stored.
+template <template <typename> class K>
+std::unique_ptr<Kernel> MakeTyped(const OpSpec& spec, int threads) {
+  if (spec.inputs[0].dtype == DType::kBF16) return std::make_unique<K<Bf16>>(spec, threads);
+  return std::make_unique<K<float>>(spec, threads);
+}
 
 // Makers, one for each family; each checks nothing that Supports() has checked already.
 std::unique_ptr<Kernel> MakeConv2d(const OpSpec& spec, int threads);

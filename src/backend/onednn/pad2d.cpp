@@ -7,6 +7,7 @@
 namespace carole::onednn {
 namespace {
 
+template <typename T>
 class Pad2d : public Kernel {
  public:
   Pad2d(const OpSpec& spec, int threads)
@@ -32,16 +33,15 @@ class Pad2d : public Kernel {
   void MakeRow(int64_t plane, int64_t p) const {
     const Shape &x = memory_.inputs[0].shape, &y = memory_.outputs[0].shape;
     const int64_t lanes = to_.lanes, h = p - pad_.top;
-    float* to = memory_.outputs[0].as<float>() + (plane * to_.pixels + p * y[3]) * lanes;
+    T* to = memory_.outputs[0].as<T>() + (plane * to_.pixels + p * y[3]) * lanes;
     const int64_t begin = std::clamp<int64_t>(pad_.left, 0, y[3]);
     const int64_t end = h < 0 || h >= x[2] ? begin : std::clamp(pad_.left + x[3], begin, y[3]);
-    const float* from = memory_.inputs[0].as<float>() +
-                        (plane * from_.pixels + h * x[3] + begin - pad_.left) * lanes;
-    std::fill(to, to + begin * lanes, 0.f);
+    const T* from =
+        memory_.inputs[0].as<T>() + (plane * from_.pixels + h * x[3] + begin - pad_.left) * lanes;
+    std::fill(to, to + begin * lanes, T{});
     if (end > begin)
-      std::memcpy(to + begin * lanes, from,
-                  sizeof(float) * static_cast<size_t>((end - begin) * lanes));
-    std::fill(to + end * lanes, to + y[3] * lanes, 0.f);
+      std::memcpy(to + begin * lanes, from, sizeof(T) * static_cast<size_t>((end - begin) * lanes));
+    std::fill(to + end * lanes, to + y[3] * lanes, T{});
   }
 
   Padding pad_;
@@ -53,7 +53,7 @@ class Pad2d : public Kernel {
 }  // namespace
 
 std::unique_ptr<Kernel> MakePad2d(const OpSpec& spec, int threads) {
-  return std::make_unique<Pad2d>(spec, threads);
+  return MakeTyped<Pad2d>(spec, threads);
 }
 
 }  // namespace carole::onednn

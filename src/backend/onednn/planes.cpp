@@ -3,8 +3,9 @@
 namespace carole::onednn {
 namespace {
 
-Md Blocked(const Shape& shape, Tag tag) {
-  return Md(Dims(shape), dnnl::memory::data_type::f32, tag);
+// `shape` in blocks of channels, of the same type as `like`.
+Md Blocked(const Shape& shape, Tag tag, const MdLayout& like) {
+  return Md(Dims(shape), like.md().get_data_type(), tag);
 }
 
 }  // namespace
@@ -22,7 +23,7 @@ Layout KnownLayout(const TensorSpec& x) {
   if (const auto* blocked = dynamic_cast<const MdLayout*>(x.layout.opaque());
       blocked && x.shape.rank() == 4) {
     for (Tag tag : {Tag::nChw16c, Tag::nChw8c}) {
-      if (blocked->md() == Blocked(x.shape, tag)) return x.layout;
+      if (blocked->md() == Blocked(x.shape, tag, *blocked)) return x.layout;
     }
   }
   return Layout::PlainActivation(x.shape);
@@ -32,7 +33,7 @@ Layout LayoutLike(const Shape& shape, const Layout& like) {
   const auto* blocked = dynamic_cast<const MdLayout*>(like.opaque());
   if (blocked == nullptr) return Layout::PlainActivation(shape);
   const bool sixteen = blocked->md().get_inner_blks()[0] == 16;
-  return ToLayout(Blocked(shape, sixteen ? Tag::nChw16c : Tag::nChw8c), shape);
+  return ToLayout(Blocked(shape, sixteen ? Tag::nChw16c : Tag::nChw8c, *blocked), shape);
 }
 
 }  // namespace carole::onednn

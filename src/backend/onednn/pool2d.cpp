@@ -23,14 +23,10 @@ d::pooling_forward::primitive_desc ForwardDesc(const Md& x, const Md& y, const P
 // (ToLayout). Seen as blocks, it gives dx in blocks, as the convolution below has it; seen as
 // plain, dx would have to be reordered.
 Md GradientMd(const TensorSpec& dy) {
-  const auto isa = static_cast<int>(d::get_effective_cpu_isa());
-  auto has = [&](d::cpu_isa level) {
-    return (isa & static_cast<int>(level)) == static_cast<int>(level);
-  };
-  const int64_t block = has(d::cpu_isa::avx512_core) ? 16 : has(d::cpu_isa::avx2) ? 8 : 0;
+  const int64_t block = HasIsa(d::cpu_isa::avx512_core) ? 16 : HasIsa(d::cpu_isa::avx2) ? 8 : 0;
   const bool pixel = dy.shape[2] == 1 && dy.shape[3] == 1 && dy.layout.is_plain();
   if (!pixel || block == 0 || dy.shape[1] % block != 0) return ToMd(dy);
-  return Md(Dims(dy.shape), d::memory::data_type::f32, block == 16 ? Tag::nChw16c : Tag::nChw8c);
+  return Md(Dims(dy.shape), DataType(dy.dtype), block == 16 ? Tag::nChw16c : Tag::nChw8c);
 }
 
 class Pool2d : public PrimitiveKernel {
@@ -51,17 +47,18 @@ class Pool2dBackward : public PrimitiveKernel {
   Pool2dBackward(const OpSpec& spec, int threads) : PrimitiveKernel(spec, threads) {
     const auto& a = spec.attributes_as<Pool2dAttributes>();
     const bool argmax = spec.inputs[1].present;
+    const auto type = DataType(spec.inputs[0].dtype);
     // The workspace of the forward primitive fixes the layout that backward must use.
     Md dy = GradientMd(spec.inputs[0]);
     if (argmax) {
       const Md workspace = ToMd(spec.inputs[1]);
       dy = workspace.get_inner_nblks() == 0
-               ? ToMd({.shape = spec.inputs[0].shape, .layout = Layout::Nhwc()})
-               : Md(Dims(spec.inputs[0].shape), d::memory::data_type::f32,
+               ? Md(Dims(spec.inputs[0].shape), type, Tag::nhwc)
+               : Md(Dims(spec.inputs[0].shape), type,
                     workspace.get_inner_blks()[0] == 16 ? Tag::nChw16c : Tag::nChw8c);
     }
     const Md dx = AnyMd(spec.outputs[0]);
-    const auto hint = ForwardDesc(Md(Dims(spec.outputs[0].shape), d::memory::data_type::f32,
+    const auto hint = ForwardDesc(Md(Dims(spec.outputs[0].shape), type,
                                      dy.get_inner_nblks() == 0      ? Tag::nhwc
                                      : dy.get_inner_blks()[0] == 16 ? Tag::nChw16c
                                                                     : Tag::nChw8c),

@@ -10,6 +10,7 @@ namespace {
 
 // Forward: x, scale -> y. Backward: dy, x, scale -> [dx], [dscale]. The first input may become the
 // first output.
+template <typename T>
 class ScaleChannels : public Kernel {
  public:
   ScaleChannels(const OpSpec& spec, int threads)
@@ -56,12 +57,11 @@ class ScaleChannels : public Kernel {
   }
 
   void Multiply(int64_t plane, const float* zeros, float* factors) const {
-    const float* scale = memory_.inputs.back().as<float>() + Place(plane);
+    const T* scale = memory_.inputs.back().as<T>() + Place(plane);
     std::fill(std::copy_n(scale, Used(plane), factors), factors + grid_.lanes, 0.f);
     const int64_t at = plane * grid_.pixels * grid_.lanes;
-    Vectors().normalize(memory_.inputs[0].as<float>() + at, nullptr,
-                        memory_.outputs[0].as<float>() + at,
-                        {grid_.pixels, grid_.lanes, grid_.lanes}, factors, zeros, false);
+    Vectors<T>().normalize(memory_.inputs[0].as<T>() + at, nullptr, memory_.outputs[0].as<T>() + at,
+                           {grid_.pixels, grid_.lanes, grid_.lanes}, factors, zeros, false);
   }
 
   // dscale = sum of dy * x, which is the second of batch norm's sums with mean 0.
@@ -70,13 +70,14 @@ class ScaleChannels : public Kernel {
     std::fill_n(total, grid_.lanes, 0.f);
     for (int64_t pixel = 0; pixel < grid_.pixels; pixel += kPiece) {
       const int64_t at = (plane * grid_.pixels + pixel) * grid_.lanes;
-      Vectors().backward_sums(memory_.inputs[0].as<float>() + at,
-                              memory_.inputs[1].as<float>() + at, {}, zeros,
-                              {std::min(kPiece, grid_.pixels - pixel), grid_.lanes, grid_.lanes},
-                              unused, part, nullptr);
-      Vectors().add(total, part, total, grid_.lanes);
+      Vectors<T>().backward_sums(memory_.inputs[0].as<T>() + at, memory_.inputs[1].as<T>() + at, {},
+                                 zeros,
+                                 {std::min(kPiece, grid_.pixels - pixel), grid_.lanes, grid_.lanes},
+                                 unused, part, nullptr);
+      Vectors<float>().add(total, part, total, grid_.lanes);
     }
-    std::copy_n(total, Used(plane), memory_.outputs[1].as<float>() + Place(plane));
+    std::transform(total, total + Used(plane), memory_.outputs[1].as<T>() + Place(plane),
+                   [](float sum) { return static_cast<T>(sum); });
   }
 
   bool backward_;
@@ -88,7 +89,7 @@ class ScaleChannels : public Kernel {
 }  // namespace
 
 std::unique_ptr<Kernel> MakeScaleChannels(const OpSpec& spec, int threads) {
-  return std::make_unique<ScaleChannels>(spec, threads);
+  return MakeTyped<ScaleChannels>(spec, threads);
 }
 
 }  // namespace carole::onednn

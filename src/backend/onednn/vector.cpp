@@ -4,22 +4,27 @@
 // compiler, which keeps its accumulators in registers over all pixels.
 #include "src/backend/onednn/vector.h"
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 
 namespace carole::onednn::CAROLE_SIMD_NAMESPACE {
 namespace {
 
-template <int kLanes>
+template <typename T, int kLanes>
 struct VectorOf {
-  typedef float Type __attribute__((vector_size(kLanes * sizeof(float))));
+  typedef T Type __attribute__((vector_size(kLanes * sizeof(T))));
 };
-template <>
-struct VectorOf<1> {
-  typedef float Type;
+template <typename T>
+struct VectorOf<T, 1> {
+  typedef T Type;
 };
 template <int kLanes>
-using Vec = typename VectorOf<kLanes>::Type;
+using Vec = typename VectorOf<float, kLanes>::Type;
+template <int kLanes>
+using Bits32 = typename VectorOf<uint32_t, kLanes>::Type;
+template <int kLanes>
+using Bits16 = typename VectorOf<uint16_t, kLanes>::Type;
 
 template <int kLanes>
 inline Vec<kLanes> Load(const float* p) {
@@ -28,9 +33,33 @@ inline Vec<kLanes> Load(const float* p) {
   return v;
 }
 
+template <int kLanes>
+inline Vec<kLanes> Load(const Bf16* p) {
+  if constexpr (kLanes == 1) {
+    return static_cast<float>(*p);
+  } else {
+    Bits16<kLanes> narrow;
+    std::memcpy(&narrow, p, sizeof(narrow));
+    return std::bit_cast<Vec<kLanes>>(__builtin_convertvector(narrow, Bits32<kLanes>) << 16);
+  }
+}
+
 template <typename V>
 inline void Store(float* p, V v) {
   std::memcpy(p, &v, sizeof(v));
+}
+
+inline void Store(Bf16* p, float v) { *p = Bf16(v); }
+
+// As Bf16(float) does it.
+template <typename V>
+inline void Store(Bf16* p, V v) {
+  constexpr int kLanes = sizeof(V) / sizeof(float);
+  const auto wide = std::bit_cast<Bits32<kLanes>>(v);
+  const auto rounded = (wide + 0x7FFF + ((wide >> 16) & 1)) >> 16;
+  const auto bits = (wide & 0x7FFFFFFF) > 0x7F800000 ? (wide >> 16) | 0x40 : rounded;
+  const auto narrow = __builtin_convertvector(bits, Bits16<kLanes>);
+  std::memcpy(p, &narrow, sizeof(narrow));
 }
 
 template <typename V>
@@ -54,11 +83,12 @@ inline void ForLanes(int64_t lanes, F f) {
   for (; lane < lanes; ++lane) f.template operator()<1>(lane);
 }
 
-void Moments(const float* x, Plane plane, float* mean, float* m2) {
+template <typename T>
+void Moments(const T* x, Plane plane, float* mean, float* m2) {
   ForLanes(plane.lanes, [&]<int kLanes>(int64_t lane) {
     const Vec<kLanes> pivot = Load<kLanes>(x + lane);
     Vec<kLanes> s1[2] = {}, s2[2] = {};  // two chains hide the latency of the additions
-    const float* p = x + lane;
+    const T* p = x + lane;
     for (int64_t i = 0; i < plane.pixels; ++i, p += plane.stride) {
       const Vec<kLanes> d = Load<kLanes>(p) - pivot;
       s1[i & 1] += d;
@@ -71,8 +101,8 @@ void Moments(const float* x, Plane plane, float* mean, float* m2) {
   });
 }
 
-template <bool kResidual, bool kRelu>
-void NormalizeAs(const float* x, const float* residual, float* y, Plane plane, const float* scale,
+template <bool kResidual, bool kRelu, typename T>
+void NormalizeAs(const T* x, const T* residual, T* y, Plane plane, const float* scale,
                  const float* shift) {
   ForLanes(plane.lanes, [&]<int kLanes>(int64_t lane) {
     const Vec<kLanes> a = Load<kLanes>(scale + lane), b = Load<kLanes>(shift + lane);
@@ -85,7 +115,8 @@ void NormalizeAs(const float* x, const float* residual, float* y, Plane plane, c
   });
 }
 
-void Normalize(const float* x, const float* residual, float* y, Plane plane, const float* scale,
+template <typename T>
+void Normalize(const T* x, const T* residual, T* y, Plane plane, const float* scale,
                const float* shift, bool relu) {
   if (residual != nullptr) {
     relu ? NormalizeAs<true, true>(x, residual, y, plane, scale, shift)
@@ -98,17 +129,17 @@ void Normalize(const float* x, const float* residual, float* y, Plane plane, con
 
 enum class Mask { kNone, kFromY, kAgain };
 
-template <Mask kMask, int kLanes>
-inline Vec<kLanes> Masked(Vec<kLanes> dy, Vec<kLanes> x, const float* y, int64_t at,
-                          Vec<kLanes> scale, Vec<kLanes> shift) {
+template <Mask kMask, int kLanes, typename T>
+inline Vec<kLanes> Masked(Vec<kLanes> dy, Vec<kLanes> x, const T* y, int64_t at, Vec<kLanes> scale,
+                          Vec<kLanes> shift) {
   if constexpr (kMask == Mask::kFromY) return Where(Load<kLanes>(y + at), dy);
   if constexpr (kMask == Mask::kAgain) return Where(x * scale + shift, dy);
   return dy;
 }
 
-template <Mask kMask, bool kStore>
-void BackwardSumsAs(const float* dy, const float* x, ReluMask mask, const float* mean, Plane plane,
-                    float* sum_g, float* sum_gx, float* masked_dy) {
+template <Mask kMask, bool kStore, typename T>
+void BackwardSumsAs(const T* dy, const T* x, ReluMask<T> mask, const float* mean, Plane plane,
+                    float* sum_g, float* sum_gx, T* masked_dy) {
   ForLanes(plane.lanes, [&]<int kLanes>(int64_t lane) {
     using V = Vec<kLanes>;
     const V m = Load<kLanes>(mean + lane);
@@ -130,8 +161,9 @@ void BackwardSumsAs(const float* dy, const float* x, ReluMask mask, const float*
   });
 }
 
-void BackwardSums(const float* dy, const float* x, ReluMask mask, const float* mean, Plane plane,
-                  float* sum_g, float* sum_gx, float* masked_dy) {
+template <typename T>
+void BackwardSums(const T* dy, const T* x, ReluMask<T> mask, const float* mean, Plane plane,
+                  float* sum_g, float* sum_gx, T* masked_dy) {
   if (mask.y != nullptr) {
     masked_dy != nullptr
         ? BackwardSumsAs<Mask::kFromY, true>(dy, x, mask, mean, plane, sum_g, sum_gx, masked_dy)
@@ -145,9 +177,9 @@ void BackwardSums(const float* dy, const float* x, ReluMask mask, const float* m
   }
 }
 
-template <Mask kMask>
-void BackwardDataAs(const float* dy, const float* x, ReluMask mask, const float* mean,
-                    const float* a, const float* k1, const float* k2, Plane plane, float* dx) {
+template <Mask kMask, typename T>
+void BackwardDataAs(const T* dy, const T* x, ReluMask<T> mask, const float* mean, const float* a,
+                    const float* k1, const float* k2, Plane plane, T* dx) {
   ForLanes(plane.lanes, [&]<int kLanes>(int64_t lane) {
     using V = Vec<kLanes>;
     const V m = Load<kLanes>(mean + lane), va = Load<kLanes>(a + lane);
@@ -165,8 +197,9 @@ void BackwardDataAs(const float* dy, const float* x, ReluMask mask, const float*
   });
 }
 
-void BackwardData(const float* dy, const float* x, ReluMask mask, const float* mean, const float* a,
-                  const float* k1, const float* k2, Plane plane, float* dx) {
+template <typename T>
+void BackwardData(const T* dy, const T* x, ReluMask<T> mask, const float* mean, const float* a,
+                  const float* k1, const float* k2, Plane plane, T* dx) {
   if (mask.y != nullptr)
     return BackwardDataAs<Mask::kFromY>(dy, x, mask, mean, a, k1, k2, plane, dx);
   if (mask.scale != nullptr)
@@ -174,56 +207,66 @@ void BackwardData(const float* dy, const float* x, ReluMask mask, const float* m
   BackwardDataAs<Mask::kNone>(dy, x, mask, mean, a, k1, k2, plane, dx);
 }
 
-void Relu(const float* x, float* y, int64_t count, float ceiling) {
+template <typename T>
+void Relu(const T* x, T* y, int64_t count, float ceiling) {
   const float top = ceiling > 0 ? ceiling : INFINITY;
   for (int64_t i = 0; i < count; ++i) {
-    const float v = x[i] < 0 ? 0 : x[i];  // NaN stays NaN
-    y[i] = v > top ? top : v;
+    float v = x[i];
+    v = v < 0 ? 0 : v;  // NaN stays NaN
+    y[i] = static_cast<T>(v > top ? top : v);
   }
 }
 
-void ReluBackward(const float* dy, const float* y, float* dx, int64_t count, float ceiling) {
+template <typename T>
+void ReluBackward(const T* dy, const T* y, T* dx, int64_t count, float ceiling) {
   const float top = ceiling > 0 ? ceiling : INFINITY;
-  for (int64_t i = 0; i < count; ++i) dx[i] = y[i] > 0 && y[i] < top ? dy[i] : 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const float v = y[i], g = dy[i];
+    dx[i] = static_cast<T>(v > 0 && v < top ? g : 0);
+  }
 }
 
-template <bool kSwish>
-void HardAs(const float* x, float* y, int64_t count, float factor) {
+template <bool kSwish, typename T>
+void HardAs(const T* x, T* y, int64_t count, float factor) {
   for (int64_t i = 0; i < count; ++i) {
-    float gate = x[i] + 3;
+    const float v = x[i];
+    float gate = v + 3;
     gate = gate > 0 ? gate : 0;
     gate = gate < 6 ? gate : 6;
-    y[i] = (kSwish ? x[i] * gate : gate) * factor;
+    y[i] = static_cast<T>((kSwish ? v * gate : gate) * factor);
   }
 }
 
-void Hard(const float* x, float* y, int64_t count, bool swish, float factor) {
+template <typename T>
+void Hard(const T* x, T* y, int64_t count, bool swish, float factor) {
   swish ? HardAs<true>(x, y, count, factor) : HardAs<false>(x, y, count, factor);
 }
 
-template <bool kSwish>
-void HardBackwardAs(const float* dy, const float* x, float* dx, int64_t count, float factor) {
+template <bool kSwish, typename T>
+void HardBackwardAs(const T* dy, const T* x, T* dx, int64_t count, float factor) {
   for (int64_t i = 0; i < count; ++i) {
-    const float shifted = x[i] + 3;
+    const float v = x[i], shifted = v + 3;
     const bool inside = shifted > 0 && shifted < 6;
     const float gate = shifted <= 0 ? 0.f : shifted < 6 ? shifted : 6.f;
-    const float slope = kSwish ? gate + (inside ? x[i] : 0.f) : (inside ? 1.f : 0.f);
-    dx[i] = dy[i] * factor * slope;
+    const float slope = kSwish ? gate + (inside ? v : 0.f) : (inside ? 1.f : 0.f);
+    dx[i] = static_cast<T>(dy[i] * factor * slope);
   }
 }
 
-void HardBackward(const float* dy, const float* x, float* dx, int64_t count, bool swish,
-                  float factor) {
+template <typename T>
+void HardBackward(const T* dy, const T* x, T* dx, int64_t count, bool swish, float factor) {
   swish ? HardBackwardAs<true>(dy, x, dx, count, factor)
         : HardBackwardAs<false>(dy, x, dx, count, factor);
 }
 
-void Scale(const float* x, float* y, int64_t count, float factor) {
-  for (int64_t i = 0; i < count; ++i) y[i] = factor * x[i];
+template <typename T>
+void Scale(const T* x, T* y, int64_t count, float factor) {
+  for (int64_t i = 0; i < count; ++i) y[i] = static_cast<T>(factor * x[i]);
 }
 
-void ScaledAdd(const float* a, const float* b, float* y, int64_t count, float factor) {
-  for (int64_t i = 0; i < count; ++i) y[i] = a[i] + factor * b[i];
+template <typename T>
+void ScaledAdd(const T* a, const T* b, T* y, int64_t count, float factor) {
+  for (int64_t i = 0; i < count; ++i) y[i] = static_cast<T>(a[i] + factor * b[i]);
 }
 
 // The results [begin, end) along one side that see a pixel of the image through tap `tap`.
@@ -237,7 +280,8 @@ struct Range {
   int64_t begin, end;
 };
 
-void DepthwiseFilter(const float* x, const float* dy, const DepthwiseWindow& w, float* dw) {
+template <typename T>
+void DepthwiseFilter(const T* x, const T* dy, const DepthwiseWindow& w, float* dw) {
   ForLanes(w.lanes, [&]<int kLanes>(int64_t lane) {
     for (int64_t r = 0; r < w.r; ++r) {
       const Range rows(w.height, w.p, w.stride_h, w.top, r);
@@ -246,8 +290,8 @@ void DepthwiseFilter(const float* x, const float* dy, const DepthwiseWindow& w, 
         Vec<kLanes> sum[4] = {};  // four chains hide the latency of the additions
         for (int64_t p = rows.begin; p < rows.end; ++p) {
           const int64_t h = p * w.stride_h + r - w.top, first = s - w.left;
-          const float* from = x + (h * w.width + first) * w.lanes + lane;
-          const float* to = dy + p * w.q * w.lanes + lane;
+          const T* from = x + (h * w.width + first) * w.lanes + lane;
+          const T* to = dy + p * w.q * w.lanes + lane;
           for (int64_t q = columns.begin; q < columns.end; ++q) {
             sum[q & 3] +=
                 Load<kLanes>(from + q * w.stride_w * w.lanes) * Load<kLanes>(to + q * w.lanes);
@@ -260,10 +304,11 @@ void DepthwiseFilter(const float* x, const float* dy, const DepthwiseWindow& w, 
 }
 
 // Many lanes: pixel by pixel, as they lie. Few: the same lanes of all pixels, in registers.
-void CopyLanes(const float* from, int64_t from_stride, float* to, Plane plane) {
+template <typename T>
+void CopyLanes(const T* from, int64_t from_stride, T* to, Plane plane) {
   if (plane.lanes > 32) {
     for (int64_t i = 0; i < plane.pixels; ++i, from += from_stride, to += plane.stride)
-      std::memcpy(to, from, sizeof(float) * static_cast<size_t>(plane.lanes));
+      std::memcpy(to, from, sizeof(T) * static_cast<size_t>(plane.lanes));
     return;
   }
   ForLanes(plane.lanes, [&]<int kLanes>(int64_t lane) {
@@ -272,8 +317,9 @@ void CopyLanes(const float* from, int64_t from_stride, float* to, Plane plane) {
   });
 }
 
-void Add(const float* a, const float* b, float* sum, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) sum[i] = a[i] + b[i];
+template <typename T>
+void Add(const T* a, const T* b, T* sum, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) sum[i] = static_cast<T>(a[i] + b[i]);
 }
 
 // Sixteen blocks of Philox4x32-10 at once: words[w][j] is word w of block first_block + j.
@@ -300,14 +346,15 @@ void PhiloxBlocks(const DropoutWords& w, uint64_t first_block, uint32_t words[4]
   }
 }
 
-void Dropout(const float* x, float* y, int64_t count, const DropoutWords& w) {
+template <typename T>
+void Dropout(const T* x, T* y, int64_t count, const DropoutWords& w) {
   uint32_t words[4][16];
   uint64_t block = w.first / 4;
   for (int64_t i = -static_cast<int64_t>(w.first % 4); i < count; i += 64, block += 16) {
     PhiloxBlocks(w, block, words);
     for (int64_t k = i < 0 ? -i : 0; k < 64 && i + k < count; ++k) {
       const uint32_t bits = words[k % 4][k / 4] >> 8;
-      y[i + k] = bits < w.threshold ? x[i + k] * w.scale : 0;
+      y[i + k] = static_cast<T>(bits < w.threshold ? x[i + k] * w.scale : 0);
     }
   }
 }
@@ -318,8 +365,8 @@ inline float Power(float s, float beta) {
 }
 
 // The windowed sum of squares of one pixel, one value for each channel.
-void SquareSums(const float* x, int64_t lanes, int64_t radius, float bias, float alpha,
-                float* sums) {
+template <typename T>
+void SquareSums(const T* x, int64_t lanes, int64_t radius, float bias, float alpha, float* sums) {
   for (int64_t c = 0; c < lanes; ++c) {
     float sum = 0;
     const int64_t end = c + radius + 1 < lanes ? c + radius + 1 : lanes;
@@ -330,18 +377,19 @@ void SquareSums(const float* x, int64_t lanes, int64_t radius, float bias, float
 
 constexpr int64_t kMostLrnChannels = 4096;
 
-void Lrn(const float* x, float* y, Plane plane, int64_t radius, float bias, float alpha,
-         float beta) {
+template <typename T>
+void Lrn(const T* x, T* y, Plane plane, int64_t radius, float bias, float alpha, float beta) {
   float sums[kMostLrnChannels];
   for (int64_t i = 0; i < plane.pixels; ++i, x += plane.stride, y += plane.stride) {
     SquareSums(x, plane.lanes, radius, bias, alpha, sums);
-    for (int64_t c = 0; c < plane.lanes; ++c) y[c] = x[c] * Power(sums[c], beta);
+    for (int64_t c = 0; c < plane.lanes; ++c) y[c] = static_cast<T>(x[c] * Power(sums[c], beta));
   }
 }
 
 // dx_c = dy_c s_c^-beta - 2 alpha beta x_c sum_{|j-c| <= radius} dy_j x_j s_j^(-beta-1)
-void LrnBackward(const float* dy, const float* x, float* dx, Plane plane, int64_t radius,
-                 float bias, float alpha, float beta) {
+template <typename T>
+void LrnBackward(const T* dy, const T* x, T* dx, Plane plane, int64_t radius, float bias,
+                 float alpha, float beta) {
   float sums[kMostLrnChannels], powers[kMostLrnChannels], ratios[kMostLrnChannels];
   for (int64_t i = 0; i < plane.pixels;
        ++i, x += plane.stride, dy += plane.stride, dx += plane.stride) {
@@ -352,16 +400,23 @@ void LrnBackward(const float* dy, const float* x, float* dx, Plane plane, int64_
       float sum = 0;
       const int64_t end = c + radius + 1 < plane.lanes ? c + radius + 1 : plane.lanes;
       for (int64_t j = c < radius ? 0 : c - radius; j < end; ++j) sum += ratios[j];
-      dx[c] = powers[c] - 2 * alpha * beta * x[c] * sum;
+      dx[c] = static_cast<T>(powers[c] - 2 * alpha * beta * x[c] * sum);
     }
   }
 }
 
+template <typename T>
+constexpr VectorKernels<T> kTable = {
+    Moments<T>,   Normalize<T>,    BackwardSums<T>, BackwardData<T>,
+    Relu<T>,      ReluBackward<T>, Hard<T>,         HardBackward<T>,
+    Add<T>,       Scale<T>,        ScaledAdd<T>,    DepthwiseFilter<T>,
+    CopyLanes<T>, Dropout<T>,      Lrn<T>,          LrnBackward<T>};
+
 }  // namespace
 
-extern const VectorKernels kTable;
-const VectorKernels kTable = {
-    Moments, Normalize, BackwardSums, BackwardData,    Relu,      ReluBackward, Hard, HardBackward,
-    Add,     Scale,     ScaledAdd,    DepthwiseFilter, CopyLanes, Dropout,      Lrn,  LrnBackward};
+extern const VectorKernels<float> kFloats;
+extern const VectorKernels<Bf16> kBf16s;
+const VectorKernels<float> kFloats = kTable<float>;
+const VectorKernels<Bf16> kBf16s = kTable<Bf16>;
 
 }  // namespace carole::onednn::CAROLE_SIMD_NAMESPACE

@@ -4,10 +4,15 @@
 //
 // Planes: `pixels` rows of `lanes` channels, row i starting at i * stride (blocked layouts: lanes =
 // stride = 16 or 8; NHWC: lanes = stride = C). Per-channel arrays have `lanes` entries.
+//
+// T is how activations and their gradients are stored, float or Bf16; all else, and all arithmetic,
+// is fp32.
 #pragma once
 
 #include <array>
 #include <cstdint>
+
+#include "src/core/float16.h"
 
 namespace carole::onednn {
 
@@ -19,8 +24,9 @@ struct Plane {
 
 // How the backward pass knows where the ReLU gave 0: from y, or from x by computing the forward
 // pass again, or not at all.
+template <typename T>
 struct ReluMask {
-  const float* y = nullptr;
+  const T* y = nullptr;
   const float* scale = nullptr;  // with shift: y was max(0, x * scale + shift)
   const float* shift = nullptr;
 };
@@ -40,44 +46,43 @@ struct DepthwiseWindow {
   int64_t lanes;  // channels of a pixel, also its stride
 };
 
+template <typename T>
 struct VectorKernels {
   // mean and sum of squared deviations of each channel, computed around the first pixel (one pass,
   // no cancellation).
-  void (*moments)(const float* x, Plane plane, float* mean, float* m2);
+  void (*moments)(const T* x, Plane plane, float* mean, float* m2);
   // y = [max 0](x * scale + shift [+ residual])
-  void (*normalize)(const float* x, const float* residual, float* y, Plane plane,
-                    const float* scale, const float* shift, bool relu);
+  void (*normalize)(const T* x, const T* residual, T* y, Plane plane, const float* scale,
+                    const float* shift, bool relu);
   // g = masked dy; sum_g += …: sums of g and of g * (x - mean); g is stored where masked_dy is not
   // null.
-  void (*backward_sums)(const float* dy, const float* x, ReluMask mask, const float* mean,
-                        Plane plane, float* sum_g, float* sum_gx, float* masked_dy);
+  void (*backward_sums)(const T* dy, const T* x, ReluMask<T> mask, const float* mean, Plane plane,
+                        float* sum_g, float* sum_gx, T* masked_dy);
   // dx = a * (g - k1 - (x - mean) * k2)
-  void (*backward_data)(const float* dy, const float* x, ReluMask mask, const float* mean,
-                        const float* a, const float* k1, const float* k2, Plane plane, float* dx);
-  void (*relu)(const float* x, float* y, int64_t count, float ceiling);  // ceiling 0: none
-  void (*relu_backward)(const float* dy, const float* y, float* dx, int64_t count, float ceiling);
+  void (*backward_data)(const T* dy, const T* x, ReluMask<T> mask, const float* mean,
+                        const float* a, const float* k1, const float* k2, Plane plane, T* dx);
+  void (*relu)(const T* x, T* y, int64_t count, float ceiling);  // ceiling 0: none
+  void (*relu_backward)(const T* dy, const T* y, T* dx, int64_t count, float ceiling);
   // relu6(x + 3) * factor, with `swish` times x (op.h).
-  void (*hard)(const float* x, float* y, int64_t count, bool swish, float factor);
-  void (*hard_backward)(const float* dy, const float* x, float* dx, int64_t count, bool swish,
-                        float factor);
-  void (*add)(const float* a, const float* b, float* sum, int64_t count);
-  void (*scale)(const float* x, float* y, int64_t count, float factor);
+  void (*hard)(const T* x, T* y, int64_t count, bool swish, float factor);
+  void (*hard_backward)(const T* dy, const T* x, T* dx, int64_t count, bool swish, float factor);
+  void (*add)(const T* a, const T* b, T* sum, int64_t count);
+  void (*scale)(const T* x, T* y, int64_t count, float factor);
   // y = a + factor * b
-  void (*scaled_add)(const float* a, const float* b, float* y, int64_t count, float factor);
+  void (*scaled_add)(const T* a, const T* b, T* y, int64_t count, float factor);
   // dw (r, s, lanes) = sums of x * dy over one image; overwritten.
-  void (*depthwise_filter)(const float* x, const float* dy, const DepthwiseWindow& window,
-                           float* dw);
+  void (*depthwise_filter)(const T* x, const T* dy, const DepthwiseWindow& window, float* dw);
   // The plane's lanes from pixels that lie from_stride apart.
-  void (*copy_lanes)(const float* from, int64_t from_stride, float* to, Plane plane);
+  void (*copy_lanes)(const T* from, int64_t from_stride, T* to, Plane plane);
   // y = x * scale where the uniform of word (first + i) is below keep, else 0.
-  void (*dropout)(const float* x, float* y, int64_t count, const DropoutWords& words);
+  void (*dropout)(const T* x, T* y, int64_t count, const DropoutWords& words);
   // One pixel's channels: y_c = x_c * s_c^-beta, s_c = bias + alpha * sum of squares around c.
-  void (*lrn)(const float* x, float* y, Plane plane, int64_t radius, float bias, float alpha,
-              float beta);
-  void (*lrn_backward)(const float* dy, const float* x, float* dx, Plane plane, int64_t radius,
-                       float bias, float alpha, float beta);
+  void (*lrn)(const T* x, T* y, Plane plane, int64_t radius, float bias, float alpha, float beta);
+  void (*lrn_backward)(const T* dy, const T* x, T* dx, Plane plane, int64_t radius, float bias,
+                       float alpha, float beta);
 };
 
-const VectorKernels& Vectors();
+template <typename T>
+const VectorKernels<T>& Vectors();
 
 }  // namespace carole::onednn

@@ -3,19 +3,27 @@
 
 namespace carole::onednn {
 
-namespace simd_v2 {
-extern const VectorKernels kTable;
-}
-namespace simd_v3 {
-extern const VectorKernels kTable;
-}
-namespace simd_v4 {
-extern const VectorKernels kTable;
+#define CAROLE_VECTOR_TABLES(level)          \
+  namespace level {                          \
+  extern const VectorKernels<float> kFloats; \
+  extern const VectorKernels<Bf16> kBf16s;   \
+  }
+CAROLE_VECTOR_TABLES(simd_v2)
+CAROLE_VECTOR_TABLES(simd_v3)
+CAROLE_VECTOR_TABLES(simd_v4)
+#undef CAROLE_VECTOR_TABLES
+
+template <>
+const VectorKernels<float>& Vectors() {
+  static const VectorKernels<float>* const table =
+      PickSimd(&simd_v2::kFloats, &simd_v3::kFloats, &simd_v4::kFloats);
+  return *table;
 }
 
-const VectorKernels& Vectors() {
-  static const VectorKernels* const table =
-      PickSimd(&simd_v2::kTable, &simd_v3::kTable, &simd_v4::kTable);
+template <>
+const VectorKernels<Bf16>& Vectors() {
+  static const VectorKernels<Bf16>* const table =
+      PickSimd(&simd_v2::kBf16s, &simd_v3::kBf16s, &simd_v4::kBf16s);
   return *table;
 }
 

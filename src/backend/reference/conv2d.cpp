@@ -7,8 +7,8 @@
 // itself is the patch matrix. Groups are done one after the other.
 #include <algorithm>
 
+#include "src/backend/conv2d_geometry.h"
 #include "src/backend/reference/bias.h"
-#include "src/backend/reference/conv2d_geometry.h"
 #include "src/backend/reference/gemm.h"
 #include "src/backend/reference/reference.h"
 #include "src/tensor/buffer.h"

@@ -2,8 +2,8 @@
 // each. The filter lies (R,S,K) in memory, so the innermost loop runs over channels.
 #include <algorithm>
 
+#include "src/backend/conv2d_geometry.h"
 #include "src/backend/reference/bias.h"
-#include "src/backend/reference/conv2d_geometry.h"
 #include "src/backend/reference/reference.h"
 
 namespace carole::reference {

@@ -52,21 +52,28 @@ class ReferenceBackend : public Backend {
   std::string_view name() const override { return "reference"; }
   int threads() const override { return threads_; }
 
+  void SetPrecision(Precision precision) override {
+    if (precision == Precision::kTf32) return Backend::SetPrecision(precision);
+    activation_dtype_ = ActivationType(precision);
+  }
+
   bool Supports(const OpSpec& spec) const override {
     if (spec.inputs.empty() || spec.outputs.empty()) return false;
     if (spec.kind == OpKind::kReorder) return IsPlainReorder(spec);
-    const DType dtype = spec.inputs[0].dtype;
     if (spec.kind == OpKind::kBatchNormBackward &&
         !spec.attributes_as<BatchNormAttributes>().training) {
       return false;
     }
-    return dtype == DType::kF32 || dtype == DType::kF64;
+    return spec.inputs[0].dtype != DType::kI32 && spec.inputs[0].dtype != DType::kU8;
   }
 
   std::unique_ptr<Kernel> MakeKernel(const OpSpec& spec) const override {
     CAROLE_CHECK(Supports(spec), "the reference backend has no {} for {}", Name(spec.kind),
                  spec.inputs.empty() ? "no input" : Name(spec.inputs[0].dtype));
-    return kMakers[static_cast<size_t>(spec.kind)](spec, threads_);
+    KernelMaker* const maker = kMakers[static_cast<size_t>(spec.kind)];
+    if (spec.kind != OpKind::kReorder && NarrowType(spec) != DType::kF32)
+      return MakeNarrow(spec, maker, threads_);
+    return maker(spec, threads_);
   }
 
  private:

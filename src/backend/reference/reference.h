@@ -67,4 +67,9 @@ KernelMaker MakeSoftmax, MakeSoftmaxCrossEntropy;
 KernelMaker MakeConcat, MakeSlice, MakePad2d;
 KernelMaker MakeReshape, MakeReorder;
 
+// The 16-bit type among the spec's, or kF32; and the kernel of `maker` for such a spec
+// (narrow.cpp).
+DType NarrowType(const OpSpec& spec);
+std::unique_ptr<Kernel> MakeNarrow(const OpSpec& spec, KernelMaker* maker, int threads);
+
 }  // namespace carole::reference

@@ -1,8 +1,10 @@
-// Copies: between plain layouts of one shape, and between shapes of one order of elements.
+// Copies: between plain layouts and types of one shape, and between shapes of one order of
+// elements.
 #include <algorithm>
 #include <cstring>
 
 #include "src/backend/reference/reference.h"
+#include "src/core/float16.h"
 
 namespace carole::reference {
 namespace {
@@ -21,14 +23,11 @@ class Reshape : public ElementwiseKernel {
   }
 };
 
-// Element is an unsigned integer as wide as the tensors' elements.
-template <typename Element>
+template <typename From, typename To>
 class Reorder : public ReferenceKernel {
  public:
   Reorder(const OpSpec& spec, int threads) : ReferenceKernel(spec, threads) {
     CAROLE_CHECK_EQ(in_shape(0), out_shape(0), "shape of a reorder");
-    CAROLE_CHECK(spec.inputs[0].dtype == spec.outputs[0].dtype, "reorder from {} to {}",
-                 Name(spec.inputs[0].dtype), Name(spec.outputs[0].dtype));
     input_layouts_ = {spec.inputs[0].layout};
     output_layouts_ = {spec.outputs[0].layout};
     PlanLoops(PlainStrides(in_shape(0), input_layouts_[0]),
@@ -36,8 +35,8 @@ class Reorder : public ReferenceKernel {
   }
 
   void Run(const RunContext&) override {
-    const Element* from = in<Element>(0);
-    Element* to = out<Element>(0);
+    const From* from = in<From>(0);
+    To* to = out<To>(0);
     ParallelFor(threads_, loops_[0].size * loops_[1].size, [&](int64_t i) {
       const int64_t outer = i / loops_[1].size, inner = i % loops_[1].size;
       Copy(2, from + outer * loops_[0].from + inner * loops_[1].from,
@@ -61,11 +60,11 @@ class Reorder : public ReferenceKernel {
                      [](const Loop& a, const Loop& b) { return a.to > b.to; });
   }
 
-  void Copy(int depth, const Element* from, Element* to) const {
+  void Copy(int depth, const From* from, To* to) const {
     const Loop& loop = loops_[depth];
     for (int64_t i = 0; i < loop.size; ++i) {
       if (depth == kLoops - 1) {
-        to[i * loop.to] = from[i * loop.from];
+        to[i * loop.to] = static_cast<To>(from[i * loop.from]);
       } else {
         Copy(depth + 1, from + i * loop.from, to + i * loop.to);
       }
@@ -75,6 +74,20 @@ class Reorder : public ReferenceKernel {
   Loop loops_[kLoops];
 };
 
+// An unsigned integer stands for whatever has its width.
+std::unique_ptr<Kernel> MakeCopy(const OpSpec& spec, int threads) {
+  switch (SizeOf(spec.inputs[0].dtype)) {
+    case 8:
+      return std::make_unique<Reorder<uint64_t, uint64_t>>(spec, threads);
+    case 4:
+      return std::make_unique<Reorder<uint32_t, uint32_t>>(spec, threads);
+    case 2:
+      return std::make_unique<Reorder<uint16_t, uint16_t>>(spec, threads);
+    default:
+      return std::make_unique<Reorder<uint8_t, uint8_t>>(spec, threads);
+  }
+}
+
 }  // namespace
 
 std::unique_ptr<Kernel> MakeReshape(const OpSpec& spec, int threads) {
@@ -82,16 +95,17 @@ std::unique_ptr<Kernel> MakeReshape(const OpSpec& spec, int threads) {
 }
 
 std::unique_ptr<Kernel> MakeReorder(const OpSpec& spec, int threads) {
-  switch (SizeOf(spec.inputs[0].dtype)) {
-    case 8:
-      return std::make_unique<Reorder<uint64_t>>(spec, threads);
-    case 4:
-      return std::make_unique<Reorder<uint32_t>>(spec, threads);
-    case 2:
-      return std::make_unique<Reorder<uint16_t>>(spec, threads);
-    default:
-      return std::make_unique<Reorder<uint8_t>>(spec, threads);
-  }
+  const DType from = spec.inputs[0].dtype, to = spec.outputs[0].dtype;
+  if (from == to) return MakeCopy(spec, threads);
+  if (from == DType::kF32 && to == DType::kBF16)
+    return std::make_unique<Reorder<float, Bf16>>(spec, threads);
+  if (from == DType::kBF16 && to == DType::kF32)
+    return std::make_unique<Reorder<Bf16, float>>(spec, threads);
+  if (from == DType::kF32 && to == DType::kF16)
+    return std::make_unique<Reorder<float, Fp16>>(spec, threads);
+  CAROLE_CHECK(from == DType::kF16 && to == DType::kF32, "reorder from {} to {}", Name(from),
+               Name(to));
+  return std::make_unique<Reorder<Fp16, float>>(spec, threads);
 }
 
 }  // namespace carole::reference

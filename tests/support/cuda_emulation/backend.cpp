@@ -1,45 +1,51 @@
 #include "tests/support/cuda_emulation/backend.h"
 
+#include "src/backend/cuda/arena_math.h"
 #include "src/backend/cuda/cuda.h"
 #include "src/backend/cuda/launch.h"
 
-namespace carole {
-namespace cuda {
-
-void Check(cudaError_t status, const char* call) {
-  if (status != cudaSuccess) throw DeviceError(call);
-}
-
-}  // namespace cuda
-
-namespace testing {
+namespace carole::testing {
 namespace {
 
 class EmulatedCudaBackend : public Backend {
  public:
-  EmulatedCudaBackend() { device_.numbers = &numbers_; }
+  explicit EmulatedCudaBackend(std::unique_ptr<Backend> libraries)
+      : libraries_(std::move(libraries)) {
+    device_.numbers = &numbers_;
+  }
 
   std::string_view name() const override { return "emulated_cuda"; }
   int threads() const override { return 1; }
   bool Supports(const OpSpec& spec) const override {
-    return cuda::FindOwnMaker(spec) != nullptr && cuda::InFp32(spec);
+    return IsOwn(spec) || (libraries_ != nullptr && libraries_->Supports(spec));
   }
   std::unique_ptr<Kernel> MakeKernel(const OpSpec& spec) const override {
-    CAROLE_CHECK(Supports(spec), "no emulated kernel for {}", Name(spec.kind));
-    return cuda::FindOwnMaker(spec)(spec, device_);
+    if (IsOwn(spec)) return cuda::FindOwnMaker(spec)(spec, device_);
+    CAROLE_CHECK(libraries_ != nullptr, "no emulated kernel for {}", Name(spec.kind));
+    return libraries_->MakeKernel(spec);
   }
   void BeginRun(const RunContext& context) const override { numbers_ = cuda::RunNumbers(context); }
+  const ArenaMath* arena_math() const override { return math_.get(); }
 
  private:
+  static bool IsOwn(const OpSpec& spec) {
+    return cuda::FindOwnMaker(spec) != nullptr && cuda::InFp32(spec);
+  }
+
+  const std::unique_ptr<Backend> libraries_;
   mutable cuda::RunNumbers numbers_;
   cuda::Device device_;
+  const std::unique_ptr<ArenaMath> math_ = cuda::MakeArenaMath(device_);
 };
 
 }  // namespace
 
 std::unique_ptr<Backend> MakeEmulatedCudaBackend(int) {
-  return std::make_unique<EmulatedCudaBackend>();
+  return std::make_unique<EmulatedCudaBackend>(nullptr);
 }
 
-}  // namespace testing
-}  // namespace carole
+std::unique_ptr<Backend> MakeEmulatedCudaBackend(std::unique_ptr<Backend> libraries) {
+  return std::make_unique<EmulatedCudaBackend>(std::move(libraries));
+}
+
+}  // namespace carole::testing

@@ -7,6 +7,8 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <functional>
 #include <vector>
@@ -19,8 +21,44 @@
 
 using cudaStream_t = struct CUstream_st*;
 using cudaError_t = int;
-inline constexpr cudaError_t cudaSuccess = 0;
+inline constexpr cudaError_t cudaSuccess = 0, cudaErrorMemoryAllocation = 2;
 inline const char* cudaGetErrorString(cudaError_t) { return "emulated"; }
+inline const char* cudaGetErrorName(cudaError_t) { return "emulated"; }
+inline cudaError_t cudaGetLastError() { return cudaSuccess; }
+
+// Memory is the host's, and whatever is asked for has been done on return.
+inline cudaError_t cudaMalloc(void** memory, size_t bytes) {
+  *memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  return *memory == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
+}
+inline cudaError_t cudaMallocManaged(void** memory, size_t bytes) {
+  return cudaMalloc(memory, bytes);
+}
+inline cudaError_t cudaMallocHost(void** memory, size_t bytes) { return cudaMalloc(memory, bytes); }
+inline cudaError_t cudaFree(void* memory) {
+  std::free(memory);
+  return cudaSuccess;
+}
+inline cudaError_t cudaFreeHost(void* memory) { return cudaFree(memory); }
+inline cudaError_t cudaMemGetInfo(size_t* free, size_t* all) {
+  *free = *all = 0;
+  return cudaSuccess;
+}
+inline cudaError_t cudaMemset(void* memory, int value, size_t bytes) {
+  std::memset(memory, value, bytes);
+  return cudaSuccess;
+}
+inline cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t) {
+  return cudaMemset(memory, value, bytes);
+}
+enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
+inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
+                                   cudaStream_t) {
+  std::memmove(to, from, bytes);
+  return cudaSuccess;
+}
+inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+inline cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
 
 struct dim3 {
   unsigned x = 1, y = 1, z = 1;

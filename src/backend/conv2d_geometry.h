@@ -1,10 +1,10 @@
-// Sizes of a convolution, read once from its specification.
+// Sizes of a convolution, read once from its specification. Constexpr, so that GPUs can ask too.
 #pragma once
 
 #include "src/backend/op.h"
 #include "src/core/check.h"
 
-namespace carole::reference {
+namespace carole {
 
 struct Conv2dGeometry {
   int64_t n, c, h, w;  // x (N,C,H,W)
@@ -35,30 +35,37 @@ struct Conv2dGeometry {
         "output of a convolution of {} by {}", x.ToString(), filter.ToString());
   }
 
-  bool IsDepthwise() const { return a.groups == c && c > 1; }
+  constexpr bool IsDepthwise() const { return a.groups == c && c > 1; }
   // y pixel i depends on x pixel i only.
-  bool IsPointwise() const {
+  constexpr bool IsPointwise() const {
     return r == 1 && s == 1 && a.stride_h == 1 && a.stride_w == 1 && a.padding == Padding{};
   }
-  int64_t group_c() const { return c / a.groups; }
-  int64_t group_k() const { return k / a.groups; }
-  int64_t rows() const { return n * p; }        // rows of pixels of y, of all images
-  int64_t pixels() const { return n * p * q; }  // pixels of y, of all images
-  int64_t taps() const { return r * s; }
+  constexpr int64_t group_c() const { return c / a.groups; }
+  constexpr int64_t group_k() const { return k / a.groups; }
+  constexpr int64_t rows() const { return n * p; }        // rows of pixels of y, of all images
+  constexpr int64_t pixels() const { return n * p * q; }  // pixels of y, of all images
+  constexpr int64_t taps() const { return r * s; }
 
   // The pixel of x under a tap of the filter; may lie outside [0, h) or [0, w).
-  int64_t InputRow(int64_t out, int64_t tap) const {
+  constexpr int64_t InputRow(int64_t out, int64_t tap) const {
     return out * a.stride_h + tap * a.dilation - a.padding.top;
   }
-  int64_t InputColumn(int64_t out, int64_t tap) const {
+  constexpr int64_t InputColumn(int64_t out, int64_t tap) const {
     return out * a.stride_w + tap * a.dilation - a.padding.left;
   }
-  // The row of y that reads row `in` of x through a tap, or -1.
-  int64_t OutputRow(int64_t in, int64_t tap) const {
-    const int64_t shifted = in + a.padding.top - tap * a.dilation;
-    const bool reads = shifted >= 0 && shifted % a.stride_h == 0 && shifted / a.stride_h < p;
-    return reads ? shifted / a.stride_h : -1;
+  // The row or column of y that reads row or column `in` of x through a tap, or -1.
+  constexpr int64_t OutputRow(int64_t in, int64_t tap) const {
+    return Output(in + a.padding.top - tap * a.dilation, a.stride_h, p);
+  }
+  constexpr int64_t OutputColumn(int64_t in, int64_t tap) const {
+    return Output(in + a.padding.left - tap * a.dilation, a.stride_w, q);
+  }
+
+ private:
+  static constexpr int64_t Output(int64_t shifted, int64_t stride, int64_t size) {
+    const bool reads = shifted >= 0 && shifted % stride == 0 && shifted / stride < size;
+    return reads ? shifted / stride : -1;
   }
 };
 
-}  // namespace carole::reference
+}  // namespace carole

@@ -1,0 +1,28 @@
+// Arithmetic on arenas outside of graphs, for backends whose memory the host cannot touch. All of
+// it runs in the order of the kernels, and nothing waits. fp32.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "src/backend/update.h"
+
+namespace carole {
+
+class ArenaMath {
+ public:
+  virtual ~ArenaMath() = default;
+
+  virtual void Copy(std::byte* to, const std::byte* from, size_t bytes) const = 0;
+  // a and b do not overlap.
+  virtual void Swap(float* a, float* b, int64_t count) const = 0;
+  // to += from
+  virtual void Add(float* to, const float* from, int64_t count) const = 0;
+  // to -= rest * (to - from)
+  virtual void Approach(float* to, const float* from, int64_t count, float rest) const = 0;
+  // The job's memory outlives the updater.
+  virtual std::unique_ptr<Updater> MakeUpdater(const UpdateJob& job) const = 0;
+};
+
+}  // namespace carole

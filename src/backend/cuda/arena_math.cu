@@ -1,0 +1,254 @@
+// The optimizers' rules (src/backend/update_rules.h) over all variables in one launch. What decides
+// whether and how a step is applied stays on the device, where the kernel reads it: nothing waits.
+#include "src/backend/cuda/arena_math.h"
+#include "src/backend/cuda/device_memory.h"
+#include "src/backend/cuda/launch.h"
+#include "src/backend/update_rules.h"
+#include "src/core/check.h"
+
+namespace carole::cuda {
+namespace {
+
+constexpr double kLargestDouble = 1.7976931348623157e308;
+constexpr float kLargestFloat = 3.402823466e38f;
+
+// Of the step in progress, on the device.
+struct StepNumbers {
+  UpdateSums sums;
+  double scale;  // of the gradient
+};
+
+// The sum of f(i) over the block's threads' i in [begin, end), in thread 0.
+template <typename F>
+__device__ double BlockSum(int64_t begin, int64_t end, F f) {
+  __shared__ double parts[kThreads];
+  double sum = 0;
+  for (int64_t i = begin + threadIdx.x; i < end; i += kThreads) sum += f(i);
+  parts[threadIdx.x] = sum;
+  for (unsigned half = kThreads / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (threadIdx.x < half) parts[threadIdx.x] += parts[threadIdx.x + half];
+  }
+  __syncthreads();  // parts may be used again
+  return parts[0];
+}
+
+__device__ double Square(float x) { return static_cast<double>(x) * x; }
+
+// sums[b] = sum of squares of the b-th kElements values.
+__global__ void __launch_bounds__(kThreads)
+    SquaresKernel(const float* values, int64_t count, double* sums) {
+  const int64_t begin = int64_t{blockIdx.x} * UpdateBlock::kElements;
+  const int64_t end = begin + UpdateBlock::kElements;
+  const double sum =
+      BlockSum(begin, end < count ? end : count, [=](int64_t i) { return Square(values[i]); });
+  if (threadIdx.x == 0) sums[blockIdx.x] = sum;
+}
+
+// One block of threads.
+__global__ void __launch_bounds__(kThreads)
+    AddGradientsKernel(const double* sums, int64_t count, StepNumbers* numbers) {
+  const double sum = BlockSum(0, count, [=](int64_t i) { return sums[i]; });
+  if (threadIdx.x != 0) return;
+  numbers->sums.gradient_squares += sum;
+  if (!(numbers->sums.gradient_squares <= kLargestDouble)) numbers->sums.is_finite = false;
+}
+
+__global__ void __launch_bounds__(kThreads)
+    AddWeightsKernel(const double* sums, int64_t count, StepNumbers* numbers) {
+  const double sum = BlockSum(0, count, [=](int64_t i) { return sums[i]; });
+  if (threadIdx.x == 0) numbers->sums.weight_squares = sum;
+}
+
+struct RateTask {
+  const float *weights, *gradients;
+  const Segment* segments;
+  double trust, weight_decay;
+  UpdateCoefficients now;
+  double* rates;
+};
+
+// One block of threads for each segment.
+__global__ void __launch_bounds__(kThreads) RatesKernel(RateTask task, const StepNumbers* numbers) {
+  const Segment s = task.segments[blockIdx.x];
+  const double weight =
+      BlockSum(s.begin, s.end, [=](int64_t i) { return Square(task.weights[i]); });
+  const double gradient =
+      BlockSum(s.begin, s.end, [=](int64_t i) { return Square(task.gradients[i]); });
+  if (threadIdx.x != 0) return;
+  task.rates[blockIdx.x] =
+      task.now.learning_rate * update_rules::Trust(task.trust, task.weight_decay, task.now.epsilon,
+                                                   sqrt(weight), numbers->scale * sqrt(gradient));
+}
+
+struct UpdateTask {
+  float* weights;
+  const float* gradients;
+  float* slots[kMaxSlots];
+  const UpdateBlock* blocks;
+  double weight_decay;
+  const double* rates;  // of segments; null: the step's
+  UpdateCoefficients now;
+  double* squares;  // of the blocks' weights; null where nothing decays
+};
+
+// One block of threads for each block of the arenas.
+template <typename Rule>
+__global__ void __launch_bounds__(kThreads)
+    UpdateKernel(UpdateTask task, const StepNumbers* numbers) {
+  if (!numbers->sums.is_finite) return;
+  const UpdateBlock block = task.blocks[blockIdx.x];
+  const bool regularized = block.segment >= 0;
+  if (regularized && task.rates != nullptr) task.now.learning_rate = task.rates[block.segment];
+  const Rule rule(task.now);
+  const float scale = static_cast<float>(numbers->scale);
+  const float decay = regularized ? static_cast<float>(task.weight_decay) : 0;
+  float* w = task.weights;
+  const double sum = BlockSum(block.range.begin, block.range.end, [&](int64_t i) {
+    const double square = regularized ? Square(w[i]) : 0;
+    update_rules::Apply(rule, w, scale * task.gradients[i] + decay * w[i], task.slots[0],
+                        task.slots[1], i);
+    return square;
+  });
+  if (threadIdx.x == 0 && task.squares != nullptr) task.squares[blockIdx.x] = sum;
+}
+
+unsigned Blocks(size_t count) { return static_cast<unsigned>(count); }
+
+class CudaUpdater : public Updater {
+ public:
+  CudaUpdater(const UpdateJob& job, const Device& device)
+      : job_(job), device_(device), num_blocks_(CutIntoBlocks(job).size()) {
+    CAROLE_CHECK(job.dtype == DType::kF32, "weights of {}", Name(job.dtype));
+    blocks_ = CopyToDevice(CutIntoBlocks(job), device.stream);
+    segments_ = CopyToDevice(job.regularized, device.stream);
+    const size_t most_parts = num_blocks_ + 1;
+    parts_ = AllocateDevice(most_parts * sizeof(double), device.stream);
+    rates_ = AllocateDevice(job.regularized.size() * sizeof(double), device.stream);
+    numbers_ = AllocateDevice(sizeof(StepNumbers), device.stream);
+  }
+
+  void BeginStep(const UpdateCoefficients& coefficients) override {
+    now_ = coefficients;
+    StepNumbers* numbers = step_numbers();
+    ForEach(device_.stream, 1, [=] __device__(int64_t) { *numbers = {.sums = {}, .scale = 1}; });
+  }
+
+  void Inspect(Segment range) override {
+    const int64_t count = range.end - range.begin;
+    const int64_t parts = DivideUp(count, UpdateBlock::kElements);
+    Launch(device_.stream, dim3(Blocks(parts)), SquaresKernel, gradients() + range.begin, count,
+           doubles(parts_));
+    Launch(device_.stream, dim3(1), AddGradientsKernel, doubles(parts_), parts, step_numbers());
+  }
+
+  void InspectLoss(const Tensor& loss) override {
+    const float* value = loss.as<float>();
+    StepNumbers* numbers = step_numbers();
+    ForEach(device_.stream, 1, [=] __device__(int64_t) {
+      if (!(*value <= kLargestFloat && *value >= -kLargestFloat)) numbers->sums.is_finite = false;
+    });
+  }
+
+  void Update() override {
+    if (num_blocks_ == 0) return;
+    StepNumbers* numbers = step_numbers();
+    const double clip_norm = job_.clip_norm, scale = now_.gradient_scale;
+    ForEach(device_.stream, 1, [=] __device__(int64_t) {
+      numbers->scale = scale * update_rules::GradientScale(
+                                   clip_norm, scale * scale * numbers->sums.gradient_squares);
+    });
+    if (job_.trust != 0 && !job_.regularized.empty()) FindRates();
+    const bool decays = job_.weight_decay != 0 && !job_.regularized.empty();
+    const UpdateTask task{.weights = floats(job_.weights),
+                          .gradients = gradients(),
+                          .slots = {floats(job_.slots[0]), floats(job_.slots[1])},
+                          .blocks = reinterpret_cast<const UpdateBlock*>(blocks_.get()),
+                          .weight_decay = job_.weight_decay,
+                          .rates = job_.trust != 0 ? doubles(rates_) : nullptr,
+                          .now = now_,
+                          .squares = decays ? doubles(parts_) : nullptr};
+    update_rules::Visit<float>(job_.rule, now_, [&](auto rule) {
+      Launch(device_.stream, dim3(Blocks(num_blocks_)), UpdateKernel<decltype(rule)>, task,
+             numbers);
+    });
+    if (decays) {
+      Launch(device_.stream, dim3(1), AddWeightsKernel, doubles(parts_),
+             static_cast<int64_t>(num_blocks_), numbers);
+    }
+  }
+
+  UpdateSums Sums() const override {
+    StepNumbers numbers;
+    Check(cudaMemcpyAsync(&numbers, numbers_.get(), sizeof numbers, cudaMemcpyDeviceToHost,
+                          device_.stream),
+          "cudaMemcpyAsync");
+    Check(cudaStreamSynchronize(device_.stream), "cudaStreamSynchronize");
+    return numbers.sums;
+  }
+
+ private:
+  static float* floats(std::byte* memory) { return reinterpret_cast<float*>(memory); }
+  static double* doubles(const DeviceMemory& memory) {
+    return reinterpret_cast<double*>(memory.get());
+  }
+  const float* gradients() const { return reinterpret_cast<const float*>(job_.gradients); }
+  StepNumbers* step_numbers() const { return reinterpret_cast<StepNumbers*>(numbers_.get()); }
+
+  void FindRates() {
+    const RateTask task{.weights = floats(job_.weights),
+                        .gradients = gradients(),
+                        .segments = reinterpret_cast<const Segment*>(segments_.get()),
+                        .trust = job_.trust,
+                        .weight_decay = job_.weight_decay,
+                        .now = now_,
+                        .rates = doubles(rates_)};
+    Launch(device_.stream, dim3(Blocks(job_.regularized.size())), RatesKernel, task,
+           step_numbers());
+  }
+
+  const UpdateJob job_;
+  const Device& device_;
+  const size_t num_blocks_;
+  DeviceMemory blocks_, segments_, rates_, numbers_;
+  DeviceMemory parts_;  // of sums over the whole arena
+  UpdateCoefficients now_;
+};
+
+class CudaArenaMath : public ArenaMath {
+ public:
+  explicit CudaArenaMath(const Device& device) : device_(device) {}
+
+  void Copy(std::byte* to, const std::byte* from, size_t bytes) const override {
+    Check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, device_.stream),
+          "cudaMemcpyAsync");
+  }
+  void Swap(float* a, float* b, int64_t count) const override {
+    ForEach(device_.stream, count, [=] __device__(int64_t i) {
+      const float kept = a[i];
+      a[i] = b[i];
+      b[i] = kept;
+    });
+  }
+  void Add(float* to, const float* from, int64_t count) const override {
+    ForEach(device_.stream, count, [=] __device__(int64_t i) { to[i] += from[i]; });
+  }
+  void Approach(float* to, const float* from, int64_t count, float rest) const override {
+    ForEach(device_.stream, count,
+            [=] __device__(int64_t i) { to[i] = update_rules::Approached(to[i], from[i], rest); });
+  }
+  std::unique_ptr<Updater> MakeUpdater(const UpdateJob& job) const override {
+    return std::make_unique<CudaUpdater>(job, device_);
+  }
+
+ private:
+  const Device& device_;
+};
+
+}  // namespace
+
+std::unique_ptr<ArenaMath> MakeArenaMath(const Device& device) {
+  return std::make_unique<CudaArenaMath>(device);
+}
+
+}  // namespace carole::cuda

@@ -1,0 +1,217 @@
+// The element-wise arithmetic of the optimizers, for CPUs and GPUs. Every rule is TensorFlow's,
+// operation by operation.
+//
+// What is compiled for several CPUs (carole_simd_source) gets a namespace of its own in each.
+#pragma once
+
+#include <cmath>
+
+#include "src/backend/update.h"
+
+#ifndef CAROLE_SIMD_NAMESPACE
+#define CAROLE_SIMD_NAMESPACE plain
+#endif
+
+namespace carole::update_rules {
+inline namespace CAROLE_SIMD_NAMESPACE {
+
+// A rule takes weight and gradient, changes its slots a and b, and returns the new weight.
+template <typename T>
+struct Sgd {
+  static constexpr int kSlots = 0;
+  constexpr explicit Sgd(const UpdateCoefficients& c) : rate(T(c.learning_rate)) {}
+  constexpr T operator()(T w, T g, T&, T&) const { return w - rate * g; }
+  T rate;
+};
+
+template <typename T>
+struct Momentum {
+  static constexpr int kSlots = 1;
+  constexpr explicit Momentum(const UpdateCoefficients& c)
+      : rate(T(c.learning_rate)), momentum(T(c.momentum)) {}
+  constexpr T operator()(T w, T g, T& a, T&) const {
+    a = a * momentum + g;
+    return w - rate * a;
+  }
+  T rate, momentum;
+};
+
+template <typename T>
+struct Nesterov {
+  static constexpr int kSlots = 1;
+  constexpr explicit Nesterov(const UpdateCoefficients& c)
+      : rate(T(c.learning_rate)), momentum(T(c.momentum)) {}
+  constexpr T operator()(T w, T g, T& a, T&) const {
+    a = a * momentum + g;
+    return w - (rate * g + rate * momentum * a);
+  }
+  T rate, momentum;
+};
+
+// You et al. 2017, "Large batch training of convolutional networks"; the rate is the layer's own.
+template <typename T>
+struct Lars {
+  static constexpr int kSlots = 1;
+  constexpr explicit Lars(const UpdateCoefficients& c)
+      : rate(T(c.learning_rate)), momentum(T(c.momentum)) {}
+  constexpr T operator()(T w, T g, T& a, T&) const {
+    a = a * momentum + g * rate;
+    return w - a;
+  }
+  T rate, momentum;
+};
+
+template <typename T>
+struct RmsProp {  // a: mean square, b: momentum
+  static constexpr int kSlots = 2;
+  constexpr explicit RmsProp(const UpdateCoefficients& c)
+      : rate(T(c.learning_rate)),
+        momentum(T(c.momentum)),
+        rest(T(1) - T(c.decay)),
+        epsilon(T(c.epsilon)) {}
+  constexpr T operator()(T w, T g, T& a, T& b) const {
+    a += (g * g - a) * rest;
+    b = b * momentum + g * rate / std::sqrt(a + epsilon);
+    return w - b;
+  }
+  T rate, momentum, rest, epsilon;
+};
+
+template <typename T>
+struct Adam {  // a: mean, b: mean square; epsilon outside the root and not corrected for bias
+  static constexpr int kSlots = 2;
+  constexpr explicit Adam(const UpdateCoefficients& c)
+      : rate(T(c.learning_rate) * std::sqrt(T(1) - T(c.decay2_power)) / (T(1) - T(c.decay_power))),
+        rest(T(1) - T(c.decay)),
+        rest2(T(1) - T(c.decay2)),
+        epsilon(T(c.epsilon)) {}
+  constexpr T operator()(T w, T g, T& a, T& b) const {
+    a += (g - a) * rest;
+    b += (g * g - b) * rest2;
+    return w - a * rate / (std::sqrt(b) + epsilon);
+  }
+  T rate, rest, rest2, epsilon;
+};
+
+template <typename T>
+struct Adagrad {
+  static constexpr int kSlots = 1;
+  constexpr explicit Adagrad(const UpdateCoefficients& c) : rate(T(c.learning_rate)) {}
+  constexpr T operator()(T w, T g, T& a, T&) const {
+    a += g * g;
+    // After a resume both are 0 in a layout's padding, and 0/0 must not get into the weights.
+    const T root = std::sqrt(a);
+    return w - g * rate / (root == T(0) ? T(1) : root);
+  }
+  T rate;
+};
+
+template <typename T>
+struct Adadelta {  // a: mean square of the gradient, b: of the update
+  static constexpr int kSlots = 2;
+  constexpr explicit Adadelta(const UpdateCoefficients& c)
+      : rate(T(c.learning_rate)),
+        decay(T(c.decay)),
+        rest(T(1) - T(c.decay)),
+        epsilon(T(c.epsilon)) {}
+  constexpr T operator()(T w, T g, T& a, T& b) const {
+    a = a * decay + g * g * rest;
+    const T update = std::sqrt(b + epsilon) / std::sqrt(a + epsilon) * g;
+    b = b * decay + update * update * rest;
+    return w - rate * update;
+  }
+  T rate, decay, rest, epsilon;
+};
+
+// McMahan et al. 2013, "Ad click prediction: a view from the trenches", algorithm 1.
+template <typename T, bool kSquareRoot>
+struct FtrlRule {  // a: sum of squares, b: the linear term
+  static constexpr int kSlots = 2;
+  constexpr explicit FtrlRule(const UpdateCoefficients& c)
+      : rate(T(c.learning_rate)), exponent(T(-c.power)), l1(T(c.l1)), l2(T(2) * T(c.l2)) {}
+  constexpr T Power(T n) const { return kSquareRoot ? std::sqrt(n) : std::pow(n, exponent); }
+  constexpr T operator()(T w, T g, T& a, T& b) const {
+    const T sum = a + g * g;
+    const T root = Power(sum);
+    b += g - (root - Power(a)) / rate * w;
+    a = sum;
+    const T shrunk = std::copysign(l1, b) - b;
+    return std::abs(b) > l1 ? shrunk / (root / rate + l2) : T(0);
+  }
+  T rate, exponent, l1, l2;
+};
+template <typename T>
+using Ftrl = FtrlRule<T, true>;
+template <typename T>
+using FtrlPower = FtrlRule<T, false>;
+
+// Calls f with the rule and returns what it returns.
+template <typename T, typename F>
+constexpr auto Visit(UpdateRule rule, const UpdateCoefficients& c, F f) {
+  switch (rule) {
+    case UpdateRule::kSgd:
+      return f(Sgd<T>(c));
+    case UpdateRule::kMomentum:
+      return f(Momentum<T>(c));
+    case UpdateRule::kNesterov:
+      return f(Nesterov<T>(c));
+    case UpdateRule::kLars:
+      return f(Lars<T>(c));
+    case UpdateRule::kRmsProp:
+      return f(RmsProp<T>(c));
+    case UpdateRule::kAdam:
+      return f(Adam<T>(c));
+    case UpdateRule::kAdagrad:
+      return f(Adagrad<T>(c));
+    case UpdateRule::kAdadelta:
+      return f(Adadelta<T>(c));
+    case UpdateRule::kFtrl:
+      return f(Ftrl<T>(c));
+    case UpdateRule::kFtrlPower:
+      break;
+  }
+  return f(FtrlPower<T>(c));
+}
+
+// Puts a rule to element i, whose gradient is g, L2 included.
+template <typename Rule, typename T>
+constexpr void Apply(const Rule& rule, T* w, T g, T* a, T* b, int64_t i) {
+  [[maybe_unused]] T none{};
+  if constexpr (Rule::kSlots == 0) {
+    w[i] = rule(w[i], g, none, none);
+  } else if constexpr (Rule::kSlots == 1) {
+    T a_i = a[i];
+    w[i] = rule(w[i], g, a_i, none);
+    a[i] = a_i;
+  } else {
+    T a_i = a[i], b_i = b[i];
+    w[i] = rule(w[i], g, a_i, b_i);
+    a[i] = a_i;
+    b[i] = b_i;
+  }
+}
+
+// tf.clip_by_global_norm. Here and below T is double.
+template <typename T>
+constexpr T GradientScale(T clip_norm, T gradient_squares) {
+  if (clip_norm == 0) return 1;
+  const T norm = std::sqrt(gradient_squares);
+  return clip_norm / (norm > clip_norm ? norm : clip_norm);
+}
+
+// The rate of a regularised segment under lars, times the step's; segments that are all zero keep
+// the step's.
+template <typename T>
+constexpr T Trust(T trust, T weight_decay, T epsilon, T weight_norm, T gradient_norm) {
+  if (!(weight_norm > 0 && gradient_norm > 0)) return 1;
+  return trust * weight_norm / (gradient_norm + weight_decay * weight_norm + epsilon);
+}
+
+// The moving average of a value: `rest` is 1 - decay.
+template <typename T>
+constexpr T Approached(T average, T value, T rest) {
+  return average - rest * (average - value);
+}
+
+}  // namespace CAROLE_SIMD_NAMESPACE
+}  // namespace carole::update_rules

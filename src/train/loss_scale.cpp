@@ -1,0 +1,72 @@
+#include "src/train/loss_scale.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "src/core/error.h"
+
+namespace carole::train {
+namespace {
+
+constexpr char kScale[] = "loss_scale", kGoodSteps[] = "loss_scale_good_steps";
+
+}  // namespace
+
+LossScaleOptions ParseLossScale(const std::string& flag, Precision precision) {
+  if (flag == "dynamic" || (flag == "auto" && precision == Precision::kFp16))
+    return {.initial = LossScale::kInitial, .is_dynamic = true};
+  if (flag == "auto") return {};
+  double scale = 0;
+  const char* const end = flag.data() + flag.size();
+  const auto [last, error] = std::from_chars(flag.data(), end, scale);
+  int exponent = 0;
+  const bool is_power = std::isfinite(scale) && std::frexp(scale, &exponent) == 0.5;
+  if (error != std::errc() || last != end || !is_power || scale < 1 ||
+      scale > LossScale::kLargest) {
+    throw UsageError(
+        fmt::format("[flags] --loss_scale: got {}, want auto, dynamic, or a power of two from 1 to "
+                    "{:.0f}",
+                    flag, LossScale::kLargest));
+  }
+  return {.initial = scale};
+}
+
+void LossScale::NoteGood() {
+  if (!options_.is_dynamic || ++good_steps_ < kGrowEvery) return;
+  value_ = std::min(2 * value_, kLargest);
+  good_steps_ = 0;
+}
+
+bool LossScale::NoteOverflow() {
+  if (!options_.is_dynamic || value_ <= 1) return false;
+  value_ /= 2;
+  good_steps_ = 0;
+  return true;
+}
+
+std::vector<optim::OptimizerScalar> LossScale::scalars() const {
+  if (!options_.is_dynamic) return {};
+  return {{kScale, value_}, {kGoodSteps, static_cast<double>(good_steps_)}};
+}
+
+void LossScale::SetScalar(const std::string& name, double value) {
+  int exponent = 0;
+  const bool is_scale = name == kScale;
+  const bool fits = is_scale
+                        ? std::frexp(value, &exponent) == 0.5 && value >= 1 && value <= kLargest
+                        : value >= 0 && value < static_cast<double>(kGrowEvery);
+  if (!fits) {
+    throw DataError(fmt::format("[train] {}: makes no sense: got {}, want {}", name, value,
+                                is_scale ? "a power of two" : "a number of steps below 2000"));
+  }
+  if (is_scale) {
+    value_ = value;
+  } else {
+    good_steps_ = static_cast<int64_t>(value);
+  }
+}
+
+}  // namespace carole::train

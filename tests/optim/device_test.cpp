@@ -1,0 +1,156 @@
+// Optimizers and moving averages on memory that the host cannot touch, by the CUDA backend's own
+// kernels, against those of the host.
+#include <gmock/gmock.h>
+
+#include "src/backend/host_view.h"
+#include "src/optim/moving_averages.h"
+#include "src/optim/optimizer.h"
+#include "tests/golden/formula.h"
+#include "tests/support/cuda_emulation/backend.h"
+#include "tests/support/walled_backend.h"
+
+namespace carole::optim {
+namespace {
+
+constexpr int64_t kCount = 9001;
+const std::vector<Segment> kRegularized = {{16, 64}, {64, 5000}, {8000, 9000}};
+
+std::vector<float> Formula(const std::string& name) {
+  std::vector<float> values(kCount);
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = static_cast<float>(golden::Uniform(Fnv1a64(name), i));
+  return values;
+}
+
+// Weights and gradients in a backend's memory.
+class Problem {
+ public:
+  explicit Problem(std::unique_ptr<Backend> backend)
+      : backend_(std::move(backend)),
+        weights_(backend_->Allocate(kBytes)),
+        gradients_(backend_->Allocate(kBytes)) {
+    Write(weights_, Formula("w"));
+  }
+
+  Optimizer Make(std::string_view name, const OptimizerOptions& options) const {
+    return Optimizer(FindOptimizer(name), options,
+                     {.weights = weights_.get(),
+                      .gradients = gradients_.get(),
+                      .count = kCount,
+                      .regularized = kRegularized},
+                     *backend_);
+  }
+  MovingAverages MakeAverages() const {
+    return MovingAverages(0.9, DType::kF32, {std::span(weights_.get(), kBytes)}, *backend_);
+  }
+
+  // The regularization loss.
+  double Step(Optimizer& optimizer, int step) const {
+    Write(gradients_, Formula("g" + std::to_string(step)));
+    optimizer.BeginStep(0.1);
+    optimizer.Inspect(5000, kCount);
+    optimizer.Inspect(0, 5000);
+    optimizer.Update();
+    EXPECT_TRUE(optimizer.is_finite());
+    return optimizer.EndStep();
+  }
+
+  std::vector<float> Read(std::byte* memory) const {
+    const HostView view(*backend_, memory, kBytes);
+    const auto values = view.as<float>();
+    return {values.begin(), values.end()};
+  }
+  std::vector<float> weights() const { return Read(weights_.get()); }
+  void SetGradients(const std::vector<float>& values) const { Write(gradients_, values); }
+  void SetWeights(const std::vector<float>& values) const { Write(weights_, values); }
+  const Backend& backend() const { return *backend_; }
+
+ private:
+  static constexpr size_t kBytes = kCount * sizeof(float);
+
+  void Write(const DeviceMemory& to, const std::vector<float>& values) const {
+    backend_->CopyFromHost(to.get(), reinterpret_cast<const std::byte*>(values.data()), kBytes);
+  }
+
+  std::unique_ptr<Backend> backend_;
+  DeviceMemory weights_, gradients_;
+};
+
+std::unique_ptr<Backend> MakeDevice() {
+  return std::make_unique<testing::WalledBackend>(testing::MakeEmulatedCudaBackend(1));
+}
+
+// The rules are the same code: the same bits, but where a norm, whose squares are added in another
+// order, goes into a rate.
+void ExpectSame(std::string_view name, const OptimizerOptions& options) {
+  const Problem host(MakeReferenceBackend(1)), device(MakeDevice());
+  Optimizer a = host.Make(name, options), b = device.Make(name, options);
+  for (int step = 0; step < 3; ++step) {
+    const double loss = host.Step(a, step);
+    EXPECT_NEAR(device.Step(b, step), loss, 1e-6 * loss);
+    EXPECT_NEAR(b.gradient_norm(), a.gradient_norm(), 1e-12 * a.gradient_norm());
+  }
+  const bool exact = options.clip_gradient_norm == 0 && name != "lars";
+  const float tolerance = exact ? 0 : 1e-6F;
+  EXPECT_THAT(device.weights(),
+              ::testing::Pointwise(::testing::FloatNear(tolerance), host.weights()));
+  for (size_t s = 0; s < a.slots().size(); ++s) {
+    const int slot = static_cast<int>(s);
+    EXPECT_THAT(device.Read(b.slot(slot)),
+                ::testing::Pointwise(::testing::FloatNear(tolerance), host.Read(a.slot(slot))))
+        << a.slots()[s].name;
+  }
+}
+
+TEST(DeviceOptimizerTest, EveryRuleDoesWhatTheHostsDoes) {
+  for (const OptimizerEntry& entry : kOptimizers) {
+    SCOPED_TRACE(entry.name);
+    ExpectSame(entry.name, {.weight_decay = 0.01});
+    ExpectSame(entry.name, {.weight_decay = 0, .clip_gradient_norm = 2.5});
+  }
+  ExpectSame("momentum", {.nesterov = true});
+  ExpectSame("ftrl", {.ftrl_learning_rate_power = -0.4, .ftrl_l1 = 0.01, .ftrl_l2 = 0.1});
+}
+
+TEST(DeviceOptimizerTest, ChangesNothingWhereSomethingIsNotFinite) {
+  const Problem device(MakeDevice());
+  Optimizer optimizer = device.Make("momentum", {});
+  const DeviceMemory loss = device.backend().Allocate(sizeof(float));
+  const std::vector<float> before = device.weights();
+  for (const bool spoil_loss : {false, true}) {
+    std::vector<float> gradients = Formula("g");
+    if (!spoil_loss) gradients[8999] = NAN;
+    const float value = spoil_loss ? INFINITY : 1;
+    device.SetGradients(gradients);
+    device.backend().CopyFromHost(loss.get(), reinterpret_cast<const std::byte*>(&value),
+                                  sizeof value);
+    optimizer.BeginStep(0.1);
+    optimizer.InspectLoss({.data = loss.get(), .shape = {}});
+    optimizer.Inspect(0, kCount);
+    optimizer.Update();
+    EXPECT_FALSE(optimizer.is_finite());
+    EXPECT_EQ(std::isfinite(optimizer.gradient_norm()), spoil_loss);
+    EXPECT_EQ(device.weights(), before);
+  }
+  device.Step(optimizer, 0);
+  EXPECT_NE(device.weights(), before);
+}
+
+TEST(DeviceMovingAveragesTest, DoWhatTheHostsDo) {
+  const Problem host(MakeReferenceBackend(1)), device(MakeDevice());
+  MovingAverages a = host.MakeAverages(), b = device.MakeAverages();
+  for (const Problem* problem : {&host, &device}) {
+    MovingAverages& averages = problem == &host ? a : b;
+    averages.Reset();
+    for (int step = 1; step < 4; ++step) {
+      problem->SetWeights(Formula("w" + std::to_string(step)));
+      averages.Update(step);
+    }
+    averages.Swap();
+  }
+  EXPECT_EQ(device.weights(), host.weights());
+  EXPECT_EQ(device.Read(b.shadow(0).data()), Formula("w3"));
+}
+
+}  // namespace
+}  // namespace carole::optim
