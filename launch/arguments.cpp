@@ -15,26 +15,46 @@ struct SharedFlag {
   const char* eval;
   std::vector<const char*> train;
 };
+const std::vector<const char*> kTrainDir = {"train_dir", "output_dir"};
 const SharedFlag kSharedFlags[] = {
     {"recipe", {"recipe"}},
     {"dataset_name", {"dataset_name"}},
     {"dataset_dir", {"dataset_dir", "data_dir"}},
     {"work_dir", {"work_dir"}},
+    {"dataset_split_name", {"eval_split_name"}},
     {"labels_offset", {"labels_offset"}},
     {"preprocessing_name", {"preprocessing_name"}},
     {"num_preprocessing_threads", {"num_preprocessing_threads"}},
     {"model_name", {"model_name"}},
+    {"resnet_size", {"resnet_size"}},
     {"eval_image_size", {"train_image_size"}},
-    {"checkpoint_path", {"train_dir", "output_dir"}},
+    {"moving_average_decay", {"moving_average_decay"}},
+    {"checkpoint_path", kTrainDir},
     {"backend", {"backend"}},
     {"threads", {"threads"}},
 };
 
-bool IsFlag(std::string word, const std::string& name) {
+bool IsFlag(std::string word, const std::vector<const char*>& names) {
   if (!word.starts_with("--")) return false;
   word = word.substr(2, word.find('=') - 2);
   std::replace(word.begin(), word.end(), '-', '_');
-  return word == name;
+  return std::find(names.begin(), names.end(), word) != names.end();
+}
+
+// The last value of a flag that goes by any of these names.
+std::optional<std::string> LastValue(const Arguments& arguments,
+                                     const std::vector<const char*>& names) {
+  std::optional<std::string> value;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (!IsFlag(arguments[i], names)) continue;
+    const size_t equals = arguments[i].find('=');
+    if (equals != std::string::npos) {
+      value = arguments[i].substr(equals + 1);
+    } else if (i + 1 < arguments.size()) {
+      value = arguments[i + 1];
+    }
+  }
+  return value;
 }
 
 }  // namespace
@@ -51,32 +71,20 @@ SplitArguments Split(const Arguments& arguments) {
 }
 
 std::optional<std::string> FlagValue(const Arguments& arguments, const std::string& name) {
-  std::optional<std::string> value;
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    if (!IsFlag(arguments[i], name)) continue;
-    const size_t equals = arguments[i].find('=');
-    if (equals != std::string::npos) {
-      value = arguments[i].substr(equals + 1);
-    } else if (i + 1 < arguments.size()) {
-      value = arguments[i + 1];
-    }
-  }
-  return value;
+  return LastValue(arguments, {name.c_str()});
 }
+
+std::string TrainDir(const Arguments& train) { return LastValue(train, kTrainDir).value_or(""); }
 
 Arguments EvalArguments(const Arguments& train, double timeout) {
   constexpr int kIntervalSeconds = 10;
-  Arguments eval{fmt::format("--eval_interval_secs={}", kIntervalSeconds),
+  Arguments eval{fmt::format("--eval_interval_secs={}", kIntervalSeconds), "--until_trained",
                  fmt::format("--timeout={:g}", timeout)};
-  std::string folder;
   for (const SharedFlag& flag : kSharedFlags) {
-    for (const char* name : flag.train) {
-      const auto value = FlagValue(train, name);
-      if (!value) continue;
+    if (const auto value = LastValue(train, flag.train))
       eval.push_back(fmt::format("--{}={}", flag.eval, *value));
-      if (std::string_view(flag.eval) == "checkpoint_path") folder = *value;
-    }
   }
+  const std::string folder = TrainDir(train);
   if (!folder.empty()) eval.push_back(fmt::format("--eval_dir={}/eval", folder));
   return eval;
 }

@@ -20,8 +20,12 @@ SplitArguments Split(const Arguments& arguments);
 // The last value of --name=VALUE or --name VALUE, with dashes or underscores.
 std::optional<std::string> FlagValue(const Arguments& arguments, const std::string& name);
 
+// The folder of checkpoints; "" when no flag names it.
+std::string TrainDir(const Arguments& train);
+
 // The arguments of `carole eval` that follows what this training writes: same data, net and folder,
-// event files in its subfolder eval. It ends after `timeout` seconds without a new checkpoint.
+// event files in its subfolder eval. It ends with the training, or after `timeout` seconds without
+// a new checkpoint.
 Arguments EvalArguments(const Arguments& train, double timeout);
 
 }  // namespace carole::launch

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "launch/job.h"
+#include "launch/job_end.h"
 #include "launch/leash.h"
 #include "launch/mpirun.h"
 #include "launch/process.h"
@@ -71,12 +72,13 @@ Chief::Chief(const Cluster& cluster, const JobOptions& options)
     others_.push_back({std::make_unique<Leash>(ssh_, folder_ / "ssh_config", task)});
   }
   if (others_.empty()) return;
+  const std::string user = UserName();  // before ssh-keygen, which wants one too
   const bool is_secret = !options.ssh_key.empty();
   if (!is_secret) MakeSharedKey(SharedKeyPath(options.work_dir));
   const std::string public_key = TakeKey(
       is_secret ? options.ssh_key : SharedKeyPath(options.work_dir).string(), is_secret, folder_);
   WritePrivateFile(folder_ / "known_hosts", PrintKnownHosts(public_key));
-  WritePrivateFile(folder_ / "ssh_config", PrintJobSshConfig(cluster, UserName(), folder_));
+  WritePrivateFile(folder_ / "ssh_config", PrintJobSshConfig(cluster, user, folder_));
 }
 
 // Whether mpirun starts a daemon through this task's sshd.
@@ -185,6 +187,7 @@ int Chief::RunMpirun(const Cluster& cluster) {
 }
 
 void Chief::TellTheEnd(int exit_code) {
+  if (!options_.train_dir.empty()) NoteJobEnd(options_.train_dir, exit_code);
   for (Held& other : others_) other.leash->End(exit_code);
   const double end = SteadySeconds() + kFarewellSeconds;
   for (Held& other : others_) {

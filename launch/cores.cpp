@@ -32,24 +32,42 @@ void ReadVersion1(const fs::path& folder, std::optional<double>& least) {
   if (quota_text >> quota && period_text >> period) TakeSmaller(least, quota, period);
 }
 
-}  // namespace
+using Topology = std::unique_ptr<hwloc_topology, void (*)(hwloc_topology_t)>;
 
-int CountBoundCores() {
+// Null when hwloc cannot look at this machine.
+Topology LoadTopology() {
   hwloc_topology_t topology = nullptr;
-  if (hwloc_topology_init(&topology) != 0) return 1;
-  const std::unique_ptr<hwloc_topology, void (*)(hwloc_topology_t)> keeper(topology,
-                                                                           hwloc_topology_destroy);
-  const std::unique_ptr<hwloc_bitmap_s, void (*)(hwloc_bitmap_t)> bound(hwloc_bitmap_alloc(),
-                                                                        hwloc_bitmap_free);
-  if (hwloc_topology_load(topology) != 0) return 1;
-  if (hwloc_get_cpubind(topology, bound.get(), HWLOC_CPUBIND_PROCESS) != 0)
-    hwloc_bitmap_copy(bound.get(), hwloc_topology_get_allowed_cpuset(topology));
+  if (hwloc_topology_init(&topology) != 0) return {nullptr, hwloc_topology_destroy};
+  Topology loaded(topology, hwloc_topology_destroy);
+  if (hwloc_topology_load(topology) != 0) loaded.reset();
+  return loaded;
+}
+
+int CountCoresIn(hwloc_topology_t topology, hwloc_const_cpuset_t set) {
   int cores = 0;
   for (hwloc_obj_t core = nullptr;
        (core = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_CORE, core)) != nullptr;) {
-    if (hwloc_bitmap_intersects(core->cpuset, bound.get()) != 0) ++cores;
+    if (hwloc_bitmap_intersects(core->cpuset, set) != 0) ++cores;
   }
-  return cores > 0 ? cores : std::max(1, hwloc_bitmap_weight(bound.get()));
+  return cores > 0 ? cores : std::max(1, hwloc_bitmap_weight(set));
+}
+
+}  // namespace
+
+int CountBoundCores() {
+  const Topology topology = LoadTopology();
+  if (!topology) return 1;
+  const std::unique_ptr<hwloc_bitmap_s, void (*)(hwloc_bitmap_t)> bound(hwloc_bitmap_alloc(),
+                                                                        hwloc_bitmap_free);
+  if (hwloc_get_cpubind(topology.get(), bound.get(), HWLOC_CPUBIND_PROCESS) != 0)
+    hwloc_bitmap_copy(bound.get(), hwloc_topology_get_allowed_cpuset(topology.get()));
+  return CountCoresIn(topology.get(), bound.get());
+}
+
+int CountCores() {
+  const Topology topology = LoadTopology();
+  return topology ? CountCoresIn(topology.get(), hwloc_topology_get_allowed_cpuset(topology.get()))
+                  : 1;
 }
 
 std::optional<double> CpuQuota(const fs::path& root) {

@@ -9,6 +9,8 @@ namespace carole::launch {
 
 // Cores that this process is bound to: hwloc's cores, not their hyperthreads; at least 1.
 int CountBoundCores();
+// Of the machine, or of the part of it that a container is given; at least 1.
+int CountCores();
 
 // CPUs' worth of time that the control groups of this process allow (cpu.max, or cpu.cfs_quota_us
 // of version 1): the smallest on the way from the process's group to the top. nullopt: no limit.

@@ -17,7 +17,6 @@
 #include <filesystem>
 #include <memory>
 #include <regex>
-#include <thread>
 
 #include "launch/cores.h"
 #include "launch/process.h"
@@ -104,12 +103,7 @@ Finding JudgeCores(int bound_cores, int machine_cores, int local_ranks, double q
 }
 
 Finding CheckCores(int local_ranks) {
-  const auto all = static_cast<int>(std::thread::hardware_concurrency());
-  const long configured = sysconf(_SC_NPROCESSORS_ONLN);  // hardware_concurrency() obeys binding
-  const int bound = CountBoundCores();
-  const int hyperthreads = std::max(1, all / bound);
-  return JudgeCores(bound, static_cast<int>(configured) / hyperthreads, local_ranks,
-                    CpuQuota().value_or(0));
+  return JudgeCores(CountBoundCores(), CountCores(), local_ranks, CpuQuota().value_or(0));
 }
 
 Finding JudgeSharedMemory(int64_t free_bytes) {
@@ -234,18 +228,6 @@ Finding JudgeClocks(double skew_seconds, double error) {
   if (skew_seconds - error <= 1) return {"clocks", Verdict::kOk, text, ""};
   return {"clocks", Verdict::kWarning, text,
           "run a time service (chrony) on all machines: files' times and logs do not agree"};
-}
-
-Finding JudgeGpu(bool has_driver) {
-  if (!has_driver) return {"GPU", Verdict::kSkipped, "no CUDA in this build, no driver here", ""};
-  return {"GPU", Verdict::kWarning, "NVIDIA's driver is here, but no CUDA in this build",
-          "install the CUDA toolkit, cuDNN and NCCL, and build again"};
-}
-
-Finding CheckGpu() {
-  std::error_code ignored;
-  return JudgeGpu(fs::exists("/proc/driver/nvidia/version", ignored) ||
-                  fs::exists("/dev/nvidiactl", ignored));
 }
 
 }  // namespace carole::launch

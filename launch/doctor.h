@@ -48,8 +48,32 @@ Finding CheckDisk(const std::string& folder);
 // Seconds between the slowest and the fastest clock of the ranks, known to +- `error`.
 Finding JudgeClocks(double skew_seconds, double error);
 
-// Whether the machine has NVIDIA's driver, as seen by a program that was built without CUDA.
-Finding JudgeGpu(bool has_driver);
-Finding CheckGpu();
+// The library of PMIx and the one that started this rank ("4.2.2"; "": none known); `plugins` is
+// what `srun --mpi=list` prints inside a Slurm job, "" elsewhere.
+Finding JudgePmix(const std::string& library, const std::string& starter, bool in_slurm,
+                  const std::string& plugins);
+Finding CheckPmix();
+
+// What NVIDIA's driver says of itself.
+struct GpuDriver {
+  std::string version;  // "535.104.05"; "": there is no driver
+  int cuda = 0;         // newest CUDA that it runs, as 12020 for 12.2; 0: not said
+};
+GpuDriver ReadGpuDriver();
+
+// GPUs as the program's own kernels see them; the caller asks them, as nothing here knows CUDA.
+struct GpuFacts {
+  GpuDriver driver;
+  std::string built_cuda;  // version of the kernels' CUDA; "no": built without
+  int gpus = 0;            // that this process may use
+  std::string trouble;     // why there are none; "" when there are some
+  int local_ranks = 1;
+  std::string visible_devices;  // CUDA_VISIBLE_DEVICES; "": not set
+};
+Finding JudgeGpu(const GpuFacts& facts);
+
+// NCCL as it is loaded at run time: 22105 for 2.21.5, 0 when there is none.
+Finding JudgeNccl(int version, const GpuFacts& facts);
+Finding CheckNccl(const GpuFacts& facts);
 
 }  // namespace carole::launch

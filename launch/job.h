@@ -12,6 +12,7 @@ namespace carole::launch {
 struct JobOptions {
   std::vector<std::string> command;  // of each rank: program and arguments
   std::string work_dir;              // that all machines share: holds the job's key
+  std::string train_dir;             // for the note of the job's end (job_end.h); "": none
   std::string ssh_key;               // of the job, mounted on all machines; wins over work_dir
   double start_timeout = 600;        // seconds in which all machines have to be there
   double restart_timeout = 60;       // the same, after one was lost

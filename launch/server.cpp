@@ -76,15 +76,18 @@ class Server {
  private:
   void Start();
   [[noreturn]] void FailSshd();
+  void PassOnSshdsWords();
 
   const Task& me_;
   const JobOptions& options_;
   Signals signals_;
   PrivateFolder folder_;
   std::optional<Process> sshd_;
+  size_t passed_on_ = 0;  // bytes of its output
 };
 
 void Server::Start() {
+  const std::string user = UserName();  // before ssh-keygen, which wants one too
   const bool is_secret = !options_.ssh_key.empty();
   const std::filesystem::path key =
       is_secret ? std::filesystem::path(options_.ssh_key) : SharedKeyPath(options_.work_dir);
@@ -92,7 +95,7 @@ void Server::Start() {
   const std::string public_key = TakeKey(key, is_secret, folder_);
   WritePrivateFile(folder_ / "authorized_keys", PrintAuthorizedKeys(public_key));
   WritePrivateFile(folder_ / "sshd_config",
-                   PrintSshdConfig(me_.port, UserName(), folder_, RanksEnvironment()));
+                   PrintSshdConfig(me_.port, user, folder_, RanksEnvironment()));
   if (geteuid() == 0) mkdir("/run/sshd", 0755);  // sshd's empty folder; there is one already
   const std::string sshd = FindProgram("sshd", "openssh-server");
   sshd_.emplace(
@@ -108,6 +111,13 @@ void Server::FailSshd() {
                   TaskName(me_), me_.port, Quote(sshd_->Output())));
 }
 
+// Its errors would else be seen by nobody. Whole lines only.
+void Server::PassOnSshdsWords() {
+  const std::string& output = sshd_->Output();
+  for (size_t end; (end = output.find('\n', passed_on_)) != std::string::npos; passed_on_ = end + 1)
+    LogWarning("launch", "sshd: {}", Quote(output.substr(passed_on_, end - passed_on_)));
+}
+
 int Server::Run() {
   double last_session = SteadySeconds();
   for (;;) {
@@ -117,6 +127,7 @@ int Server::Run() {
     // It goes on with the other address family when the port of one is taken.
     const bool is_taken = sshd_->Output().find("Bind to port") != std::string::npos;
     if (is_taken || !sshd_->Running()) FailSshd();
+    PassOnSshdsWords();
     if (const auto code = ReadEnd(folder_ / kEndFile)) {
       sshd_->Signal(SIGTERM);
       LogInfo("launch", "the chief says that the job ended with exit code {}", *code);

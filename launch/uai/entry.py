@@ -15,12 +15,19 @@ def name_user():
         with open("/etc/passwd", "r+", encoding="utf-8") as file:
             users = [line.split(":") for line in file if line.count(":") == 6]
             if all(user[2] != str(os.getuid()) for user in users):
-                file.write(f"carole:*:{os.getuid()}:{os.getgid()}:carole:/tmp:/bin/sh\n")
+                file.write(f"user{os.getuid()}:*:{os.getuid()}:{os.getgid()}:carole:/tmp:/bin/sh\n")
     except OSError:
         pass  # one machine needs no name; launch says so when it does
+
+
+def shared_folder(arguments):
+    """Of the platform's folders only the output is common to all machines of a job: its ssh key goes there."""
+    folders = [word.split("=", 1)[1] for word in arguments if word.startswith(("--output_dir=", "--output-dir="))]
+    return [f"--work_dir={folders[-1]}"] if folders else []
 
 
 def run(*defaults):
     """Defaults come first, so that the platform's and the user's flags win. Does not return."""
     name_user()
-    os.execv(CAROLE, [CAROLE, "launch", "--", "train", *defaults, *sys.argv[1:]])
+    arguments = sys.argv[1:]
+    os.execv(CAROLE, [CAROLE, "launch", *shared_folder(arguments), "--", "train", *defaults, *arguments])

@@ -7,15 +7,18 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "collectives/bench.h"
 #include "collectives/mpi/communicator.h"
 #include "io/host.h"
+#include "src/backend/backend.h"
 #include "src/commands/commands.h"
 #include "src/commands/data_check.h"
 #include "src/commands/job.h"
+#include "src/commands/version.h"
 #include "src/core/error.h"
 
 namespace carole::commands {
@@ -118,16 +121,29 @@ Finding CheckBandwidth(Communicator& communicator) {
   return {"bandwidth", Verdict::kOk, text, ""};
 }
 
+launch::GpuFacts LookAtGpus(int local_ranks) {
+  launch::GpuFacts facts{.driver = launch::ReadGpuDriver(),
+                         .built_cuda = BuiltCudaVersion(),
+                         .local_ranks = local_ranks};
+  if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) facts.visible_devices = visible;
+  if (facts.driver.version.empty() || facts.built_cuda == "no") return facts;
+  facts.trouble = CudaTrouble();
+  if (facts.trouble.empty()) facts.gpus = CountGpus();
+  return facts;
+}
+
 // What each machine's first rank looks at.
 Report LookAtMachine(const DoctorFlags& flags, int local_ranks) {
+  const launch::GpuFacts gpus = LookAtGpus(local_ranks);
   Report report{.host = io::HostName()};
   report.findings = {launch::CheckCores(local_ranks),
                      launch::CheckSharedMemory(),
                      launch::CheckLimits(),
                      launch::CheckMpi(collectives::MpiVersion()),
+                     launch::CheckPmix(),
                      launch::CheckInterfaces(),
-                     launch::CheckGpu(),
-                     {"NCCL", Verdict::kSkipped, "no CUDA in this build", ""}};
+                     launch::JudgeGpu(gpus),
+                     launch::CheckNccl(gpus)};
   if (flags.dataset.dataset_dir.empty()) {
     report.findings.push_back(
         {"data", Verdict::kSkipped, "no --dataset_dir and --dataset_name were given", ""});

@@ -11,6 +11,7 @@
 #include "io/checkpoint_folder.h"
 #include "io/event_writer.h"
 #include "io/weights_reader.h"
+#include "launch/job_end.h"
 #include "src/commands/commands.h"
 #include "src/commands/evaluation.h"
 #include "src/commands/raw_data.h"
@@ -38,6 +39,7 @@ struct EvalFlags {
   int64_t max_num_batches = 0;
   double eval_interval_secs = 0;
   double timeout = 0;
+  bool until_trained = false;
   int64_t max_number_of_evaluations = 0;
   bool json = false;
 };
@@ -66,6 +68,9 @@ void AddEvalFlags(CommandLine& line, EvalFlags& flags) {
       ->check(CLI::NonNegativeNumber);
   line.Add("timeout", flags.timeout, "ends after so many seconds without a new one; 0: never")
       ->check(CLI::NonNegativeNumber);
+  line.AddBool("until_trained", flags.until_trained,
+               "ends with the checkpoint of training's last step, or when carole launch has noted "
+               "the job's end in the folder");
   line.Add("max_number_of_evaluations", flags.max_number_of_evaluations, "0: any")
       ->check(CLI::NonNegativeNumber);
 }
@@ -153,10 +158,24 @@ class Output {
   std::optional<io::EventWriter> events_;
 };
 
+// Whether training ends with this checkpoint, as far as it says so.
+bool IsOfLastStep(const io::CheckpointFile& file) {
+  try {
+    const auto attributes = io::ReadCheckpointHeader(file.path).attributes;
+    const auto last = attributes.find("max_number_of_steps");
+    return last != attributes.end() && last->second == std::to_string(file.step);
+  } catch (const Error&) {
+    return false;  // the evaluation will say what is wrong with it
+  }
+}
+
 // The checkpoints that appear in a folder, as tf.contrib.training.checkpoints_iterator gives them.
 class NewCheckpoints {
  public:
-  NewCheckpoints(const EvalFlags& flags, const Job& job) : flags_(flags), job_(job) {}
+  NewCheckpoints(const EvalFlags& flags, const Job& job)
+      : flags_(flags), job_(job), job_end_(flags.checkpoint_path) {
+    is_old_ = flags.until_trained && !io::ListCheckpoints(flags.checkpoint_path).empty();
+  }
 
   // Waits for the next one; empty when the time is over or a rank was asked to stop. Collective;
   // the path is rank 0's.
@@ -182,27 +201,42 @@ class NewCheckpoints {
     return std::chrono::duration<double>(Clock::now() - time).count();
   }
 
+  // One that was there from the start may be the last of an earlier training.
+  bool IsTrained() const {
+    constexpr double kSecondsToGoOn = 60;
+    return is_last_ && (!is_old_ || Since(*evaluated_) > kSecondsToGoOn);
+  }
+
   Vote Look(Clock::time_point began) {
     if (!job_.is_chief()) return Vote::kNothing;
-    if (evaluated_ && Since(*evaluated_) < flags_.eval_interval_secs) return Vote::kNothing;
+    const bool is_over = flags_.until_trained && (job_end_.Noted() || IsTrained());
+    if (!is_over && evaluated_ && Since(*evaluated_) < flags_.eval_interval_secs)
+      return Vote::kNothing;
     const auto files = io::ListCheckpoints(flags_.checkpoint_path);
     if (!files.empty() && files.back().path != found_) {
       found_ = files.back().path;
+      is_last_ = IsOfLastStep(files.back());
+      is_old_ = is_old_ && !evaluated_;
       evaluated_ = Clock::now();
       return Vote::kNew;
     }
+    if (is_over) return Vote::kEnd;
     return flags_.timeout > 0 && Since(began) >= flags_.timeout ? Vote::kEnd : Vote::kNothing;
   }
 
   const EvalFlags& flags_;
   const Job& job_;
+  const launch::JobEnd job_end_;
   std::string found_;
+  bool is_last_ = false;                        // as far as found_ says
+  bool is_old_ = false;                         // it was there when this began
   std::optional<Clock::time_point> evaluated_;  // when the last one was begun
 };
 
-void Follow(const EvalFlags& flags, const Job& job, Evaluation& evaluation, Output& output) {
+void Follow(const EvalFlags& flags, const Job& job, NewCheckpoints& checkpoints,
+            Evaluation& evaluation, Output& output) {
   const train::StopSignals signals;
-  NewCheckpoints checkpoints(flags, job);
+  LogInfo("eval", "waiting for checkpoints in {}", flags.checkpoint_path);
   for (int64_t done = 0;
        flags.max_number_of_evaluations == 0 || done < flags.max_number_of_evaluations; ++done) {
     const auto path = checkpoints.Wait();
@@ -216,13 +250,14 @@ void Follow(const EvalFlags& flags, const Job& job, Evaluation& evaluation, Outp
 }
 
 int Run(EvalFlags& flags, const NetInput& input, Job& job) {
+  NewCheckpoints checkpoints(flags, job);  // early: what comes while this gets ready is new
   flags.dataset = PrepareRecords(flags.dataset, input, job);
   const int64_t local_batch =
       flags.eval_batch_size > 0 ? ShareOfMachine(flags.eval_batch_size, job) : flags.batch_size;
   Evaluation evaluation(flags.dataset, input, job, local_batch);
   Output output(flags, input, job);
   if (flags.eval_interval_secs > 0) {
-    Follow(flags, job, evaluation, output);
+    Follow(flags, job, checkpoints, evaluation, output);
     return 0;
   }
   const Evaluated evaluated =

@@ -7,10 +7,12 @@
 #include <cstring>
 #include <filesystem>
 
+#include "io/datasets.h"
 #include "launch/arguments.h"
 #include "launch/job.h"
 #include "launch/mpirun.h"
 #include "src/commands/commands.h"
+#include "src/commands/flags.h"
 #include "src/commands/tf_config_flag.h"
 #include "src/core/error.h"
 #include "src/core/log.h"
@@ -81,6 +83,19 @@ void TakeFromTraining(const CommandLine& line, const Arguments& train, LaunchFla
         fmt::format("[flags] --num_gpus: no number: got {}, want 0 to 1024", *num_gpus));
 }
 
+// On the split that is not trained on, unless one is named or a recipe does.
+Arguments EvaluatorArguments(const Arguments& train, double timeout) {
+  Arguments eval = launch::EvalArguments(train, timeout);
+  const auto dataset = launch::FlagValue(train, "dataset_name");
+  if (!dataset || launch::FlagValue(train, "eval_split_name")) return eval;
+  const std::string split =
+      launch::FlagValue(train, "dataset_split_name").value_or(DatasetFlags().dataset_split_name);
+  for (const io::SplitEntry& entry : io::FindDataset(*dataset).splits) {
+    if (entry.name != split) eval.push_back(fmt::format("--dataset_split_name={}", entry.name));
+  }
+  return eval;
+}
+
 void RequireKeyPlace(const launch::JobOptions& job) {
   if (job.work_dir.empty() && job.ssh_key.empty())
     throw ConfigError(
@@ -109,7 +124,7 @@ int RunTask(const launch::Task& me, const launch::Cluster& cluster, const Launch
             const Arguments& train) {
   const bool is_alone = cluster.tasks.size() == 1 && cluster.size() == 1;
   if (me.role == launch::Role::kEvaluator)
-    Become(OwnCommand("eval", launch::EvalArguments(train, flags.eval_timeout)));
+    Become(OwnCommand("eval", EvaluatorArguments(train, flags.eval_timeout)));
   if (me.role == launch::Role::kParameterServer && !flags.job.ends_ps) {
     LogInfo("launch", "ps {}: there are no parameter servers: nothing to do", me.index);
     return 0;
@@ -138,6 +153,7 @@ int Launch(const Arguments& arguments) {
   const launch::Task me = FindMe(cluster);
   flags.job.ends_ps = flags.ps == "idle";
   flags.job.command = OwnCommand("train", split.train);
+  flags.job.train_dir = launch::TrainDir(split.train);
   launch::MpirunWords(
       {.network = flags.job.network, .ports = flags.job.ports});  // refuses bad ones
   return RunTask(me, cluster, flags, split.train);

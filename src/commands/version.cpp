@@ -9,6 +9,8 @@ namespace carole::commands {
 
 const char* Version() { return CAROLE_VERSION; }
 
+const char* BuiltCudaVersion() { return CAROLE_CUDA_VERSION; }
+
 void PrintVersion() {
   fmt::print("carole {}\n", Version());
   fmt::print("  MPI     {}\n", collectives::MpiVersion());

@@ -3,7 +3,8 @@
 
 namespace carole::commands {
 
-const char* Version();  // "0.1.0"
+const char* Version();           // "0.1.0"
+const char* BuiltCudaVersion();  // "13.0.48"; "no" without CUDA
 
 void PrintVersion();
 

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """`carole launch` on machines of its own: launch_test.py CAROLE [unittest's options]."""
 
+import functools
 import json
 import os
+import queue
 import re
 import signal
 import subprocess
@@ -12,6 +14,7 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+import parallel  # noqa: E402
 from hosts import Hosts, Unavailable, require, wait_until  # noqa: E402
 
 CAROLE = ""
@@ -20,6 +23,8 @@ FASHION_MNIST = "/usr/share/datasets/fashion-mnist"
 # Hosts share the machine's cores: ranks that wait must not spin in each other's way.
 ENV = {"OMPI_MCA_mpi_yield_when_idle": "1", "OMP_WAIT_POLICY": "passive"}
 PORT = 2222
+LONG = 120  # seconds: machines may be busy
+PARALLEL = 3
 
 
 def train_flags(train_dir, steps, *more):
@@ -36,8 +41,14 @@ def digest(train_dir):
     return json.loads(result.stdout)["state_digest"]
 
 
-def mpirun_digest(train_dir, ranks, steps):
+@functools.cache
+def mpirun_digest(ranks, steps):
     """What the same training gives as ranks of one machine."""
+    with tempfile.TemporaryDirectory(prefix="carole-launch-test-") as train_dir:
+        return run_with_mpirun(train_dir, ranks, steps)
+
+
+def run_with_mpirun(train_dir, ranks, steps):
     words = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-np", str(ranks), CAROLE,
              "train", *train_flags(train_dir, steps)]
     result = subprocess.run(words, capture_output=True, text=True, env={**os.environ, **ENV}, check=False)
@@ -49,14 +60,19 @@ def mpirun_digest(train_dir, ranks, steps):
 class LaunchTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.hosts = Hosts(3)
-        cls.hosts.__enter__()
+        cls.beds = queue.Queue()
+        cls.all_beds = [Hosts(3, index) for index in range(PARALLEL)]
+        for bed in cls.all_beds:
+            cls.beds.put(bed.__enter__())
 
     @classmethod
     def tearDownClass(cls):
-        cls.hosts.__exit__()
+        for bed in cls.all_beds:
+            bed.__exit__()
 
     def setUp(self):
+        self.hosts = self.beds.get()
+        self.addCleanup(self.beds.put, self.hosts)
         keeper = tempfile.TemporaryDirectory(prefix="carole-launch-test-")
         self.addCleanup(keeper.cleanup)
         self.work_dir = keeper.name
@@ -87,7 +103,7 @@ class LaunchTest(unittest.TestCase):
         """Starts one task of a job as its container would."""
         config = {"cluster": cluster, "task": {"type": kind, "index": index}, "environment": "cloud"}
         name = f"{kind}{index}"
-        command = [*wrap, CAROLE, "launch", "--start_timeout=40", *flags, "--", "train", *training]
+        command = [*wrap, CAROLE, "launch", "--start_timeout=90", *flags, "--", "train", *training]
         self.processes[name] = self.hosts.start(host, command, self.log_name(name),
                                                 {**ENV, "TF_CONFIG": json.dumps(config)})
         return self.processes[name]
@@ -96,8 +112,8 @@ class LaunchTest(unittest.TestCase):
         for host, kind, index in tasks:
             self.start(host, cluster, kind, index, flags, training)
 
-    def expect_ends(self, seconds=60, **codes):
-        end = time.monotonic() + seconds
+    def expect_ends(self, **codes):
+        end = time.monotonic() + LONG
         for name, code in codes.items():
             try:
                 got = self.processes[name].wait(max(0.1, end - time.monotonic()))
@@ -106,11 +122,11 @@ class LaunchTest(unittest.TestCase):
             self.assertEqual(got, code, f"{name}:\n{self.logs()}")
 
     def await_step(self, step):
-        wait_until(lambda: f"global step {step}:" in self.log("chief0"), 60, self.logs)
+        wait_until(lambda: f"global step {step}:" in self.log("chief0"), LONG, self.logs)
 
     def await_saved(self):
         """The first checkpoint is whole when the second is begun."""
-        wait_until(lambda: self.log("chief0").count("Saving checkpoint") >= 2, 60, self.logs)
+        wait_until(lambda: self.log("chief0").count("Saving checkpoint") >= 2, LONG, self.logs)
 
     # The chief's machine has a parameter server, too; another has the second worker and one.
     def test_master_ps_and_workers_on_shared_machines(self):
@@ -122,7 +138,7 @@ class LaunchTest(unittest.TestCase):
         self.assertIn("3 ranks on 3 machines", self.log("master0"))
         self.assertIn("nothing to do", self.log("ps0"))
         self.assertEqual(os.stat(f"{self.work_dir}/.carole-launch/id_ed25519").st_mode & 0o777, 0o600)
-        self.assertEqual(digest(self.train_dir), mpirun_digest(f"{self.work_dir}/alone", 3, 8))
+        self.assertEqual(digest(self.train_dir), mpirun_digest(3, 8))
 
     # By name, with a mounted key; a parameter server idles; both ranks of a machine are in one container.
     def test_chief_and_worker_with_a_mounted_key(self):
@@ -137,7 +153,7 @@ class LaunchTest(unittest.TestCase):
         self.expect_ends(chief0=0, worker0=0, worker1=0, ps0=0)
         self.assertIn("3 ranks on 2 machines", self.log("chief0"))
         self.assertIn("ended with exit code 0", self.log("ps0"))
-        self.assertEqual(digest(self.train_dir), mpirun_digest(f"{self.work_dir}/alone", 3, 8))
+        self.assertEqual(digest(self.train_dir), mpirun_digest(3, 8))
 
     def three(self):
         cluster = {"chief": [self.at(0)], "worker": [self.at(1), self.at(2)]}
@@ -154,10 +170,10 @@ class LaunchTest(unittest.TestCase):
         self.hosts.power_on(2)
         self.processes.pop("worker1").wait(20)
         self.start(2, cluster, "worker", 1, flags, training)
-        self.expect_ends(chief0=0, worker0=0, worker1=0, seconds=90)
+        self.expect_ends(chief0=0, worker0=0, worker1=0)
         self.assertIn("restart 1 of 3", self.log("chief0"))
         self.assertIn("resuming from", self.log("chief0"))
-        self.assertEqual(digest(self.train_dir), mpirun_digest(f"{self.work_dir}/alone", 3, 150))
+        self.assertEqual(digest(self.train_dir), mpirun_digest(3, 150))
 
     def test_machine_that_stays_away(self):
         cluster, tasks = self.three()
@@ -168,7 +184,7 @@ class LaunchTest(unittest.TestCase):
         self.hosts.power_off(2)
         self.addCleanup(self.hosts.power_on, 2)
         self.processes.pop("worker1").wait(20)
-        self.expect_ends(chief0=0, worker0=0, seconds=90)
+        self.expect_ends(chief0=0, worker0=0)
         self.assertRegex(self.log("chief0"), "going on with 2 of 3 machines, without worker-1")
         self.assertIn("2 ranks on 2 machines", self.log("chief0"))
         self.assertIn("global step 150:", self.log("chief0"))
@@ -178,8 +194,36 @@ class LaunchTest(unittest.TestCase):
         self.start_job(cluster, tasks, [f"--work_dir={self.work_dir}"], train_flags(self.train_dir, 100000))
         self.await_step(3)
         self.hosts.signal(self.processes["chief0"], signal.SIGTERM)
-        self.expect_ends(chief0=75, worker0=75, worker1=75, seconds=40)
+        self.expect_ends(chief0=75, worker0=75, worker1=75)
         self.assertIn("saving at step", self.log("chief0"))
+
+    def start_evaluator(self, cluster, training):
+        self.start(2, cluster, "evaluator", 0, [], training)
+        wait_until(lambda: "waiting for checkpoints" in self.log("evaluator0"), LONG, self.logs)
+
+    # A process of its own, on a machine of its own; only the folder of checkpoints is common.
+    def test_evaluator_ends_with_the_last_step(self):
+        cluster, tasks = {"chief": [self.at(0)], "worker": [self.at(1)]}, [(0, "chief", 0), (1, "worker", 0)]
+        training = train_flags(self.train_dir, 40, "--save_interval_secs=0.5")
+        self.start_evaluator(cluster, training)
+        self.start_job(cluster, tasks, [f"--work_dir={self.work_dir}"], training)
+        self.expect_ends(chief0=0, worker0=0, evaluator0=0)
+        self.assertIn("model.ckpt-40.h5, step 40", self.log("evaluator0"))
+        self.assertIn("Ankle boot", self.log("evaluator0"))
+        self.assertIn("no more checkpoints are waited for", self.log("evaluator0"))
+        self.assertTrue(any("tfevents" in name for name in os.listdir(f"{self.train_dir}/eval")))
+
+    # Training is stopped half way: the chief's note ends the evaluator, after the checkpoint that was saved then.
+    def test_evaluator_ends_with_the_job(self):
+        cluster, tasks = {"chief": [self.at(0)], "worker": [self.at(1)]}, [(0, "chief", 0), (1, "worker", 0)]
+        training = train_flags(self.train_dir, 100000)
+        self.start_evaluator(cluster, training)
+        self.start_job(cluster, tasks, [f"--work_dir={self.work_dir}"], training)
+        self.await_step(3)
+        self.hosts.signal(self.processes["chief0"], signal.SIGTERM)
+        self.expect_ends(chief0=75, worker0=75, evaluator0=0)
+        saved = re.search(r"saving at step (\d+)", self.log("chief0")).group(1)
+        self.assertIn(f"model.ckpt-{saved}.h5, step {saved}", self.log("evaluator0"))
 
     def test_code_of_failed_training_reaches_all(self):
         cluster, tasks = self.three()
@@ -232,21 +276,23 @@ class LaunchTest(unittest.TestCase):
         self.expect_ends(worker0=78)
         self.assertRegex(self.log("worker0"), r"\[launch\] sshd: cannot serve worker-0 on port 2222: got .*Bind to port 2222")
 
-    # Every program that the chief's side starts: mpirun, ssh and ranks, never a shell.
+    # Every program that the chief's side starts: mpirun, ssh and ranks, never a shell. Nor do words for one mean anything.
     def test_no_shell_is_started(self):
         if not os.path.exists("/usr/bin/strace"):
             self.skipTest("no strace")
         cluster = {"chief": [self.at(0)], "worker": [self.at(1)]}
-        flags, training = [f"--work_dir={self.work_dir}"], train_flags(self.train_dir, 2)
+        log_dir = f"{self.work_dir}/$(touch x);touch y"
+        flags, training = [f"--work_dir={self.work_dir}"], train_flags(self.train_dir, 2, f"--log_dir={log_dir}")
         trace = f"{self.work_dir}/trace"
         self.start(0, cluster, "chief", 0, flags, training,
                    wrap=["/usr/bin/strace", "-f", "-qq", "-e", "trace=execve", "-s", "200", "-o", trace])
         self.start(1, cluster, "worker", 0, flags, training)
-        self.expect_ends(chief0=0, worker0=0, seconds=90)
+        self.expect_ends(chief0=0, worker0=0)
         with open(trace, encoding="utf-8") as file:
             programs = {os.path.basename(m) for m in re.findall(r'execve\("([^"]+)".* = 0', file.read())}
         self.assertEqual(programs, {"carole", "mpirun", "orterun", "ssh", "ssh-keygen"} & programs, programs)
         self.assertTrue({"carole", "ssh", "ssh-keygen"} <= programs, programs)
+        self.assertTrue(any("tfevents" in name for name in os.listdir(log_dir)))
 
 
 def main():
@@ -262,7 +308,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="carole-fashion-") as DATA:
         subprocess.run([CAROLE, "dataset", "build", "--dataset_name=fashion_mnist", f"--raw_dir={FASHION_MNIST}",
                         f"--dataset_dir={DATA}", "--max_images=600"], check=True, stdout=subprocess.DEVNULL)
-        unittest.main()
+        parallel.main(LaunchTest, PARALLEL, slow=("test_machine_that_comes_back", "test_machine_that_stays_away"))
 
 
 if __name__ == "__main__":

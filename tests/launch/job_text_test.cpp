@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "launch/arguments.h"
+#include "launch/job_end.h"
 #include "launch/mpirun.h"
 #include "launch/ssh.h"
 #include "launch/tf_config.h"
@@ -137,11 +138,33 @@ TEST(JobArguments, FlagValue) {
 
 TEST(JobArguments, EvaluatorWatchesWhatTrainingWrites) {
   EXPECT_THAT(EvalArguments({"--data_dir=/data", "--output-dir", "/out", "--model_name=lenet",
-                             "--learning_rate=0.1", "--train_image_size=32"},
+                             "--learning_rate=0.1", "--train_image_size=32", "--resnet-size=50",
+                             "--eval_split_name=test", "--moving_average_decay=0.99"},
                             60),
-              ElementsAre("--eval_interval_secs=10", "--timeout=60", "--dataset_dir=/data",
-                          "--model_name=lenet", "--eval_image_size=32", "--checkpoint_path=/out",
-                          "--eval_dir=/out/eval"));
+              ElementsAre("--eval_interval_secs=10", "--until_trained", "--timeout=60",
+                          "--dataset_dir=/data", "--dataset_split_name=test", "--model_name=lenet",
+                          "--resnet_size=50", "--eval_image_size=32", "--moving_average_decay=0.99",
+                          "--checkpoint_path=/out", "--eval_dir=/out/eval"));
+}
+
+TEST(JobArguments, LastNameOfTheFolderWins) {
+  EXPECT_EQ(TrainDir({"--train_dir=/a", "--output-dir", "/b"}), "/b");
+  EXPECT_EQ(TrainDir({"--output_dir=/b", "--train_dir=/a"}), "/a");
+  EXPECT_EQ(TrainDir({"--eval_dir=/a"}), "");
+}
+
+TEST(JobEnd, OnlyWhatWasNotedSince) {
+  const PrivateFolder folder;
+  const std::string run = folder / "not/there/yet";
+  const JobEnd early(run);
+  EXPECT_FALSE(early.Noted());
+  NoteJobEnd(run, 0);
+  EXPECT_TRUE(early.Noted());
+  const JobEnd late(run);
+  EXPECT_FALSE(late.Noted()) << "an earlier job's";
+  NoteJobEnd(run, 0);
+  EXPECT_TRUE(late.Noted());
+  EXPECT_NO_THROW(NoteJobEnd("/proc/nowhere", 0));
 }
 
 }  // namespace

@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "tests/launch/golden_cases.h"
 #include "tests/support/subprocess.h"
 
 namespace carole::testing {
@@ -43,6 +46,27 @@ TEST(LaunchCommand, HostileNames) {
     EXPECT_EQ(result.exit_code, 78) << name;
     EXPECT_THAT(result.err, ::testing::HasSubstr("[tf_config] cluster.worker[0]: bad host name"));
   }
+}
+
+// Each golden error, under strace: the program says what is wrong, and starts no other one.
+TEST(LaunchCommand, BadTfConfigsStartNothing) {
+  if (!std::filesystem::exists("/usr/bin/strace")) GTEST_SKIP() << "no strace";
+  const TemporaryFolder folder;
+  const std::string trace = folder / "trace";
+  for (const Json& golden : ReadCases("launch_errors.json")) {
+    std::ofstream(folder / "tf_config.json", std::ios::binary) << TfConfigText(golden);
+    const ProcessResult result =
+        RunProcess({"/usr/bin/strace", "-f", "-qq", "-e", "trace=execve", "-o", trace,
+                    CAROLE_BINARY, "launch", "--tf_config=@" + folder / "tf_config.json",
+                    "--work_dir=" + folder / "work", "--", "train"},
+                   30);
+    EXPECT_EQ(result.exit_code, 78) << golden.at("name");
+    EXPECT_THAT(result.err, ::testing::HasSubstr(golden.at("message").get<std::string>()));
+    const std::string started = ReadText(trace);
+    EXPECT_THAT(started, ::testing::HasSubstr("execve(\"" CAROLE_BINARY "\"")) << golden.at("name");
+    EXPECT_EQ(std::count(started.begin(), started.end(), '\n'), 1) << started;
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder / "work"));
 }
 
 }  // namespace

@@ -12,11 +12,13 @@ import unittest
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 sys.path.insert(0, os.path.join(ROOT, "tests", "support"))
+import parallel  # noqa: E402
 from hosts import Unavailable, wait_until  # noqa: E402
 from slurm import Slurm  # noqa: E402
 
 CAROLE = ""
 DATA = ""
+LONG = 180  # seconds: jobs wait for each other's nodes, and machines may be busy
 FASHION_MNIST = "/usr/share/datasets/fashion-mnist"
 
 
@@ -66,10 +68,10 @@ class SlurmTest(unittest.TestCase):
             return ""
 
     def await_step(self, step):
-        wait_until(lambda: f"global step {step}:" in self.log(), 60, self.log)
+        wait_until(lambda: f"global step {step}:" in self.log(), LONG, self.log)
 
-    def expect_completed(self, job, restarts=0, seconds=90):
-        ended = self.slurm.wait(job, seconds, self.log)
+    def expect_completed(self, job, restarts=0):
+        ended = self.slurm.wait(job, LONG, self.log)
         self.assertEqual((ended["state"], ended["restarts"]), ("COMPLETED", restarts), self.log())
 
     def whole_digest(self, ranks, steps):
@@ -109,16 +111,17 @@ class SlurmTest(unittest.TestCase):
     def test_usr1_under_srun(self):
         self.save_requeue_and_resume("srun")
 
-    # What --signal=B:USR1@120 brings two minutes before the limit, brought at once.
+    # A limit that comes near once training runs. Slurm looks every 30 s.
     def test_time_limit(self):
-        steps = 150
-        job = self.submit("train_cpu.sbatch", ["-N2", "--time=3", "--signal=B:USR1@170"], self.train_flags(100000),
+        job = self.submit("train_cpu.sbatch", ["-N2", "--time=60", "--signal=B:USR1@110"], self.train_flags(100000),
                           MAX_RESTARTS="0")
-        ended = self.slurm.wait(job, 100, self.log)
+        self.await_step(3)
+        self.slurm.do("scontrol", "update", f"JobId={job}", "TimeLimit=2")
+        ended = self.slurm.wait(job, LONG, self.log)
         self.assertEqual((ended["state"], ended["code"]), ("FAILED", 75), self.log())
         self.assertRegex(self.log(), r"(?s)saving at step.*ended with code 75")
         last = int(re.search(r"saving at step (\d+)", self.log()).group(1))
-        self.assertTrue(os.path.exists(f"{self.train_dir}/model.ckpt-{last}.h5"), steps)
+        self.assertIn(f"model.ckpt-{last}.h5", os.listdir(self.train_dir))
 
     def kill_rank(self, start):
         job = self.submit("train_cpu.sbatch", ["-N2"], self.train_flags(100000), CAROLE_START=start)
@@ -127,7 +130,7 @@ class SlurmTest(unittest.TestCase):
         ranks = self.slurm.processes_on(node, os.path.basename(CAROLE))
         self.assertTrue(ranks, "no rank found")
         os.kill(ranks[0], signal.SIGKILL)
-        ended = self.slurm.wait(job, 40, self.log)
+        ended = self.slurm.wait(job, LONG, self.log)
         self.assertEqual((ended["state"], ended["restarts"]), ("FAILED", 0), self.log())
 
     def test_killed_rank_under_mpirun(self):
@@ -139,7 +142,7 @@ class SlurmTest(unittest.TestCase):
     # All that runs on the node dies, as when it loses power.
     def test_lost_node(self):
         job = self.submit("train_cpu.sbatch", ["-N2"], self.train_flags(400, "--save_interval_secs=0.5"))
-        wait_until(lambda: self.log().count("Saving checkpoint") >= 2, 60, self.log)
+        wait_until(lambda: self.log().count("Saving checkpoint") >= 2, LONG, self.log)
         node = self.slurm.do("scontrol", "show", "hostnames", self.slurm.job(job)["nodes"]).split()[-1]
         for name in ("orted", os.path.basename(CAROLE)):
             for number in self.slurm.processes_on(node, name):
@@ -150,28 +153,75 @@ class SlurmTest(unittest.TestCase):
     def test_sweep(self):
         flags = [f"--train_dir={self.folder}/runs", *[f for f in self.train_flags(4) if "train_dir" not in f]]
         job = self.submit("sweep.sbatch", ["--array=0-1"], flags, SWEEP="learning_rate 0.02 0.01")
-        ended = self.slurm.wait(job, 60, self.log)
+        ended = self.slurm.wait(job, LONG, self.log)
         self.assertEqual(set(ended["states"]), {"COMPLETED"}, self.log())
         for value in ("0.02", "0.01"):
             self.assertTrue(os.path.exists(f"{self.folder}/runs/learning_rate={value}/model.ckpt-4.h5"), self.log())
 
     def test_bad_settings(self):
         job = self.submit("train_cpu.sbatch", ["-N1"], [], CAROLE_START="sh")
-        self.assertEqual(self.slurm.wait(job, 30)["code"], 64)
+        self.assertEqual(self.slurm.wait(job, LONG)["code"], 64)
         self.assertIn("CAROLE_START: got sh, want mpirun or srun", self.log())
         job = self.submit("sweep.sbatch", ["--array=3"], [], SWEEP="learning_rate 0.1")
-        self.slurm.wait(job, 30)
+        self.slurm.wait(job, LONG)
         self.assertIn("SWEEP: got 'learning_rate 0.1' for task 3, want FLAG and a value", self.log())
+
+
+    # A program that says where it is and what it sees, then ends with a code of its own.
+    def probe(self, *lines):
+        path = os.path.join(self.folder, "probe")
+        with open(path, "w", encoding="ascii") as file:
+            file.write("\n".join([
+                "#!/bin/sh",
+                'echo "rank ${OMPI_COMM_WORLD_RANK:-$SLURM_PROCID} local ${OMPI_COMM_WORLD_LOCAL_RANK:-$SLURM_LOCALID}"'
+                ' "on $(hostname) sees $CUDA_VISIBLE_DEVICES: $*"', *lines, ""]))
+        os.chmod(path, 0o755)
+        return path
+
+    def gpu_options(self, *more):
+        return ["-N2", "--ntasks-per-node=2", "--gpus-per-node=2", "--cpus-per-task=1", *more]
+
+    # Ranks fill nodes in order; all see all GPUs of their node, or the one that Slurm binds to each.
+    def check_gpu_ranks(self, start, options, devices):
+        job = self.submit("train_gpu.sbatch", options, ["--model_name=lenet"], CAROLE=self.probe(), CAROLE_START=start)
+        self.expect_completed(job)
+        found = re.findall(r"rank (\d) local (\d) on (\S+) sees (\S*): train --backend=cuda --model_name=lenet",
+                           self.log())
+        nodes = self.slurm.do("scontrol", "show", "hostnames", self.slurm.job(job)["nodes"]).split()
+        self.assertEqual(sorted(found), [(str(rank), str(rank % 2), nodes[rank // 2], devices[rank % 2])
+                                         for rank in range(4)], self.log())
+
+    def test_gpu_ranks_under_mpirun(self):
+        self.check_gpu_ranks("mpirun", self.gpu_options(), ["0,1", "0,1"])
+
+    def test_gpu_ranks_under_srun(self):
+        self.check_gpu_ranks("srun", self.gpu_options(), ["0,1", "0,1"])
+
+    # A node whose GPU does not work is no reason to try again.
+    def test_no_gpu_behind_the_device(self):
+        job = self.submit("train_gpu.sbatch", self.gpu_options("-N1"), self.train_flags(4))
+        ended = self.slurm.wait(job, LONG, self.log)
+        self.assertEqual((ended["state"], ended["code"], ended["restarts"]), ("FAILED", 78, 0), self.log())
+        self.assertIn("[cuda] --backend=cuda: no GPU", self.log())
+
+    # Saved (75), lost a peer (69), lost a node (205): again, up to MAX_RESTARTS.
+    def test_gpu_job_goes_on(self):
+        probe = self.probe('[ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] || exit 75', "exit 69")
+        job = self.submit("train_gpu.sbatch", self.gpu_options("-N1"), [], CAROLE=probe, CAROLE_START="srun",
+                          MAX_RESTARTS="1")
+        ended = self.slurm.wait(job, LONG, self.log)
+        self.assertEqual((ended["state"], ended["code"], ended["restarts"]), ("FAILED", 69, 1), self.log())
+        self.assertRegex(self.log(), "(?s)ended with code 75 after 0 restarts.*ended with code 69 after 1 restarts")
 
 
 def main():
     global CAROLE, DATA
     CAROLE = os.path.abspath(sys.argv.pop(1))
     try:
-        with Slurm(4) as SlurmTest.slurm, tempfile.TemporaryDirectory(prefix="carole-fashion-") as DATA:
+        with Slurm(4, gpus=2) as SlurmTest.slurm, tempfile.TemporaryDirectory(prefix="carole-fashion-") as DATA:
             subprocess.run([CAROLE, "dataset", "build", "--dataset_name=fashion_mnist", f"--raw_dir={FASHION_MNIST}",
                             f"--dataset_dir={DATA}", "--max_images=600"], check=True, stdout=subprocess.DEVNULL)
-            unittest.main()
+            parallel.main(SlurmTest, threads=4, slow=("test_time_limit", "test_lost_node", "test_four_nodes_with_mpirun"))
     except Unavailable as reason:
         print(f"skipped: {reason}")
         sys.exit(77)

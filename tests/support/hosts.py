@@ -57,9 +57,10 @@ exec sleep infinity
 
 
 class Hosts:
-    def __init__(self, number):
+    def __init__(self, number, bed=0):
+        """`bed` parts several of these in one process, 0 to 9."""
         self.number = number
-        self.tag = f"c{os.getpid() % 100000}"  # of links and namespaces: at most 15 letters in all
+        self.tag = f"c{os.getpid() % 100000}{'abcdefghij'[bed]}"  # of links and namespaces: at most 15 letters in all
         self.net = None
         self.folder = tempfile.mkdtemp(prefix="carole-hosts-")
         self.inits = {}  # host -> the unshare that holds its first process

@@ -2,7 +2,9 @@
 
 Needs root and Debian's slurm-wlm and munge. Nodes share network and file system; each has a host name of its own.
 
-    with Slurm(4) as slurm:
+GPUs are pretended: device files that Slurm deals out, with nothing behind them.
+
+    with Slurm(4, gpus=2) as slurm:
         job = slurm.submit("train_cpu.sbatch", "-N2", ...)
         slurm.wait(job, 60)
 """
@@ -12,6 +14,7 @@ import re
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import tempfile
 
@@ -71,9 +74,10 @@ def free_ports(number):
 
 
 class Slurm:
-    def __init__(self, nodes):
+    def __init__(self, nodes, gpus=0):
         self.tag = f"s{os.getpid() % 100000}"
         self.nodes = [f"{self.tag}n{i}" for i in range(nodes)]
+        self.gpus = gpus  # of each node
         self.folder = tempfile.mkdtemp(prefix="carole-slurm-")
         os.chmod(self.folder, 0o755)
         self.config = os.path.join(self.folder, "slurm.conf")
@@ -126,14 +130,25 @@ class Slurm:
     def _write_config(self):
         port = free_ports(len(self.nodes) + 1)
         text = CONFIG.format(tag=self.tag, host=socket.gethostname(), port=port, folder=self.folder)
+        gres = ""
+        if self.gpus:
+            gres = f"Gres=gpu:{self.gpus} "
+            text += "GresTypes=gpu\n"
+            self._make_gpus()
         for i, node in enumerate(self.nodes):
             for name in ("spool", "tmp"):
                 os.mkdir(f"{self.folder}/{name}-{node}")
             text += (f"NodeName={node} NodeHostname={node} NodeAddr=127.0.0.1 Port={port + 1 + i} CPUs=2 "
-                     "RealMemory=500 State=UNKNOWN\n")
+                     f"RealMemory=500 {gres}State=UNKNOWN\n")
         os.mkdir(f"{self.folder}/state")
         with open(self.config, "w", encoding="ascii") as file:
             file.write(text)
+
+    def _make_gpus(self):
+        for gpu in range(self.gpus):
+            os.mknod(f"{self.folder}/gpu{gpu}", 0o600 | stat.S_IFCHR, os.makedev(1, 3))
+        with open(f"{self.folder}/gres.conf", "w", encoding="ascii") as file:
+            file.write(f"Name=gpu File={self.folder}/gpu[0-{self.gpus - 1}]\n")
 
     def _daemon(self, words):
         result = subprocess.run(words, env=self.env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
