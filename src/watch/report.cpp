@@ -48,7 +48,17 @@ Row MakeRow(const train::WatchedStep& step) {
 Report::Report(ReportOptions options)
     : path_(options.folder + "/report.html"), facts_(std::move(options.facts)) {}
 
+Report::~Report() {
+  if (!is_open_) return;
+  try {
+    Write("failed; the log says why");
+  } catch (const std::exception& error) {
+    LogError("watch", "{}", error.what());
+  }
+}
+
 void Report::Started(const train::RunState& state) {
+  is_open_ = true;
   facts_.step = state.step;
   facts_.epochs = static_cast<double>(state.epoch);
   if (state.step > 0) TakeUp(state.step);
@@ -98,6 +108,7 @@ void Report::Saved(int64_t /*step*/, double seconds) {
 }
 
 void Report::Ended(const train::RunState& state, bool finished) {
+  is_open_ = false;
   facts_.step = state.step;
   Write(finished ? "finished" : "stopped; the same command goes on");
 }

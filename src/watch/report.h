@@ -21,6 +21,7 @@ struct ReportOptions {
 class Report final : public train::Watcher {
  public:
   explicit Report(ReportOptions options);
+  ~Report() override;  // says that the run failed, unless it has ended
 
   void Started(const train::RunState& state) override;
   void StepEnded(const train::WatchedStep& step) override;
@@ -37,6 +38,7 @@ class Report final : public train::Watcher {
   const std::string path_;
   ReportFacts facts_;
   History history_;
+  bool is_open_ = false;  // between Started() and Ended()
   Clock::time_point next_write_;
   bool warned_ = false;
 };

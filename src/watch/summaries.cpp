@@ -36,6 +36,15 @@ Summaries::Summaries(SummaryOptions options, train::TrainStep& step)
   });
 }
 
+Summaries::~Summaries() {
+  if (!is_open_ || options_.parameters.empty()) return;
+  try {
+    events_->AddEnd(last_step_, false);
+  } catch (const std::exception& error) {
+    LogError("watch", "{}", error.what());
+  }
+}
+
 void Summaries::Started(const train::RunState& state) {
   std::error_code error;
   std::filesystem::create_directories(options_.folder, error);
@@ -47,6 +56,8 @@ void Summaries::Started(const train::RunState& state) {
   if (!options_.parameters.empty()) events_->AddHyperParameters(state.step, options_.parameters);
   events_->Flush();
   last_ = Clock::now();
+  last_step_ = state.step;
+  is_open_ = true;
 }
 
 void Summaries::StepBegins(int64_t step) {
@@ -61,6 +72,7 @@ void Summaries::AddActivation(const KernelRecord& kernel) {
 }
 
 void Summaries::StepEnded(const train::WatchedStep& step) {
+  last_step_ = step.state.step;
   ++steps_since_;
   images_since_ += step.batch.global_valid;
   exposed_ms_since_ += step.result.exposed_communication_ms;
@@ -142,6 +154,7 @@ void Summaries::Evaluated(int64_t step, const train::Metrics& metrics, double /*
 }
 
 void Summaries::Ended(const train::RunState& state, bool /*finished*/) {
+  is_open_ = false;
   if (!options_.parameters.empty()) events_->AddEnd(state.step, true);
   events_->Flush();
 }

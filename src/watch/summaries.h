@@ -32,6 +32,7 @@ class Summaries final : public train::Watcher {
  public:
   // `step` outlives this and runs no more after it.
   Summaries(SummaryOptions options, train::TrainStep& step);
+  ~Summaries() override;  // records that the run failed, unless it has ended
 
   void Started(const train::RunState& state) override;
   void StepBegins(int64_t step) override;
@@ -54,7 +55,9 @@ class Summaries final : public train::Watcher {
   train::TrainStep& step_;
   std::unique_ptr<io::EventWriter> events_;
   Clock::time_point last_;
+  bool is_open_ = false;  // between Started() and Ended()
   bool is_due_ = false;
+  int64_t last_step_ = 0;
   int64_t steps_since_ = 0;
   int64_t images_since_ = 0;
   double exposed_ms_since_ = 0;

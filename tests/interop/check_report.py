@@ -60,7 +60,8 @@ def browse(browser, page, *words):
     with tempfile.TemporaryDirectory() as folder:
         log = pathlib.Path(folder) / "net.json"
         done = subprocess.run(
-            [browser, "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--hide-scrollbars",
+            [browser, "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+             "--enable-logging=stderr", "--hide-scrollbars",
              f"--user-data-dir={folder}/profile", f"--log-net-log={log}", *words,
              page.absolute().as_uri()], capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stderr
