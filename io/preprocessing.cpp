@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "src/core/error.h"
 
@@ -30,7 +31,7 @@ void ToPixels(const PreprocessingEntry& entry, std::span<const float> values, in
   for (size_t i = 0; i < pixels.size(); ++i) {
     const float mean = entry.less_means ? kImagenetMeans[i % static_cast<size_t>(channels)] : 0;
     const float value = values[i] * scale + offset + mean;
-    pixels[i] = static_cast<uint8_t>(std::clamp(value, 0.0f, 255.0f) + 0.5f);
+    pixels[i] = static_cast<uint8_t>(std::lround(std::clamp(value, 0.0f, 255.0f)));
   }
 }
 

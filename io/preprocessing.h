@@ -73,12 +73,12 @@ struct PreprocessingEntry {
   PreprocessingFunction train = nullptr;
   PreprocessingFunction eval = nullptr;
   int max_size = 1 << 14;  // of the output
-  bool uses_boxes = false;
   // Back to bytes: value * scale + offset, and the means where they were subtracted. 0: each image
   // was standardised.
   float scale = 0;
   float offset = 0;
   bool less_means = false;
+  bool uses_boxes = false;
 };
 
 // Named, as in TF-Slim, after the nets that need them. 255: the shorter side may be 255 after all.
@@ -98,9 +98,9 @@ inline constexpr PreprocessingEntry kPreprocessings[] = {
     {.name = "inception",
      .train = PreprocessInceptionTrain,
      .eval = PreprocessInceptionEval,
-     .uses_boxes = true,
      .scale = 127.5f,
-     .offset = 127.5f},
+     .offset = 127.5f,
+     .uses_boxes = true},
     {.name = "imagenet_resnet",
      .train = PreprocessImagenetResnetTrain,
      .eval = PreprocessImagenetResnetEval,

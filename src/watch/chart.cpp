@@ -139,8 +139,9 @@ std::string DrawArea(const Series& s, const std::vector<double>& below,
                      const std::vector<double>& top, const Axis& x, const Axis& y) {
   std::string edge, back;
   for (size_t i = 0; i < s.x.size(); ++i) {
+    const size_t last = s.x.size() - 1 - i;
     edge += fmt::format("{}{:.2f},{:.2f}", i == 0 ? "" : " ", x(s.x[i]), y(top[i]));
-    back = fmt::format(" {:.2f},{:.2f}", x(s.x[i]), y(below[i])) + back;
+    back += fmt::format(" {:.2f},{:.2f}", x(s.x[last]), y(below[last]));
   }
   return fmt::format(
       "<polygon class=\"area f{}\" points=\"{}{}\"/>"

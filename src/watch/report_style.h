@@ -104,11 +104,11 @@ for (const svg of document.querySelectorAll('svg[data-x]')) {
     svg.append(cursor);
     tip.textContent = rows.join('\n');
     svg.parentElement.append(tip);
-    const px = x / scale + svg.offsetLeft + (svg.getBoundingClientRect().left -
-      svg.parentElement.getBoundingClientRect().left);
-    const flip = px + tip.offsetWidth + 24 > svg.parentElement.clientWidth;
+    const card = svg.parentElement.getBoundingClientRect();
+    const px = x / scale + box.left - card.left;
+    const flip = px + tip.offsetWidth + 24 > card.width;
     tip.style.left = (flip ? px - tip.offsetWidth - 12 : px + 12) + 'px';
-    tip.style.top = (box.top - svg.parentElement.getBoundingClientRect().top + 12) + 'px';
+    tip.style.top = (box.top - card.top + 12) + 'px';
   });
   svg.addEventListener('pointerleave', hide);
 }

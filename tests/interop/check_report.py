@@ -36,7 +36,7 @@ class Page(HTMLParser):
     def __init__(self):
         super().__init__()
         self.figure, self.in_tip = "", False
-        self.series, self.tips, self.titles, self.points = {}, {}, 0, {}
+        self.series, self.tips, self.places, self.titles, self.points = {}, {}, {}, 0, {}
 
     def handle_starttag(self, tag, attributes):
         attributes = dict(attributes)
@@ -48,6 +48,8 @@ class Page(HTMLParser):
             self.points[self.figure] = attributes["points"].split()
         self.titles += tag == "rect" and attributes.get("class") in ("right", "wrong")
         self.in_tip = tag == "div" and attributes.get("class") == "tip"
+        if self.in_tip:
+            self.places[self.figure] = re.findall(r"(left|top): (-?[\d.]+)px", attributes["style"])
 
     def handle_data(self, data):
         if self.in_tip:
@@ -86,6 +88,8 @@ def check_page(browser, page):
         missing = set(names) - set(found.series[figure])
         assert not missing, (figure, missing, found.series[figure])
         assert found.tips[figure].startswith("step 30\n"), (figure, found.tips)
+        places = dict(found.places[figure])
+        assert float(places["left"]) > 100 and float(places["top"]) > 20, (figure, places)
     assert found.titles >= 10, "cells of the confusion matrix"
     rows = read_history(page)["rows"]
     total = float(re.search(r"total  (\S+)", found.tips["loss"])[1])
