@@ -141,7 +141,7 @@ TEST_F(TraceTest, StoppedAndKilledRunsLeaveAWholeFile) {
   Subprocess stopped(CaroleWords(words, 2));
   ASSERT_TRUE(stopped.WaitUntil(
       [&] { return stopped.err().find("global step 3:") != std::string::npos; }, 60));
-  stopped.Signal(SIGTERM);
+  stopped.Signal(SIGUSR1);
   EXPECT_EQ(stopped.Wait().exit_code, 75);
   EXPECT_GE(OfKind(Json::parse(ReadText(trace_)), "step", 1).size(), 3U);
   std::filesystem::remove(trace_);
