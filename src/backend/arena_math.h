@@ -21,8 +21,15 @@ class ArenaMath {
   virtual void Add(float* to, const float* from, int64_t count) const = 0;
   // to -= rest * (to - from)
   virtual void Approach(float* to, const float* from, int64_t count, float rest) const = 0;
+  // to *= factor
+  virtual void Scale(float* to, int64_t count, float factor) const = 0;
   // The job's memory outlives the updater.
   virtual std::unique_ptr<Updater> MakeUpdater(const UpdateJob& job) const = 0;
+
+  // Where all of it runs, for others that work on the memory: CUDA's number of the device, and the
+  // stream (a cudaStream_t).
+  virtual int device() const = 0;
+  virtual void* stream() const = 0;
 };
 
 }  // namespace carole

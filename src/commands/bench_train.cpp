@@ -179,6 +179,7 @@ int Run(const BenchFlags& flags, Job& job) {
                                           kState * nets::CountParameters(*model.graph).trainable),
       .optimizer = "momentum"};
   SetStepOptions(flags.ranks, flags.machine, shape, options);
+  options.connect_devices = [&job] { job.ConnectDevices(); };
   train::TrainStep step(std::move(model.graph), job.backend(), job.communicator(), options);
   step.store().Initialize(1);
   const std::unique_ptr<io::BatchSource> source =

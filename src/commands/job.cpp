@@ -9,12 +9,14 @@
 #include <cstdlib>
 #include <vector>
 
+#include "collectives/device_sums.h"
 #include "collectives/mpi/communicator.h"
 #include "io/host.h"
 #include "launch/control_groups.h"
 #include "launch/cores.h"
 #include "launch/environment.h"
 #include "launch/tf_config.h"
+#include "src/backend/arena_math.h"
 #include "src/core/error.h"
 #include "src/core/hash.h"
 #include "src/core/log.h"
@@ -65,22 +67,39 @@ int ShareOfCores(collectives::Communicator& communicator) {
                               launch::CpuQuota(), sharers(&Shared::quota));
 }
 
-// Each rank of a host has a GPU of its own.
-std::unique_ptr<Backend> MakeCuda() {
-  if (const std::string trouble = CudaTrouble(); !trouble.empty())
-    throw ConfigError(fmt::format("[cuda] --backend=cuda: {}; use --backend=onednn", trouble));
+// Each rank of a host has a GPU of its own. Throws ConfigError when there are too few.
+int ChooseGpu() {
   const auto get = [](const char* name) -> const char* { return std::getenv(name); };
   const std::optional<launch::Place> place = launch::FindPlace(get);
-  const int num_gpus = CountGpus();
-  return MakeCudaBackend(
-      {.device = place ? launch::ChooseGpu(*place, num_gpus, get("CUDA_VISIBLE_DEVICES")) : 0});
+  return place ? launch::ChooseGpu(*place, CountGpus(), get("CUDA_VISIBLE_DEVICES")) : 0;
 }
 
-std::unique_ptr<Backend> MakeBackend(const std::string& name, int threads, int num_ranks) {
-  // GPUs do not sum gradients over ranks.
+// Whether every rank can compute on one.
+bool HaveGpus(collectives::Communicator& communicator) {
+  double lacking[1] = {0};
+  try {
+    lacking[0] = kCudaBackend.trouble().empty() ? 0 : 1;
+    if (lacking[0] == 0 && communicator.size() > 1) {
+      (void)ChooseGpu();
+      (void)collectives::NcclVersion();
+    }
+  } catch (const Error& error) {
+    LogWarning("cuda", "the GPUs are not used: {}", error.what());
+    lacking[0] = 1;
+  }
+  communicator.AllReduce(std::span(lacking), {.what = "GPUs"});
+  return lacking[0] == 0;
+}
+
+std::unique_ptr<Backend> MakeBackend(const std::string& name, int threads,
+                                     collectives::Communicator& communicator) {
   const bool is_auto = name == "auto";
-  if (name == kCudaBackend.name || (is_auto && num_ranks == 1 && kCudaBackend.trouble().empty()))
-    return MakeCuda();
+  if (name == kCudaBackend.name) {
+    if (const std::string trouble = kCudaBackend.trouble(); !trouble.empty())
+      throw ConfigError(fmt::format("[cuda] --backend=cuda: {}; use --backend=onednn", trouble));
+  }
+  if (name == kCudaBackend.name || (is_auto && HaveGpus(communicator)))
+    return MakeCudaBackend({.device = ChooseGpu()});
   for (const BackendEntry& entry : kBackends) {
     if (is_auto ? entry.trouble().empty() : entry.name == name) return entry.make(threads);
   }
@@ -90,7 +109,7 @@ std::unique_ptr<Backend> MakeBackend(const std::string& name, int threads, int n
 
 }  // namespace
 
-Job::Job(const MachineFlags& flags) {
+Job::Job(const MachineFlags& flags) : collective_timeout_(flags.collective_timeout) {
   const Precision precision = ParsePrecision(flags.precision);
   communicator_ = MakeCommunicator(flags);
   RequireWholeJob(communicator_->size());
@@ -98,8 +117,15 @@ Job::Job(const MachineFlags& flags) {
   cores_ = ShareOfCores(*communicator_);
   const int threads = flags.threads > 0 ? flags.threads : cores_;
   omp_set_num_threads(threads);
-  backend_ = MakeBackend(flags.backend, threads, size());
+  backend_ = MakeBackend(flags.backend, threads, *communicator_);
   backend_->SetPrecision(precision);
+}
+
+void Job::ConnectDevices() const {
+  const ArenaMath* math = backend_->arena_math();
+  if (math == nullptr) return;
+  collectives::UseNccl(*communicator_, {.device = math->device(), .stream = math->stream()},
+                       collective_timeout_);
 }
 
 int RunJob(const MachineFlags& flags, const std::function<int(Job&)>& body) {

@@ -24,9 +24,13 @@ class Job {
   int size() const { return communicator_->size(); }
   int cores() const { return cores_; }           // that this rank may keep busy
   bool is_chief() const { return rank() == 0; }  // the rank that prints and writes
+  // For ranks that compute on GPUs: what they hold is summed by NCCL from now on. Collective.
+  // Throws ConfigError, CommError.
+  void ConnectDevices() const;
 
  private:
   int cores_ = 1;
+  double collective_timeout_;  // seconds
   std::unique_ptr<collectives::Communicator> communicator_;
   std::unique_ptr<Backend> backend_;
 };

@@ -125,6 +125,7 @@ std::unique_ptr<train::TrainStep> MakeStep(const TrainFlags& flags, nets::Model 
   options.loss_scale =
       train::ParseLossScale(flags.run.loss_scale, ParsePrecision(flags.machine.precision));
   SetStepOptions(flags.ranks, flags.machine, shape, options);
+  options.connect_devices = [&job] { job.ConnectDevices(); };
   return std::make_unique<train::TrainStep>(std::move(model.graph), job.backend(),
                                             job.communicator(), options);
 }

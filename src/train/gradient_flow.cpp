@@ -2,8 +2,6 @@
 
 #include <type_traits>
 
-#include "src/backend/host_view.h"
-
 namespace carole::train {
 namespace {
 
@@ -28,12 +26,12 @@ GradientFlow<T>::GradientFlow(collectives::Communicator& communicator, const Var
       options_(options),
       reducer_(communicator, store.gradients<T>(), Parameters(store), options.buckets,
                options.reduction),
-      gradients_(Vectors<T>(&store.backend())) {
-  const Vectors<T> memory(&store.backend());
+      memory_(&store.backend()),
+      gradients_(memory_) {
   for (const auto& [offset, count] : options.statistics) {
     const std::span<T> values = store.statistics<T>().subspan(offset, count);
     statistics_.push_back(
-        {.values = values, .shards = ShardStatistics<T>(values, memory), .in_flight = nullptr});
+        {.values = values, .shards = ShardStatistics<T>(values, memory_), .in_flight = nullptr});
   }
   if constexpr (std::is_same_v<T, float>) {
     if (options.tune_buckets && communicator.size() > 1)
@@ -89,10 +87,7 @@ void GradientFlow<T>::WaitForStatistics() {
   for (Statistics& s : statistics_) {
     s.in_flight->Wait();
     s.in_flight.reset();
-    const std::span<std::byte> bytes = std::as_writable_bytes(s.values);
-    const HostView view(store_.backend(), bytes.data(), bytes.size());
-    for (T& value : view.template as<T>()) value *= factor;
-    view.Store();
+    memory_.Scale(s.values.data(), factor, s.values.size());
   }
 }
 

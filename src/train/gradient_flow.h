@@ -69,6 +69,7 @@ class GradientFlow {
   const GradientFlowOptions options_;
   collectives::BasicReducer<T> reducer_;
   std::unique_ptr<collectives::BucketTuner> tuner_;
+  const Vectors<T> memory_;
   PairwiseSum<T> gradients_;
   struct Statistics {
     std::span<T> values;

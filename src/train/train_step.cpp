@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "src/core/error.h"
@@ -47,14 +48,6 @@ std::vector<Segment> RegularizedSegments(const VariableStore& store) {
   return segments;
 }
 
-// The main head's: its loss comes after those of auxiliary ones.
-ValueId FindLogits(const Graph& graph) {
-  for (auto node = graph.nodes().rbegin(); node != graph.nodes().rend(); ++node) {
-    if (node->kind == OpKind::kSoftmaxCrossEntropy) return node->inputs[0];
-  }
-  throw InternalError("[train] the graph has no loss over classes");
-}
-
 void CheckOptions(const StepOptions& o) {
   const bool is_plain = o.reduction == collectives::Reduction::kSum && o.local_sgd_steps == 0;
   if (o.reproducible && (o.sync_batch_norm || !is_plain)) {
@@ -77,17 +70,9 @@ TrainStep::TrainStep(std::unique_ptr<Graph> graph, const Backend& backend,
       loss_scale_(options.loss_scale),
       frozen_(FreezeOutside(*graph_, options.trainable_scopes)) {
   CheckOptions(options_);
-  if (!backend_.on_host() && communicator_.size() > 1) {
-    throw ConfigError(
-        fmt::format("[train] --backend={}: got {} ranks, want 1: gradients on GPUs are not summed "
-                    "over ranks; use --backend=onednn",
-                    backend_.name(), communicator_.size()));
-  }
-  logits_ = FindLogits(*graph_);
-  num_classes_ = graph_->shape(logits_)[1];
-  graph_->MarkOutput(logits_);
+  if (!backend_.on_host() && communicator_.size() > 1) ConnectDevices();
+  graph_->MarkOutput(StepLosses::LogitsOf(*graph_));
   for (const auto& [name, value] : graph_->losses()) graph_->MarkOutput(value);
-  message_.resize(graph_->losses().size() + 3);
   Fuse(*graph_, backend_);
   Differentiate(*graph_);
   StoreActivationsAs(backend_.activation_dtype(), *graph_);
@@ -96,11 +81,24 @@ TrainStep::TrainStep(std::unique_ptr<Graph> graph, const Backend& backend,
                     : CompileWithin(*graph_, backend_, options.activation_bytes);
   MakeStore();
   executable_->Bind(*store_);
+  losses_ = std::make_unique<StepLosses>(*graph_, *executable_, backend_, communicator_);
   CheckLayouts();
   guard_ = std::make_unique<StepGuard>(*store_, frozen_);
   MakeOptimizer(options);
   if (options.moving_average_decay != 0) MakeAverages(options.moving_average_decay);
   MakeFlow();
+}
+
+void TrainStep::ConnectDevices() {
+  if (options_.reproducible || options_.reduction != collectives::Reduction::kSum) {
+    throw UsageError(fmt::format(
+        "[train] --backend={}: got --reproducible or --reduction with {} ranks, want neither: they "
+        "need sums on the host; use --backend=onednn",
+        backend_.name(), communicator_.size()));
+  }
+  CAROLE_CHECK(options_.connect_devices, "no way to sum gradients of {} on {} ranks",
+               backend_.name(), communicator_.size());
+  options_.connect_devices();
 }
 
 // What ranks sum on the host lies in memory that they share.
@@ -166,7 +164,8 @@ void TrainStep::MakeFlow() {
   const int64_t size = communicator_.size();
   GradientFlowOptions options{
       .buckets = options_.buckets,
-      .tune_buckets = options_.tune_buckets && options_.local_sgd_steps == 0 &&
+      .tune_buckets = options_.tune_buckets && backend_.on_host() &&
+                      options_.local_sgd_steps == 0 &&
                       options_.reduction == collectives::Reduction::kSum,
       .reduction =
           options_.local_sgd_steps > 0 ? collectives::Reduction::kNone : options_.reduction,
@@ -218,29 +217,6 @@ RunContext TrainStep::ContextOf(const io::Batch& piece, const StepInput& input) 
   return context;
 }
 
-std::vector<double> TrainStep::ReadLosses() const {
-  std::vector<double> losses;
-  for (const auto& [name, value] : graph_->losses())
-    losses.push_back(executable_->Output(value)[0] / loss_scale_.value());
-  return losses;
-}
-
-void TrainStep::CountCorrect(const io::Batch& piece) {
-  const std::vector<double> logits = executable_->Output(logits_);
-  for (int64_t row = 0; row < piece.valid; ++row) {
-    const auto first = logits.begin() + row * num_classes_;
-    local_correct_ += std::max_element(first, first + num_classes_) - first == piece.labels[row];
-  }
-}
-
-// Once the forward pass of the last micro-batch is done, which this waits for.
-void TrainStep::FinishLosses() {
-  if (!local_losses_.empty()) return;
-  local_losses_ = ReadLosses();
-  CountCorrect(last_piece_);
-  losses_.Finish(0, local_losses_);
-}
-
 // Forward and backward of all micro-batches; on_ready is called in the last.
 template <typename T>
 void TrainStep::Compute(GradientFlow<T>& flow, const io::Batch& batch, const StepInput& input,
@@ -248,9 +224,7 @@ void TrainStep::Compute(GradientFlow<T>& flow, const io::Batch& batch, const Ste
   const int64_t count = CountMicroBatches(batch);
   const int64_t rows = static_cast<int64_t>(batch.labels.size()) / options_.accumulation_steps;
   const int64_t samples = IsLocal() ? std::max<int64_t>(batch.valid, 1) : batch.global_valid;
-  losses_.Clear();
-  local_losses_.clear();
-  local_correct_ = 0;
+  losses_->BeginStep();
   bool is_forward = true;
   const OnReady in_last = [&](int ready) {
     if (std::exchange(is_forward, false))
@@ -259,46 +233,37 @@ void TrainStep::Compute(GradientFlow<T>& flow, const io::Batch& batch, const Ste
   };
   for (int64_t i = 0; i < count; ++i) {
     Stopwatch watch;
-    last_piece_ = MicroBatch(batch, i, rows);
-    CopyIn(last_piece_, loss_scale_.value() / static_cast<double>(samples), *executable_);
+    const io::Batch piece = MicroBatch(batch, i, rows);
+    losses_->BeginPiece(piece, loss_scale_.value());
+    CopyIn(piece, loss_scale_.value() / static_cast<double>(samples), *executable_);
     result.input_ms += watch.Lap();
     const bool is_last = i + 1 == count;
     EnterPhase(communicator_, collectives::RankPhase::kForward, input.step);
-    executable_->Run(ContextOf(last_piece_, input), is_last ? in_last : OnReady());
-    if (UpdatesFirst()) {
-      for (const auto& [name, value] : graph_->losses())
-        optimizer_->InspectLoss(executable_->OutputMemory(value));
-    }
+    executable_->Run(ContextOf(piece, input), is_last ? in_last : OnReady());
+    if (UpdatesFirst()) losses_->Collect();
     if (is_last) break;
-    std::vector<double> losses = ReadLosses();
-    CountCorrect(last_piece_);
-    losses_.Add(losses);
+    losses_->EndPiece();
     flow.EndMicroBatch();
   }
 }
 
 void TrainStep::SendLosses(const io::Batch& batch, const StepInput& input) {
-  FinishLosses();
-  const double share =
-      IsLocal() ? static_cast<double>(batch.valid) / static_cast<double>(batch.global_valid) : 1;
-  size_t i = 0;
-  for (double loss : local_losses_) message_[i++] = loss * share;
-  message_[i++] = local_correct_ / static_cast<double>(batch.global_valid);
-  message_[i++] = input.ask_stop;
-  message_[i] = input.ask_save;
-  message_in_flight_ =
-      communicator_.AllReduceAsync(std::span(message_), {.what = "losses", .step = input.step});
+  (void)losses_->Finish();
+  const auto valid = static_cast<double>(batch.valid);
+  losses_->Send({.step = input.step,
+                 .share = IsLocal() ? valid / static_cast<double>(batch.global_valid) : 1,
+                 .global_valid = batch.global_valid,
+                 .ask_stop = input.ask_stop,
+                 .ask_save = input.ask_save});
 }
 
 void TrainStep::WaitForLosses(StepResult& result) {
-  message_in_flight_->Wait();
-  message_in_flight_.reset();
-  const size_t num_losses = message_.size() - 3;
-  result.losses = std::span(message_).first(num_losses);
-  for (double loss : result.losses) result.data_loss += loss;
-  result.accuracy = message_[num_losses];
-  result.stop = message_[num_losses + 1] > 0;
-  result.save = message_[num_losses + 2] > 0;
+  const StepLosses::Sums sums = losses_->Wait();
+  result.losses = sums.losses;
+  result.data_loss = std::accumulate(sums.losses.begin(), sums.losses.end(), 0.0);
+  result.accuracy = sums.accuracy;
+  result.stop = sums.stop;
+  result.save = sums.save;
 }
 
 template <typename T>
@@ -306,7 +271,7 @@ StepResult TrainStep::RunWith(GradientFlow<T>& flow, const io::Batch& batch,
                               const StepInput& input) {
   StepResult result;
   Stopwatch step_watch;
-  CheckBatch(batch, num_classes_);
+  CheckBatch(batch, losses_->num_classes());
   const double forward_before = executable_->PhaseMilliseconds(Phase::kForward);
   const double backward_before = executable_->PhaseMilliseconds(Phase::kBackward);
   guard_->Save();
@@ -315,7 +280,7 @@ StepResult TrainStep::RunWith(GradientFlow<T>& flow, const io::Batch& batch,
   Compute(flow, batch, input, result, [&](int ready) {
     // Before the first bucket: in the same place on every rank, and there by the time that backward
     // is done.
-    if (!UpdatesFirst() && message_in_flight_ == nullptr) SendLosses(batch, input);
+    if (!UpdatesFirst() && !losses_->is_sent()) SendLosses(batch, input);
     flow.MarkReady(ready);
   });
   flow.EndBackward();
@@ -328,6 +293,7 @@ StepResult TrainStep::RunWith(GradientFlow<T>& flow, const io::Batch& batch,
   Stopwatch watch;
   EnterPhase(communicator_, collectives::RankPhase::kOptimizer, input.step);
   if (UpdatesFirst()) {
+    losses_->Inspect(*optimizer_, input.step);
     optimizer_->Update();
     SendLosses(batch, input);
     WaitForLosses(result);
@@ -405,10 +371,7 @@ void TrainStep::TakeBack(GradientFlow<T>& flow, const io::Batch& batch, const St
   result.total_loss = result.data_loss;
   flow.Restart();
   Compute(flow, batch, input, result, [&](int ready) { flow.Join(ready); });
-  FinishLosses();
-  double loss = 0;
-  for (double part : local_losses_) loss += part;
-  result.blame = guard_->Blame(loss, communicator_);
+  result.blame = guard_->Blame(losses_->Finish(), communicator_);
   guard_->Restore();
 }
 

@@ -6,6 +6,7 @@
 // samples of its own rank and micro-batch unless it is told otherwise).
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -22,9 +23,9 @@
 #include "src/optim/optimizer.h"
 #include "src/train/gradient_flow.h"
 #include "src/train/loss_scale.h"
-#include "src/train/pairwise_sum.h"
 #include "src/train/state.h"
 #include "src/train/step_guard.h"
+#include "src/train/step_losses.h"
 
 namespace carole::train {
 
@@ -50,6 +51,9 @@ struct StepOptions {
   int64_t local_sgd_steps = 0;
   LossScaleOptions loss_scale;
   int64_t audit_every_n_steps = 0;  // of replicas (replica_audit.h); 0: never
+  // Lets the communicator sum what the backend holds, where that is not on_host(); several ranks
+  // need it there. Collective.
+  std::function<void()> connect_devices;
 };
 
 // What changes from step to step beside the batch.
@@ -116,6 +120,7 @@ class TrainStep {
   using OnReady = Executable::GradientReady;
 
   void MakeStore();
+  void ConnectDevices();
   void CheckLayouts();
   void MakeOptimizer(const StepOptions& options);
   void MakeAverages(double decay);
@@ -127,9 +132,6 @@ class TrainStep {
   bool UpdatesFirst() const { return !backend_.on_host() && options_.local_sgd_steps == 0; }
   int64_t CountMicroBatches(const io::Batch& batch) const;
   RunContext ContextOf(const io::Batch& piece, const StepInput& input) const;
-  std::vector<double> ReadLosses() const;
-  void CountCorrect(const io::Batch& piece);
-  void FinishLosses();
   template <typename T>
   void Compute(GradientFlow<T>& flow, const io::Batch& batch, const StepInput& input,
                StepResult& result, const OnReady& on_ready);
@@ -156,19 +158,12 @@ class TrainStep {
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::unique_ptr<optim::MovingAverages> averages_;
   std::unique_ptr<StepGuard> guard_;
+  std::unique_ptr<StepLosses> losses_;
   LossScale loss_scale_;
   std::vector<int> frozen_;            // variables that would be trainable
   std::optional<double> frozen_loss_;  // their share of the regularization loss
   std::variant<std::monostate, GradientFlow<float>, GradientFlow<double>> flow_;
-  ValueId logits_ = kNone;
-  int64_t num_classes_ = 0;
-  PairwiseSum<double> losses_;        // of micro-batches
-  std::vector<double> local_losses_;  // of this rank; empty until they are read
-  io::Batch last_piece_;              // the last micro-batch
-  double local_correct_ = 0;          // samples of this rank
-  bool has_drifted_ = false;          // from the other ranks, in local SGD
-  std::vector<double> message_;  // losses; samples that were right; ranks that ask to stop, to save
-  std::unique_ptr<collectives::Pending> message_in_flight_;
+  bool has_drifted_ = false;  // from the other ranks, in local SGD
 };
 
 }  // namespace carole::train

@@ -39,6 +39,13 @@ class Vectors {
     }
     collectives::AddTo(to, from, count);
   }
+  // to *= factor
+  void Scale(T* to, T factor, size_t count) const {
+    if constexpr (std::is_same_v<T, float>) {
+      if (math_ != nullptr) return math_->Scale(to, static_cast<int64_t>(count), factor);
+    }
+    for (size_t i = 0; i < count; ++i) to[i] *= factor;
+  }
 
  private:
   const Backend* backend_;

@@ -13,7 +13,7 @@ TEST_F(GpuTest, WithoutOneEveryCommandSaysSoInOneLine) {
   EXPECT_TRUE(FailsWith(Carole(TrainWords(train_dir_, {"--backend=cuda"})), 78, no_gpu));
   EXPECT_TRUE(FailsWith(Carole({"bench", "train", "--backend=cuda"}), 78, no_gpu));
   EXPECT_TRUE(FailsWith(Carole({"bench", "train", "--backend=gpu"}), 64,
-                        {"--backend", "got gpu", "auto", "cuda", "onednn", "reference"}));
+                        {"--backend", "gpu not in {auto,cuda,onednn,reference}"}));
 }
 
 TEST_F(GpuTest, TrainsAndEvaluates) {

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -22,22 +23,40 @@ namespace carole::testing {
 // What has been asked for, in order, and the memory that it works on.
 class WalledStream {
  public:
-  void Add(std::function<void()> work) { work_.push_back(std::move(work)); }
+  void Add(std::function<void()> work) {
+    const std::lock_guard lock(mutex_);
+    work_.push_back(std::move(work));
+  }
 
   // Does all of it.
   void Drain() {
+    Open([] {});
+  }
+  // And then this, while the memory can be touched.
+  void Open(const std::function<void()>& last) {
+    const std::lock_guard lock(mutex_);
     SetProtection(PROT_READ | PROT_WRITE);
     for (const auto& work : std::exchange(work_, {})) work();
+    last();
     SetProtection(PROT_NONE);
   }
 
+  bool Holds(const void* memory) {
+    const std::lock_guard lock(mutex_);
+    return std::ranges::any_of(regions_, [&](const auto& region) {
+      return region.first <= memory && memory < region.first + region.second;
+    });
+  }
+
   std::byte* Allocate(size_t bytes) {
+    const std::lock_guard lock(mutex_);
     void* memory = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CAROLE_CHECK(memory != MAP_FAILED, "no memory: {} bytes", bytes);
     regions_.push_back({static_cast<std::byte*>(memory), bytes});
     return regions_.back().first;
   }
   void Free(std::byte* memory) {
+    const std::lock_guard lock(mutex_);
     Drain();
     const auto region = std::ranges::find(regions_, memory, &std::pair<std::byte*, size_t>::first);
     munmap(region->first, region->second);
@@ -49,6 +68,7 @@ class WalledStream {
     for (const auto& [memory, bytes] : regions_) mprotect(memory, bytes, protection);
   }
 
+  std::recursive_mutex mutex_;
   std::vector<std::function<void()>> work_;
   std::vector<std::pair<std::byte*, size_t>> regions_;
 };
@@ -129,10 +149,19 @@ class WalledMath : public ArenaMath {
       for (int64_t i = 0; i < n; ++i) to[i] = update_rules::Approached(to[i], from[i], rest);
     });
   }
+  void Scale(float* to, int64_t n, float factor) const override {
+    stream_->Add([=, this] {
+      if (inner_ != nullptr) return inner_->Scale(to, n, factor);
+      for (int64_t i = 0; i < n; ++i) to[i] *= factor;
+    });
+  }
   std::unique_ptr<Updater> MakeUpdater(const UpdateJob& job) const override {
     return std::make_unique<WalledUpdater>(
         inner_ != nullptr ? inner_->MakeUpdater(job) : optim::MakeHostUpdater(job, 1), stream_);
   }
+
+  int device() const override { return 0; }
+  void* stream() const override { return stream_.get(); }
 
  private:
   static void Move(std::byte* to, const std::byte* from, size_t bytes) {

@@ -9,6 +9,7 @@
 #include "tests/support/cuda_emulation/backend.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/walled_backend.h"
+#include "tests/support/walled_sums.h"
 #include "tests/train/rank_training.h"
 
 namespace carole::train {
@@ -160,12 +161,59 @@ TEST(DeviceTraining, SaysWhatFitsIntoItsMemory) {
   });
 }
 
-TEST(DeviceTraining, SeveralRanksAreRefused) {
+// With two ranks each sum is of two numbers, so that its order does not matter.
+TEST(DeviceTraining, SeveralRanksGiveTheHostsBits) {
+  for (const bool local_sgd : {false, true}) {
+    RankTraining training{.num_ranks = 2,
+                          .rows = 4,
+                          .options = {.optimizer = "momentum",
+                                      .optimizer_options = {.clip_gradient_norm = 1},
+                                      .moving_average_decay = 0.9,
+                                      .accumulation_steps = 2,
+                                      .local_sgd_steps = local_sgd ? 2 : 0,
+                                      .audit_every_n_steps = 2}};
+    const TrainingOutcome host = Train(training);
+    training.backend = MakeWalledReference;
+    training.connect_devices = carole::testing::ConnectWalled(2);
+    const TrainingOutcome device = Train(training);
+    EXPECT_EQ(device.losses, host.losses) << local_sgd;
+    EXPECT_EQ(device.weights, host.weights) << local_sgd;
+  }
+}
+
+TEST(DeviceTraining, AllRanksLeaveAStepOfWhichOneIsNotFinite) {
+  const auto connect = carole::testing::ConnectWalled(3);
+  RunRanks(3, [&](Communicator& c) {
+    const auto backend = MakeWalledReference(1);
+    TrainStep step(SmallNet(4, true).graph, *backend, c,
+                   {.optimizer = "momentum", .connect_devices = [&] { connect(c, *backend); }});
+    step.store().Initialize(7);
+    FormulaSource source({.rank = c.rank(), .size = 3});
+    io::Batch batch = *source.Next();
+    std::vector<float> images(batch.images.begin(), batch.images.end());
+    if (c.rank() == 1) images[5] = INFINITY;
+    batch.images = images;
+    const std::vector<double> before = carole::testing::AllWeights(step.store());
+    const StepResult result = step.Run(batch, {.learning_rate = 0.05});
+    EXPECT_FALSE(result.applied);
+    EXPECT_THAT(result.blame, ::testing::StartsWith("rank 1: loss"));
+    EXPECT_EQ(carole::testing::AllWeights(step.store()), before);
+  });
+}
+
+TEST(DeviceTraining, SumsThatNeedTheHostAreRefused) {
   const auto errors = ErrorsOfRanks(2, [](Communicator& c) {
     const auto backend = MakeWalledReference(1);
-    TrainStep(SmallNet(4).graph, *backend, c, {.optimizer = "sgd"});
+    TrainStep(SmallNet(4).graph, *backend, c, {.optimizer = "sgd", .reproducible = true});
   });
-  for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("got 2 ranks, want 1"));
+  for (const std::string& error : errors)
+    EXPECT_THAT(error, HasSubstr("got --reproducible or --reduction with 2 ranks"));
+}
+
+TEST(WalledBackend, NobodyElseTouchesItsMemory) {
+  const WalledBackend backend(MakeReferenceBackend(1));
+  const DeviceMemory memory = backend.Allocate(100);
+  EXPECT_DEATH(memory.get()[3] = std::byte{1}, "");
 }
 
 }  // namespace

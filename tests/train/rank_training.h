@@ -19,6 +19,8 @@ struct RankTraining {
   DType dtype = DType::kF32;
   std::unique_ptr<Backend> (*backend)(int threads) = MakeReferenceBackend;
   train::StepOptions options = {.optimizer = "momentum"};
+  // Makes the ranks' devices sum what they hold; empty on hosts.
+  std::function<void(Communicator& communicator, const Backend& backend)> connect_devices;
   // The net, and the pixels of its images.
   std::function<std::unique_ptr<Graph>(int64_t rows, DType dtype)> graph =
       [](int64_t rows, DType dtype) { return std::move(SmallNet(rows, true, dtype).graph); };
@@ -34,7 +36,9 @@ inline TrainingOutcome Train(const RankTraining& t) {
   TrainingOutcome outcome;
   RunRanks(t.num_ranks, [&](Communicator& c) {
     const auto backend = t.backend(1);
-    train::TrainStep step(t.graph(t.rows, t.dtype), *backend, c, t.options);
+    train::StepOptions options = t.options;
+    if (t.connect_devices) options.connect_devices = [&] { t.connect_devices(c, *backend); };
+    train::TrainStep step(t.graph(t.rows, t.dtype), *backend, c, options);
     step.store().Initialize(7);
     FormulaSource source({.pixels = t.pixels,
                           .local_batch = t.rows * t.options.accumulation_steps,

@@ -237,9 +237,18 @@ class CudaArenaMath : public ArenaMath {
     ForEach(device_.stream, count,
             [=] __device__(int64_t i) { to[i] = update_rules::Approached(to[i], from[i], rest); });
   }
+  void Scale(float* to, int64_t count, float factor) const override {
+    ForEach(device_.stream, count, [=] __device__(int64_t i) { to[i] *= factor; });
+  }
   std::unique_ptr<Updater> MakeUpdater(const UpdateJob& job) const override {
     return std::make_unique<CudaUpdater>(job, device_);
   }
+  int device() const override {
+    int device = 0;
+    Check(cudaGetDevice(&device), "cudaGetDevice");
+    return device;
+  }
+  void* stream() const override { return device_.stream; }
 
  private:
   const Device& device_;

@@ -24,6 +24,10 @@ using cudaError_t = int;
 inline constexpr cudaError_t cudaSuccess = 0, cudaErrorMemoryAllocation = 2;
 inline const char* cudaGetErrorString(cudaError_t) { return "emulated"; }
 inline const char* cudaGetErrorName(cudaError_t) { return "emulated"; }
+inline cudaError_t cudaGetDevice(int* device) {
+  *device = 0;
+  return cudaSuccess;
+}
 inline cudaError_t cudaGetLastError() { return cudaSuccess; }
 
 // Memory is the host's, and whatever is asked for has been done on return.
