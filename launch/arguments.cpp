@@ -70,6 +70,18 @@ SplitArguments Split(const Arguments& arguments) {
   return {{arguments.begin(), dashes}, {dashes + 2, arguments.end()}};
 }
 
+void TakeFlags(const std::vector<const char*>& names, SplitArguments& split) {
+  Arguments rest;
+  for (size_t i = 0; i < split.train.size(); ++i) {
+    const bool is_taken = IsFlag(split.train[i], names);
+    Arguments& to = is_taken ? split.launch : rest;
+    to.push_back(split.train[i]);
+    const bool has_value = split.train[i].find('=') != std::string::npos;
+    if (is_taken && !has_value && i + 1 < split.train.size()) to.push_back(split.train[++i]);
+  }
+  split.train = std::move(rest);
+}
+
 std::optional<std::string> FlagValue(const Arguments& arguments, const std::string& name) {
   return LastValue(arguments, {name.c_str()});
 }

@@ -17,6 +17,10 @@ struct SplitArguments {
 };
 SplitArguments Split(const Arguments& arguments);
 
+// Moves the flags of these names, with their values, from `train` to `launch`: where a platform's
+// call leads to, all that users add stands behind "--".
+void TakeFlags(const std::vector<const char*>& names, SplitArguments& split);
+
 // The last value of --name=VALUE or --name VALUE, with dashes or underscores.
 std::optional<std::string> FlagValue(const Arguments& arguments, const std::string& name);
 

@@ -72,8 +72,7 @@ struct GpuFacts {
 };
 Finding JudgeGpu(const GpuFacts& facts);
 
-// NCCL as it is loaded at run time: 22105 for 2.21.5, 0 when there is none.
-Finding JudgeNccl(int version, const GpuFacts& facts);
-Finding CheckNccl(const GpuFacts& facts);
+// NCCL as the program loads it: "2.28.9"; or "" and why it cannot be used. Several ranks need it.
+Finding JudgeNccl(const std::string& version, const std::string& trouble, const GpuFacts& facts);
 
 }  // namespace carole::launch

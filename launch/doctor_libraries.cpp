@@ -1,4 +1,4 @@
-// Findings about libraries that are looked up at run time: PMIx, NVIDIA's driver, NCCL.
+// Findings about libraries that are looked up at run time: PMIx, NVIDIA's, NCCL.
 #include <dlfcn.h>
 #include <fmt/format.h>
 
@@ -131,22 +131,12 @@ Finding JudgeGpu(const GpuFacts& facts) {
   return {"GPU", Verdict::kOk, text, ""};
 }
 
-Finding JudgeNccl(int version, const GpuFacts& facts) {
-  if (version > 0) {
-    const int unit = version < 10000 ? 1000 : 10000;  // 2.8 and older count otherwise
-    return {"NCCL", Verdict::kOk,
-            fmt::format("{}.{}.{}", version / unit, version % unit / 100, version % 100), ""};
-  }
+Finding JudgeNccl(const std::string& version, const std::string& trouble, const GpuFacts& facts) {
+  if (!version.empty()) return {"NCCL", Verdict::kOk, version, ""};
   if (facts.gpus == 0) return {"NCCL", Verdict::kSkipped, "none, and no GPU", ""};
-  return {"NCCL", Verdict::kWarning, "no libnccl.so.2",
-          "install NCCL (libnccl2): several GPUs exchange gradients with it"};
-}
-
-Finding CheckNccl(const GpuFacts& facts) {
-  int version = 0;
-  UseFunction<int(int*)>("libnccl.so.2", "ncclGetVersion",
-                         [&](auto* get_version) { get_version(&version); });
-  return JudgeNccl(version, facts);
+  return {"NCCL", facts.local_ranks > 1 ? Verdict::kTrouble : Verdict::kWarning, trouble,
+          "install NCCL (libnccl2, libnccl-dev), and build again: several ranks sum gradients on "
+          "GPUs with it"};
 }
 
 }  // namespace carole::launch

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "collectives/bench.h"
+#include "collectives/device_sums.h"
 #include "collectives/mpi/communicator.h"
 #include "io/host.h"
 #include "src/backend/backend.h"
@@ -132,6 +133,14 @@ launch::GpuFacts LookAtGpus(int local_ranks) {
   return facts;
 }
 
+Finding CheckNccl(const launch::GpuFacts& gpus) {
+  try {
+    return launch::JudgeNccl(collectives::NcclVersion(), "", gpus);
+  } catch (const Error& error) {
+    return launch::JudgeNccl("", error.what(), gpus);
+  }
+}
+
 // What each machine's first rank looks at.
 Report LookAtMachine(const DoctorFlags& flags, int local_ranks) {
   const launch::GpuFacts gpus = LookAtGpus(local_ranks);
@@ -143,7 +152,7 @@ Report LookAtMachine(const DoctorFlags& flags, int local_ranks) {
                      launch::CheckPmix(),
                      launch::CheckInterfaces(),
                      launch::JudgeGpu(gpus),
-                     launch::CheckNccl(gpus)};
+                     CheckNccl(gpus)};
   if (flags.dataset.dataset_dir.empty()) {
     report.findings.push_back(
         {"data", Verdict::kSkipped, "no --dataset_dir and --dataset_name were given", ""});

@@ -56,6 +56,12 @@ void AddFlags(CommandLine& line, LaunchFlags& flags) {
   line.Add("ports", job.ports, "FIRST-LAST, where only these are open between machines");
 }
 
+// Flags that training has none of.
+const std::vector<const char*> kOwnFlags = {"tf_config",       "ssh_key",       "ps",
+                                            "eval_timeout",    "start_timeout", "max_restarts",
+                                            "restart_timeout", "min_hosts",     "grace_seconds",
+                                            "network",         "ports"};
+
 [[noreturn]] void Become(const std::vector<std::string>& words) {
   std::vector<char*> argv;
   for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
@@ -145,8 +151,9 @@ int Launch(const Arguments& arguments) {
                    "carole launch [FLAGS] -- train [FLAGS OF TRAIN]");
   AddFlags(line, flags);
   const bool asks_help = !arguments.empty() && (arguments[0] == "--help" || arguments[0] == "-h");
-  const launch::SplitArguments split =
+  launch::SplitArguments split =
       asks_help ? launch::SplitArguments{arguments, {}} : launch::Split(arguments);
+  launch::TakeFlags(kOwnFlags, split);
   if (!line.Parse(split.launch)) return 0;
   TakeFromTraining(line, split.train, flags);
   const launch::Cluster cluster = ReadCluster(line, flags.cluster);

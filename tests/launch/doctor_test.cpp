@@ -133,10 +133,10 @@ TEST(Doctor, GpuAndItsDriver) {
 }
 
 TEST(Doctor, Nccl) {
-  EXPECT_EQ(JudgeNccl(22105, Facts("12.4", 1)).text, "2.21.5");
-  EXPECT_EQ(JudgeNccl(2804, Facts("no")).text, "2.8.4");
-  EXPECT_EQ(VerdictOf(JudgeNccl(0, Facts("no"))), Verdict::kSkipped);
-  EXPECT_EQ(VerdictOf(JudgeNccl(0, Facts("12.4", 2))), Verdict::kWarning);
+  EXPECT_EQ(VerdictOf(JudgeNccl("2.28.9", "", Facts("12.4", 2, 2))), Verdict::kOk);
+  EXPECT_EQ(VerdictOf(JudgeNccl("", "not built", Facts("no"))), Verdict::kSkipped);
+  EXPECT_EQ(VerdictOf(JudgeNccl("", "not built", Facts("12.4", 1, 1))), Verdict::kWarning);
+  EXPECT_EQ(VerdictOf(JudgeNccl("", "not built", Facts("12.4", 2, 2))), Verdict::kTrouble);
 }
 
 TEST(Doctor, DiskThatCannotBeWritten) {

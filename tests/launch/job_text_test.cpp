@@ -128,6 +128,14 @@ TEST(JobArguments, Split) {
                 HasSubstr("want carole launch [FLAGS] -- train [FLAGS OF TRAIN]"));
 }
 
+TEST(JobArguments, OwnFlagsAmongTrainings) {
+  SplitArguments split =
+      Split({"--ps=idle", "--", "train", "--a=1", "--max-restarts", "2", "--ports=1-2", "--b"});
+  TakeFlags({"max_restarts", "ports"}, split);
+  EXPECT_THAT(split.launch, ElementsAre("--ps=idle", "--max-restarts", "2", "--ports=1-2"));
+  EXPECT_THAT(split.train, ElementsAre("--a=1", "--b"));
+}
+
 TEST(JobArguments, FlagValue) {
   const Arguments arguments{"--work-dir", "/a", "--work_dir=/b", "--x=--work_dir=/c",
                             "work_dir=/d"};

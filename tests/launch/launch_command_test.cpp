@@ -26,6 +26,7 @@ TEST(LaunchCommand, BadInput) {
        78,
        "[launch] key: nowhere for the job's ssh key"},
       {{"--network=-v", "--", "train"}, 64, "[flags] --network: no interface: got \"-v\""},
+      {{"--", "train", "--max_restarts=x"}, 64, "carole launch: --max_restarts"},
       {{"--", "train", "--num_gpus=two"}, 64, "[flags] --num_gpus: no number: got two"},
   };
   for (const auto& test : cases) {

@@ -158,6 +158,16 @@ class SlurmTest(unittest.TestCase):
         for value in ("0.02", "0.01"):
             self.assertTrue(os.path.exists(f"{self.folder}/runs/learning_rate={value}/model.ckpt-4.h5"), self.log())
 
+    # As ranks of srun on two nodes.
+    def test_doctor(self):
+        job = self.slurm.submit("-N2", f"--chdir={self.folder}", f"--output={self._testMethodName}.log", "--wrap",
+                                f"srun --mpi=pmix --cpu-bind=none {CAROLE} doctor --train_dir={self.train_dir}")
+        self.jobs.append(job)
+        self.expect_completed(job)
+        for text in (r"ok +PMIx +library \S+, started by \S+; srun has pmix", r"ok +ranks +2 started",
+                     r"bandwidth +[0-9.]+ GB/s", "no trouble found"):
+            self.assertRegex(self.log(), text)
+
     def test_bad_settings(self):
         job = self.submit("train_cpu.sbatch", ["-N1"], [], CAROLE_START="sh")
         self.assertEqual(self.slurm.wait(job, LONG)["code"], 64)
