@@ -7,6 +7,7 @@
 #include "src/commands/command_line.h"
 #include "src/commands/commands.h"
 #include "src/graph/autodiff.h"
+#include "src/graph/precision.h"
 #include "src/graph/recompute.h"
 #include "src/graph/rewrites.h"
 
@@ -46,7 +47,7 @@ void PrintRecomputation(const Graph& graph, double peak) {
 // What one training step needs: activations, and weights, gradients and one slot of each weight.
 // Read off the graph, no kernel is made.
 void PrintTraining(const nets::NetEntry& net, nets::ModelOptions options,
-                   const nets::NetSummary& summary) {
+                   const nets::NetSummary& summary, Precision precision) {
   options.training = true;
   const nets::Model model = nets::BuildModel(net, options);
   const nets::ParameterCount count = nets::CountParameters(*model.graph);
@@ -55,13 +56,15 @@ void PrintTraining(const nets::NetEntry& net, nets::ModelOptions options,
       OneDnnAvailable() ? MakeOneDnnBackend(1) : MakeReferenceBackend(1);
   Fuse(*model.graph, *backend);
   Differentiate(*model.graph);
+  StoreActivationsAs(ActivationType(precision), *model.graph);
   const nets::ActivationMemory memory = nets::MeasureActivations(*model.graph);
   const auto peak = static_cast<double>(memory.peak_bytes);
   fmt::print(
-      "training at batch {}: weights, gradients and one slot {:.0f} MiB; activations {:.0f} MiB\n"
+      "training at batch {}: weights, gradients and one slot {:.0f} MiB; activations in {} {:.0f} "
+      "MiB\n"
       "  ({:.0f} live at the fullest step; {:.0f} kept for backward as it begins, {:.0f} the "
       "largest working set beside that)\n",
-      options.batch_size, MiB(static_cast<double>(count.trainable) * kState),
+      options.batch_size, MiB(static_cast<double>(count.trainable) * kState), Name(precision),
       MiB(static_cast<double>(memory.planned_bytes)), MiB(peak),
       MiB(static_cast<double>(memory.kept_bytes)),
       MiB(static_cast<double>(memory.working_set_bytes)));
@@ -87,6 +90,7 @@ int ModelList(const Arguments& arguments) {
 
 int ModelSummary(const Arguments& arguments) {
   std::string name;
+  std::string precision = "fp32";
   nets::ModelOptions options{.batch_size = 1};
   CommandLine line("carole model summary",
                    "Layers, shapes, parameters, operations and memory of a net.");
@@ -99,6 +103,7 @@ int ModelSummary(const Arguments& arguments) {
       ->check(CLI::PositiveNumber);
   line.Add("num_classes", options.num_classes, "the default is the net's own")
       ->check(CLI::PositiveNumber);
+  line.Add("precision", precision, "of activations: fp32, bf16, fp16 or tf32");
   if (!line.Parse(arguments)) return 0;
   const nets::NetEntry& net = nets::FindNet(name);
   const nets::NetSummary summary = nets::Summarize(*nets::BuildModel(net, options).graph);
@@ -108,7 +113,7 @@ int ModelSummary(const Arguments& arguments) {
                row.parameters, static_cast<double>(row.flops) / kGiga);
   fmt::print("{} trainable parameters, {} moving statistics, {:.3f} Gflop forward\n",
              summary.trainable, summary.statistics, static_cast<double>(summary.flops) / kGiga);
-  PrintTraining(net, options, summary);
+  PrintTraining(net, options, summary, ParsePrecision(precision));
   return 0;
 }
 

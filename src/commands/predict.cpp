@@ -23,6 +23,7 @@
 #include "src/core/error.h"
 #include "src/core/log.h"
 #include "src/graph/executable.h"
+#include "src/graph/precision.h"
 #include "src/graph/rewrites.h"
 #include "src/train/state.h"
 #include "src/train/warm_start.h"
@@ -180,6 +181,7 @@ class Predictor {
       : model_(nets::BuildModel(net, options)) {
     model_.graph->MarkOutput(model_.logits);
     Fuse(*model_.graph, backend);
+    StoreActivationsAs(backend.activation_dtype(), *model_.graph);
     executable_ = std::make_unique<Executable>(*model_.graph, backend);
     store_ = executable_->MakeStore();
     executable_->Bind(*store_);

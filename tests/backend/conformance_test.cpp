@@ -1,6 +1,7 @@
-// One list of cases (conformance_cases.h) for every backend: each is run in fp32 and compared with
-// the reference backend in double on the same numbers, with plain layouts and with those that the
-// backend's own convolutions hand on, and in place where the kernel allows it.
+// One list of cases (conformance_cases.h) for every backend: each is run in fp32, and in bf16 where
+// the backend has it, and compared with the reference backend in double on the same numbers, with
+// plain layouts and with those that the backend's own convolutions hand on, and in place where the
+// kernel allows it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include "tests/backend/conformance_cases.h"
 #include "tests/support/cuda_emulation/backend.h"
 #include "tests/support/op_runner.h"
+#include "tests/support/precision_trouble.h"
 
 namespace carole::testing {
 namespace {
@@ -22,15 +24,22 @@ constexpr double kRounding = 0x1p-24;
 constexpr double kRoundingsBase = 8;
 constexpr double kRoundingsPerRoot = 4;
 
-double Tolerance(double terms, const Elements& want) {
+// Results that are stored as bf16 are rounded now and then while they are added up (sums of three,
+// gradients where windows of a pool overlap), and what is added may be larger than its sum.
+constexpr double kBf16Rounding = 0x1p-9;
+constexpr double kBf16Roundings = 4;
+
+double Tolerance(double terms, const Elements& want, DType stored) {
   double largest = 0;
   for (double v : want) largest = std::max(largest, std::abs(v));
-  return kRounding * (kRoundingsBase + kRoundingsPerRoot * std::sqrt(terms)) * largest;
+  const double narrow = stored == DType::kBF16 ? kBf16Roundings * kBf16Rounding : 0;
+  return (narrow + kRounding * (kRoundingsBase + kRoundingsPerRoot * std::sqrt(terms))) * largest;
 }
 
-void ExpectClose(const std::string& what, const Elements& got, const Elements& want, double terms) {
+void ExpectClose(const std::string& what, const Elements& got, const Elements& want, double terms,
+                 DType stored = DType::kF32) {
   ASSERT_EQ(got.size(), want.size()) << what;
-  const double tolerance = Tolerance(terms, want);
+  const double tolerance = Tolerance(terms, want, stored);
   for (size_t i = 0; i < got.size(); ++i) {
     ASSERT_TRUE(std::abs(got[i] - want[i]) <= tolerance)  // false for NaN
         << what << ": element " << i << " of " << got.size() << ": got " << got[i] << ", want "
@@ -52,6 +61,18 @@ const Backend& Oracle() {
 Elements Rounded(Elements values) {
   for (double& v : values) v = static_cast<float>(v);
   return values;
+}
+
+// The numbers that places of these types can hold.
+void RoundTo(const OpSpec& spec, std::vector<Elements>& inputs) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (spec.inputs[i].dtype != DType::kBF16) continue;
+    for (double& v : inputs[i]) v = static_cast<float>(Bf16(static_cast<float>(v)));
+  }
+}
+
+OpSpec InType(const OpSpec& spec, DType type) {
+  return type == DType::kF64 ? InDouble(spec) : type == DType::kBF16 ? InNarrow(spec, type) : spec;
 }
 
 // The statistics and y of the forward pass belong to x.
@@ -111,19 +132,24 @@ void PrepareInputs(const ConformanceCase& c, std::vector<Elements>& inputs) {
   }
 }
 
-std::vector<Elements> CaseInputs(const ConformanceCase& c) {
+// In numbers that fit into `type`.
+std::vector<Elements> CaseInputs(const ConformanceCase& c, DType type) {
   std::vector<Elements> inputs;
   for (const TensorSpec& t : c.spec.inputs) {
     inputs.push_back(t.present ? RandomElements(t.shape.size(), Fnv1a64(c.name) + inputs.size())
                                : Elements());
   }
+  const OpSpec spec = InType(c.spec, type);
+  RoundTo(spec, inputs);
   PrepareInputs(c, inputs);
+  RoundTo(spec, inputs);
   return inputs;
 }
 
 // The layout in which this backend's convolutions hand on an activation.
-Layout HandedOn(const Backend& backend, const Shape& shape) {
-  OpSpec spec = Conv2dSpec({.x = shape, .k = shape[1]});
+Layout HandedOn(const Backend& backend, const Shape& shape, DType type = DType::kF32) {
+  const OpSpec plain = Conv2dSpec({.x = shape, .k = shape[1]});
+  OpSpec spec = InType(plain, type);
   if (!backend.Supports(spec)) return Layout::PlainActivation(shape);
   for (auto* places : {&spec.inputs, &spec.outputs}) {
     for (TensorSpec& t : *places) t.layout = Layout::Any();
@@ -137,9 +163,9 @@ OpSpec AskedFor(const Backend& backend, OpSpec spec, bool native) {
   if (spec.kind == OpKind::kReorder) return spec;
   for (TensorSpec& t : spec.outputs) t.layout = Layout::Any();
   for (TensorSpec& t : spec.inputs) {
-    if (!native || !t.present || t.dtype != DType::kF32) continue;
+    if (!native || !t.present || t.dtype == DType::kF64 || t.dtype == DType::kI32) continue;
     if (t.layout == Layout::Filter()) t.layout = Layout::Any();
-    if (t.layout == Layout::Nhwc()) t.layout = HandedOn(backend, t.shape);
+    if (t.layout == Layout::Nhwc()) t.layout = HandedOn(backend, t.shape, t.dtype);
   }
   return spec;
 }
@@ -148,7 +174,7 @@ OpSpec AskedFor(const Backend& backend, OpSpec spec, bool native) {
 Value RunForArgmax(const Backend& backend, const OpSpec& backward, DType dtype, bool native) {
   OpSpec forward =
       Pool2dSpec({backward.outputs[0].shape, backward.attributes_as<Pool2dAttributes>()});
-  if (dtype == DType::kF64) forward = InDouble(forward);
+  forward = InType(forward, dtype);
   Elements x = RandomElements(forward.inputs[0].shape.size(), 1);
   for (double& v : x) v = std::round(2 * v);
   OpRun run(backend, AskedFor(backend, forward, native), MakeInputs(forward, {x}));
@@ -162,11 +188,10 @@ struct Results {
 };
 
 // Runs the case and brings the results back to plain layouts.
-Results RunCase(const Backend& backend, const ConformanceCase& c, DType dtype, bool native,
-                bool in_place) {
-  const OpSpec plain = dtype == DType::kF64 ? InDouble(c.spec) : c.spec;
+Results RunCase(const Backend& backend, const ConformanceCase& c, DType dtype,
+                const std::vector<Elements>& elements, bool native, bool in_place) {
+  const OpSpec plain = InType(c.spec, dtype);
   OpSpec spec = AskedFor(backend, plain, native);
-  std::vector<Elements> elements = CaseInputs(c);
   std::vector<Value> inputs = MakeInputs(plain, elements);
   const bool needs_argmax = spec.kind == OpKind::kPool2dBackward && spec.inputs[1].present;
   if (needs_argmax) {
@@ -188,9 +213,11 @@ Results RunCase(const Backend& backend, const ConformanceCase& c, DType dtype, b
   return results;
 }
 
-void ExpectConforms(const ConformanceCase& c, const Results& got, const Results& want) {
+void ExpectConforms(const ConformanceCase& c, DType type, const Results& got, const Results& want) {
+  const OpSpec spec = InType(c.spec, type);
   for (size_t i = 0; i < want.outputs.size(); ++i) {
-    ExpectClose("output " + std::to_string(i), got.outputs[i], want.outputs[i], c.terms);
+    ExpectClose("output " + std::to_string(i), got.outputs[i], want.outputs[i], c.terms,
+                spec.outputs[i].dtype);
   }
   for (size_t i = 0; i < want.inputs.size(); ++i) {
     ExpectClose("state " + std::to_string(i), got.inputs[i], want.inputs[i], c.terms);
@@ -217,6 +244,21 @@ void PrintTo(const TestedBackend& backend, std::ostream* out) { *out << backend.
 
 class Conformance : public ::testing::TestWithParam<std::tuple<TestedBackend, ConformanceCase>> {};
 
+void ExpectConformsIn(DType type, const Backend& backend, const ConformanceCase& c) {
+  SCOPED_TRACE(Name(type));
+  const std::vector<Elements> inputs = CaseInputs(c, type);
+  const Results want = RunCase(Oracle(), c, DType::kF64, inputs, false, false);
+  const OpSpec plain = InType(c.spec, type);
+  for (const bool native : {false, true}) {
+    SCOPED_TRACE(native ? "the backend's own layouts" : "plain layouts");
+    ExpectConforms(c, type, RunCase(backend, c, type, inputs, native, false), want);
+    const OpSpec spec = AskedFor(backend, plain, native);
+    if (!OpRun(backend, spec, MakeInputs(plain, inputs)).CanRunInPlace()) continue;
+    SCOPED_TRACE("in place");
+    ExpectConforms(c, type, RunCase(backend, c, type, inputs, native, true), want);
+  }
+}
+
 TEST_P(Conformance, MatchesReferenceInDouble) {
   const auto& [entry, c] = GetParam();
   if (const std::string trouble = entry.trouble(); !trouble.empty())
@@ -224,15 +266,12 @@ TEST_P(Conformance, MatchesReferenceInDouble) {
   const auto backend = entry.make(kThreads);
   const UseMemoryOf memory(*backend);
   if (!backend->Supports(c.spec)) GTEST_SKIP() << entry.name << " does not support " << c.name;
-  const Results want = RunCase(Oracle(), c, DType::kF64, false, false);
-  for (const bool native : {false, true}) {
-    SCOPED_TRACE(native ? "the backend's own layouts" : "plain layouts");
-    ExpectConforms(c, RunCase(*backend, c, DType::kF32, native, false), want);
-    const OpSpec spec = AskedFor(*backend, c.spec, native);
-    if (!OpRun(*backend, spec, MakeInputs(c.spec, CaseInputs(c))).CanRunInPlace()) continue;
-    SCOPED_TRACE("in place");
-    ExpectConforms(c, RunCase(*backend, c, DType::kF32, native, true), want);
-  }
+  ExpectConformsIn(DType::kF32, *backend, c);
+  const bool is_narrow = InType(c.spec, DType::kBF16).inputs[0].dtype == DType::kBF16;
+  if (c.spec.kind == OpKind::kReorder || !is_narrow) return;
+  const std::string trouble = PrecisionTrouble(Precision::kBf16, *backend);
+  if (!trouble.empty()) GTEST_SKIP() << "no bf16, skipped: " << trouble;
+  ExpectConformsIn(DType::kBF16, *backend, c);
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, Conformance,
@@ -310,8 +349,9 @@ INSTANTIATE_TEST_SUITE_P(Backends, Chains, ::testing::ValuesIn(kTested),
 TEST(ReferenceBackend, ThreadsChangeNoBits) {
   const auto one = MakeReferenceBackend(1), three = MakeReferenceBackend(3);
   for (const ConformanceCase& c : ConformanceCases()) {
-    const Results a = RunCase(*one, c, DType::kF32, false, false);
-    const Results b = RunCase(*three, c, DType::kF32, false, false);
+    const std::vector<Elements> inputs = CaseInputs(c, DType::kF32);
+    const Results a = RunCase(*one, c, DType::kF32, inputs, false, false);
+    const Results b = RunCase(*three, c, DType::kF32, inputs, false, false);
     EXPECT_EQ(a.outputs, b.outputs) << c.name;
     EXPECT_EQ(a.inputs, b.inputs) << c.name;
   }

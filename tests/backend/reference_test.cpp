@@ -259,11 +259,12 @@ TEST(Reference, ReorderAndReshape) {
                  nhwc);
 }
 
-TEST(Reference, SupportsTwoPrecisionsAndPlainReorders) {
+TEST(Reference, SupportsFloatsAndPlainReorders) {
   OpSpec spec = SameShapeSpec(OpKind::kRelu, ReluAttributes{}, {1, 2}, 1);
   EXPECT_TRUE(Reference().Supports(spec));
   EXPECT_TRUE(Reference().Supports(InDouble(spec)));
-  spec.inputs[0].dtype = DType::kBF16;
+  EXPECT_TRUE(Reference().Supports(InNarrow(spec, DType::kBF16)));
+  spec.inputs[0].dtype = DType::kI32;
   EXPECT_FALSE(Reference().Supports(spec));
   EXPECT_THROW(Reference().MakeKernel(spec), InternalError);
   EXPECT_FALSE(Reference().Supports({OpKind::kReorder, {}, {{{1, 2}}}, {{{1, 2}}}}));

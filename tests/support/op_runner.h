@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "src/backend/backend.h"
+#include "src/core/float16.h"
 #include "src/tensor/buffer.h"
 
 namespace carole::testing {
@@ -100,6 +101,12 @@ class Value {
         case DType::kI32:
           values[i] = tensor_.as<int32_t>()[i];
           break;
+        case DType::kBF16:
+          values[i] = static_cast<float>(tensor_.as<Bf16>()[i]);
+          break;
+        case DType::kF16:
+          values[i] = static_cast<float>(tensor_.as<Fp16>()[i]);
+          break;
         default:
           values[i] = tensor_.as<float>()[i];
       }
@@ -116,6 +123,12 @@ class Value {
           break;
         case DType::kI32:
           tensor_.as<int32_t>()[i] = static_cast<int32_t>(values[i]);
+          break;
+        case DType::kBF16:
+          tensor_.as<Bf16>()[i] = Bf16(static_cast<float>(values[i]));
+          break;
+        case DType::kF16:
+          tensor_.as<Fp16>()[i] = Fp16(static_cast<float>(values[i]));
           break;
         default:
           tensor_.as<float>()[i] = static_cast<float>(values[i]);

@@ -30,6 +30,20 @@ inline OpSpec InDouble(OpSpec spec) {
   return spec;
 }
 
+// The same operation with activations and filters stored in a 16-bit type.
+inline OpSpec InNarrow(OpSpec spec, DType type) {
+  for (size_t i = 0; i < spec.inputs.size(); ++i) {
+    TensorSpec& t = spec.inputs[i];
+    const bool narrow = IsActivationInput(spec.kind, i) || IsFilterInput(spec.kind, i);
+    if (narrow && t.dtype == DType::kF32) t.dtype = type;
+  }
+  for (size_t o = 0; o < spec.outputs.size(); ++o) {
+    TensorSpec& t = spec.outputs[o];
+    if (IsActivationOutput(spec.kind, o) && t.dtype == DType::kF32) t.dtype = type;
+  }
+  return spec;
+}
+
 struct ConvSizes {
   Shape x;
   int64_t k = 1, r = 1, s = 1;

@@ -1,0 +1,97 @@
+// Which precisions backends take, and their casts.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "src/core/error.h"
+#include "tests/support/op_runner.h"
+#include "tests/support/op_specs.h"
+#include "tests/support/precision_trouble.h"
+
+namespace carole::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+TEST(Precision, NamesAreParsed) {
+  for (const Precision p :
+       {Precision::kFp32, Precision::kTf32, Precision::kBf16, Precision::kFp16}) {
+    EXPECT_EQ(ParsePrecision(Name(p)), p);
+  }
+  try {
+    ParsePrecision("fp8");
+    FAIL() << "fp8 was taken";
+  } catch (const ConfigError& error) {
+    EXPECT_STREQ(error.what(), "[flags] --precision: got fp8, want fp32, bf16, fp16 or tf32");
+  }
+}
+
+TEST(Precision, CpusRefuseTf32) {
+  for (const BackendEntry& entry : kBackends) {
+    if (entry.name == "onednn" && !OneDnnAvailable()) continue;
+    const auto backend = entry.make(1);
+    EXPECT_THAT(PrecisionTrouble(Precision::kTf32, *backend), HasSubstr("[precision] tf32: "));
+    EXPECT_EQ(PrecisionTrouble(Precision::kFp32, *backend), "");
+    EXPECT_EQ(backend->activation_dtype(), DType::kF32);
+  }
+}
+
+TEST(Precision, OneDnnRefusesFp16AndNamesTheInstructions) {
+  if (!OneDnnAvailable()) GTEST_SKIP() << "built without oneDNN";
+  EXPECT_THAT(PrecisionTrouble(Precision::kFp16, *MakeOneDnnBackend(1)),
+              AllOf(HasSubstr("[precision] fp16: not on this CPU"), HasSubstr("avx512_fp16"),
+                    HasSubstr("use --precision=")));
+}
+
+class Casts : public ::testing::TestWithParam<BackendEntry> {};
+
+// fp32 -> bf16 in the layout of a convolution's operands -> fp32: every element is rounded once.
+TEST_P(Casts, RoundOnceInEveryLayout) {
+  if (GetParam().name == "onednn" && !OneDnnAvailable()) GTEST_SKIP() << "built without oneDNN";
+  const auto backend = GetParam().make(2);
+  if (const std::string trouble = PrecisionTrouble(Precision::kBf16, *backend); !trouble.empty())
+    GTEST_SKIP() << "skipped: " << trouble;
+  EXPECT_EQ(backend->activation_dtype(), DType::kBF16);
+  for (const int64_t groups : {1, 4}) {
+    OpSpec conv = InNarrow(
+        Conv2dSpec({.x = {2, 20, 6, 5}, .k = 24, .r = 3, .s = 3, .attributes = {.groups = groups}}),
+        DType::kBF16);
+    for (TensorSpec& t : conv.inputs) t.layout = Layout::Any();
+    for (TensorSpec& t : conv.outputs) t.layout = Layout::Any();
+    const auto kernel = backend->MakeKernel(conv);
+    for (const size_t place : {0, 1}) {
+      const Shape& shape = conv.inputs[place].shape;
+      const Layout plain = place == 0 ? Layout::Nhwc() : Layout::Filter();
+      Value from(shape, DType::kF32, plain), back(shape, DType::kF32, plain);
+      Value narrow(shape, DType::kBF16, kernel->input_layouts()[place]);
+      Elements want = RandomElements(shape.size(), place);
+      from.Write(want);
+      backend->Reorder(from.tensor(), narrow.tensor());
+      backend->Reorder(narrow.tensor(), back.tensor());
+      for (double& v : want) v = static_cast<float>(Bf16(static_cast<float>(v)));
+      EXPECT_EQ(back.Read(), want) << "place " << place << ", " << groups << " groups";
+      EXPECT_TRUE(narrow.memory().GuardsIntact());
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, Casts, ::testing::ValuesIn(kBackends),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+// Stored in 11 bits of mantissa, computed in fp32.
+TEST(Reference, ModelsFp16) {
+  const auto backend = MakeReferenceBackend(1);
+  ASSERT_EQ(PrecisionTrouble(Precision::kFp16, *backend), "");
+  const OpSpec spec = InNarrow(LinearSpec({.n = 1, .c = 2, .k = 1}), DType::kF16);
+  // 1 + 2^-11 is a tie that goes to 1; the sum of the two products is exact, then rounded.
+  EXPECT_EQ(RunPlain(*backend, spec, {{1 + 0x1p-11, 2048}, {1, 1}, {}})[0][0], 2048)
+      << "2049 is a tie too";
+  EXPECT_EQ(RunPlain(*backend, spec, {{1 + 0x1p-10, 2048}, {1, 1}, {}})[0][0], 2050);
+  EXPECT_EQ(RunPlain(*backend, spec, {{60000, 60000}, {1, 1}, {}})[0][0],
+            std::numeric_limits<double>::infinity());
+}
+
+}  // namespace
+}  // namespace carole::testing
