@@ -46,8 +46,8 @@ constexpr const char* kPowerNames[] = {"beta1_power", "beta2_power"};
 
 }  // namespace
 
-Optimizer::Optimizer(const OptimizerEntry& entry, const OptimizerOptions& options, Arenas arenas,
-                     const Backend& backend)
+Optimizer::Optimizer(const OptimizerEntry& entry, const OptimizerOptions& options,
+                     const Arenas& arenas, const Backend& backend)
     : plan_(entry.plan(options)),
       weight_decay_(options.weight_decay),
       clip_norm_(options.clip_gradient_norm),

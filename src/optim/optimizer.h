@@ -43,7 +43,7 @@ class Optimizer {
  public:
   // The arenas are memory of the backend, which outlives this. Throws UsageError for flags that
   // make no sense, DeviceError when there is no memory for slots.
-  Optimizer(const OptimizerEntry& entry, const OptimizerOptions& options, Arenas arenas,
+  Optimizer(const OptimizerEntry& entry, const OptimizerOptions& options, const Arenas& arenas,
             const Backend& backend);
 
   // gradient_scale: what gradients are to be multiplied with.
