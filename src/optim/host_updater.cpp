@@ -38,8 +38,8 @@ class HostUpdater : public Updater {
   void Update() override {
     if (!sums_.is_finite) return;
     const double scale = now_.gradient_scale;
-    scale_ = scale * update_rules::GradientScale(job_.clip_norm,
-                                                 scale * scale * sums_.gradient_squares);
+    scale_ =
+        scale * update_rules::GradientScale(job_.clip_norm, scale * scale * sums_.gradient_squares);
     FindRates();
     const auto num_blocks = static_cast<int64_t>(blocks_.size());
 #pragma omp parallel for num_threads(threads_) if (num_blocks > 4) schedule(static)
