@@ -129,11 +129,11 @@ void Executable::Run(const RunContext& context, const GradientReady& gradient_re
     ++step.runs;
     for (const KernelObserver& observer : observers_) {
       observer({.step = static_cast<int>(&step - steps_.data()),
-                 .kind = step.kind,
-                 .phase = step.phase,
-                 .name = step.name,
-                 .start = before,
-                 .end = after});
+                .kind = step.kind,
+                .phase = step.phase,
+                .name = step.name,
+                .start = before,
+                .end = after});
     }
     before = after;
   }
