@@ -24,10 +24,8 @@ namespace carole::io {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 using ::testing::ThrowsMessage;
 
 CheckpointVariable Variable(const std::string& name, const Shape& shape, float first,

@@ -130,9 +130,10 @@ TEST_F(Hdf5Test, StringListsOfAllFormsAreRead) {
     };
     const char* const texts[] = {"long one", "", "b"};
     add("variable", variable, 3, texts);
-    add("fixed", fixed, 2, "abcd\0\0");
+    constexpr char kFixed[] = {'a', 'b', 'c', 'd', 0, 0}, kSplit[] = {'d', 0, 0, 'e', 'f', 0};
+    add("fixed", fixed, 2, kFixed);
     add("split0", fixed, 1, "abc");
-    add("split1", fixed, 2, "d\0\0ef\0");
+    add("split1", fixed, 2, kSplit);
     const double nothing = 0;
     add("empty", H5T_IEEE_F64LE, 0, &nothing);
     add("number", H5T_IEEE_F64LE, 1, &nothing);
