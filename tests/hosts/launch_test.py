@@ -104,8 +104,10 @@ class LaunchTest(unittest.TestCase):
         config = {"cluster": cluster, "task": {"type": kind, "index": index}, "environment": "cloud"}
         name = f"{kind}{index}"
         command = [*wrap, CAROLE, "launch", "--start_timeout=90", *flags, "--", "train", *training]
-        self.processes[name] = self.hosts.start(host, command, self.log_name(name),
-                                                {**ENV, "TF_CONFIG": json.dumps(config)})
+        env = {**ENV, "TF_CONFIG": json.dumps(config)}
+        if kind not in ("chief", "master"):
+            env["TMPDIR"] = self.work_dir  # where a machine that loses power leaves its files
+        self.processes[name] = self.hosts.start(host, command, self.log_name(name), env)
         return self.processes[name]
 
     def start_job(self, cluster, tasks, flags, training):
