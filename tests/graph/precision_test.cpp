@@ -1,0 +1,143 @@
+// Plans with 16-bit activations beside the same in fp32.
+#include "src/graph/precision.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "nets/nets.h"
+#include "tests/support/graph_runner.h"
+#include "tests/support/precision_trouble.h"
+#include "tests/support/sample_graphs.h"
+
+namespace carole::testing {
+namespace {
+
+// Between the two gradients, all variables as one vector; 1: same direction.
+double Cosine(const GraphResult& a, const GraphResult& b) {
+  double ab = 0, aa = 0, bb = 0;
+  for (const auto& [name, values] : a.gradients) {
+    const Elements& others = b.gradients.at(name);
+    for (size_t i = 0; i < values.size(); ++i) {
+      ab += values[i] * others[i];
+      aa += values[i] * values[i];
+      bb += others[i] * others[i];
+    }
+  }
+  return ab / std::sqrt(aa * bb);
+}
+
+void ExpectNear(const Elements& got, const Elements& want, double share) {
+  double largest = 0;
+  for (double v : want) largest = std::max(largest, std::abs(v));
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(got[i], want[i], share * largest) << i;
+}
+
+struct Row {
+  std::string_view backend;
+  Precision precision;
+};
+void PrintTo(const Row& row, std::ostream* out) {
+  *out << row.backend << " in " << Name(row.precision);
+}
+
+class Plans : public ::testing::TestWithParam<Row> {
+ protected:
+  void SetUp() override {
+    if (GetParam().backend == "onednn" && !OneDnnAvailable())
+      GTEST_SKIP() << "built without oneDNN";
+    for (const BackendEntry& entry : kBackends) {
+      if (entry.name != GetParam().backend) continue;
+      wide_ = entry.make(2);
+      narrow_ = entry.make(2);
+    }
+    const std::string trouble = PrecisionTrouble(GetParam().precision, *narrow_);
+    if (!trouble.empty()) GTEST_SKIP() << "skipped: " << trouble;
+  }
+
+  std::unique_ptr<Backend> wide_, narrow_;
+};
+
+// bf16 has 8 bits: a rounding is 2^-9, and some ten follow each other. fp16 is closer.
+TEST_P(Plans, SamplesAreNearFp32) {
+  const RunContext context{.seed = 3, .step = 4};
+  for (const SampleGraph& sample : kSampleGraphs) {
+    SCOPED_TRACE(sample.name);
+    const auto run = [&](const Backend& backend) {
+      const auto graph = MakeTraining(sample, DType::kF32, &backend);
+      StoreActivationsAs(backend.activation_dtype(), *graph);
+      GraphRunner runner(*graph, backend);
+      runner.Poison(context);
+      return runner.Run(context);
+    };
+    const GraphResult want = run(*wide_), got = run(*narrow_);
+    ASSERT_EQ(got.outputs.size(), want.outputs.size());
+    for (size_t i = 0; i < want.outputs.size(); ++i)
+      ExpectNear(got.outputs[i], want.outputs[i], 0.03);
+    for (const auto& [name, values] : want.statistics)
+      ExpectNear(got.statistics.at(name), values, 0.03);
+    EXPECT_GT(Cosine(got, want), 0.995);
+    EXPECT_NE(got.gradients, want.gradients) << "nothing was rounded";
+  }
+}
+
+// A net as it is trained, and its plan.
+struct Training {
+  Training(const std::string& name, int64_t image_size, const Backend& backend)
+      : model(nets::BuildModel(
+            nets::FindNet(name),
+            {.batch_size = 4, .image_size = image_size, .num_classes = 10, .training = true})) {
+    Fuse(*model.graph, backend);
+    Differentiate(*model.graph);
+    StoreActivationsAs(backend.activation_dtype(), *model.graph);
+    runner = std::make_unique<GraphRunner>(*model.graph, backend);
+    runner->store().Initialize(1);
+  }
+
+  nets::Model model;
+  std::unique_ptr<GraphRunner> runner;
+};
+
+class Nets : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!OneDnnAvailable()) GTEST_SKIP() << "built without oneDNN";
+    wide_ = MakeOneDnnBackend(2);
+    narrow_ = MakeOneDnnBackend(2);
+    const std::string trouble = PrecisionTrouble(Precision::kBf16, *narrow_);
+    if (!trouble.empty()) GTEST_SKIP() << "skipped: " << trouble;
+  }
+
+  std::unique_ptr<Backend> wide_, narrow_;
+};
+
+// Deep nets with fresh weights are no measure: rounding their weights alone, in fp32, turns the
+// gradient of resnet_v1_50 by more than 60 degrees.
+TEST_F(Nets, GradientOfLeNetIsNearFp32) {
+  Training wide("lenet", 28, *wide_), narrow("lenet", 28, *narrow_);
+  const GraphResult want = wide.runner->Run({.seed = 1}), got = narrow.runner->Run({.seed = 1});
+  EXPECT_NEAR(got.outputs[0][0], want.outputs[0][0], 0.01 * want.outputs[0][0]);
+  EXPECT_GT(Cosine(got, want), 0.995);
+}
+
+// Not half: indices of pools, the images and bf16 copies of the weights are there too.
+TEST_F(Nets, ActivationsTakeAboutHalf) {
+  const auto arena = [](const Backend& backend) {
+    const Training training("mobilenet_v2", 96, backend);
+    return static_cast<double>(training.runner->executable().statistics().arena_bytes);
+  };
+  EXPECT_LT(arena(*narrow_), 0.6 * arena(*wide_));
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, Plans,
+                         ::testing::Values(Row{"onednn", Precision::kBf16},
+                                           Row{"reference", Precision::kBf16},
+                                           Row{"reference", Precision::kFp16}),
+                         [](const auto& info) {
+                           return std::string(info.param.backend) + "_" +
+                                  std::string(Name(info.param.precision));
+                         });
+
+}  // namespace
+}  // namespace carole::testing
