@@ -3,13 +3,14 @@
 
 #include "tests/cli/cli.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/support/test_data.h"
 
 namespace carole::testing {
 namespace {
 
 using ::testing::HasSubstr;
 
-const std::string kFixtures = std::string(CAROLE_TEST_DATA) + "/tf_checkpoints/";
+const std::string kFixtures = TestData() + "/tf_checkpoints/";
 
 class CheckpointCliTest : public CliTest {
  protected:

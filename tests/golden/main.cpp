@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "tests/golden/check_net.h"
+#include "tests/support/test_data.h"
 #include "tests/support/walled_backend.h"
 
 namespace carole::golden {
@@ -19,8 +20,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kOwnFolder = CAROLE_TEST_DATA "/goldens";
-constexpr const char* kLargeFolder = CAROLE_TEST_DATA "/goldens/large";
+const std::string kOwnFolder = TestData() + "/goldens";
+const std::string kLargeFolder = TestData() + "/goldens/large";
 
 // The fastest of this machine, on memory that the host cannot touch.
 std::unique_ptr<Backend> MakeDevice(int threads) {
@@ -83,7 +84,7 @@ class GoldenTest : public ::testing::Test {
       if (record != nullptr && backend_.name == "reference")
         RecordDoubles(*net, golden, *backend, record);
       TakeSinglesForDoubles(golden);
-      AddOwnDoubles(golden, CAROLE_TEST_DATA "/doubles");
+      AddOwnDoubles(golden, TestData() + "/doubles");
     }
     Report report(name, std::string(backend_.name), single);
     CheckNumbers(*net, golden, *backend, single ? DType::kF32 : DType::kF64, report);

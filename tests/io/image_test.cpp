@@ -4,13 +4,14 @@
 
 #include "src/core/hash.h"
 #include "tests/io/damage.h"
+#include "tests/support/test_data.h"
 
 namespace carole::io {
 namespace {
 
 using testing::HasSubstr;
 
-const std::filesystem::path kData = CAROLE_TEST_DATA;
+const std::filesystem::path kData = TestData();
 
 std::string_view PixelBytes(const Image& image) {
   return {reinterpret_cast<const char*>(image.pixels.data()), image.pixels.size()};

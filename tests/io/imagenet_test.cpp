@@ -13,6 +13,7 @@
 #include "tests/io/annotation.h"
 #include "tests/io/damage.h"
 #include "tests/io/tar_bytes.h"
+#include "tests/support/test_data.h"
 
 namespace carole::io {
 namespace {
@@ -55,7 +56,7 @@ class ImagenetTest : public testing::Test {
   // The PNG and the CMYK JPEG that ImageNet has under the name of JPEGs.
   std::string TrainBytes(const std::string& name) const {
     if (name == png_name_) return EncodePng(Picture(1).view());
-    if (name == cmyk_name_) return ReadText(CAROLE_TEST_DATA "/io_images/cmyk.jpg");
+    if (name == cmyk_name_) return ReadText(TestData() + "/io_images/cmyk.jpg");
     return pictures_.at(name);
   }
 

@@ -9,13 +9,14 @@
 #include "io/picture.h"
 #include "src/core/rng.h"
 #include "tests/io/damage.h"
+#include "tests/support/test_data.h"
 
 namespace carole::io {
 namespace {
 
 using testing::HasSubstr;
 
-const std::filesystem::path kData = CAROLE_TEST_DATA;
+const std::filesystem::path kData = TestData();
 
 struct Encoding {
   J_COLOR_SPACE in = JCS_RGB;

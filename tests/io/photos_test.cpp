@@ -8,6 +8,7 @@
 #include "io/jpeg_encode.h"
 #include "io/verify.h"
 #include "tests/io/damage.h"
+#include "tests/support/test_data.h"
 
 namespace carole::io {
 namespace {
@@ -82,7 +83,7 @@ TEST(BuildFolder, TheSameFractionOfEachClass) {
   fs::create_directories(folder / "raw/.hidden");
   const Image png = Draw({.height = 9, .width = 9}).image;
   WriteText(folder / "raw/owls/x.PNG", EncodePng(png.view()));
-  fs::copy(CAROLE_TEST_DATA "/io_images/cmyk.jpg", folder / "raw/owls/y.jpeg");
+  fs::copy(TestData() + "/io_images/cmyk.jpg", folder / "raw/owls/y.jpeg");
   BuildOptions options{.dataset = &FindDataset("folder"),
                        .raw_dir = folder / "raw",
                        .output_dir = folder / "out",

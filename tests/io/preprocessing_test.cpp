@@ -7,11 +7,12 @@
 #include "io/distortion.h"
 #include "io/resize.h"
 #include "tests/io/damage.h"
+#include "tests/support/test_data.h"
 
 namespace carole::io {
 namespace {
 
-const std::filesystem::path kData = CAROLE_TEST_DATA;
+const std::filesystem::path kData = TestData();
 
 struct Moments {
   double mean = 0;

@@ -6,11 +6,12 @@
 #include "io/colour.h"
 #include "src/core/rng.h"
 #include "tests/io/damage.h"
+#include "tests/support/test_data.h"
 
 namespace carole::io {
 namespace {
 
-const std::filesystem::path kData = CAROLE_TEST_DATA;
+const std::filesystem::path kData = TestData();
 
 // Recorded from single TensorFlow operations on wide_422.jpg in [0, 1].
 class RecordedOps : public testing::Test {

@@ -6,6 +6,7 @@
 #include "io/table.h"
 #include "io/tf_proto.h"
 #include "tests/io/damage.h"
+#include "tests/support/test_data.h"
 
 namespace carole::io {
 namespace {
@@ -14,7 +15,7 @@ using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-const std::string kFolder = std::string(CAROLE_TEST_DATA) + "/tf_checkpoints/";
+const std::string kFolder = TestData() + "/tf_checkpoints/";
 
 std::vector<float> ReadValues(const WeightsReader& reader, const std::string& name) {
   std::vector<float> values(static_cast<size_t>(reader.shape(name).size()));

@@ -6,6 +6,7 @@
 #include "io/hdf5.h"
 #include "io/keras_weights.h"
 #include "tests/io/damage.h"
+#include "tests/support/test_data.h"
 
 namespace carole::io {
 namespace {
@@ -124,7 +125,7 @@ TEST(MappedWeights, FoldsABiasThatOursDoNotHave) {
 }
 
 TEST(MappedWeights, CountsTheLayersOfObjectBasedCheckpoints) {
-  const auto file = OpenWeights(std::string(CAROLE_TEST_DATA) + "/tf_checkpoints/objects.ckpt");
+  const auto file = OpenWeights(TestData() + "/tf_checkpoints/objects.ckpt");
   const std::vector<VariableSpec> wanted{{"conv2d/kernel", {3, 3, 1, 2}},
                                          {"conv2d/bias", {2}},
                                          {"dense/kernel", {8, 3}},

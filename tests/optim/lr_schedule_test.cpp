@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "src/core/error.h"
+#include "tests/support/test_data.h"
 
 namespace carole::optim {
 namespace {
@@ -17,7 +18,7 @@ using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
 TEST(LearningRateTest, FollowsTheRecordedSchedulesExactly) {
-  const json recorded = json::parse(std::ifstream(CAROLE_TEST_DATA "/optimizers.json"));
+  const json recorded = json::parse(std::ifstream(TestData() + "/optimizers.json"));
   ASSERT_GE(recorded["schedules"].size(), 8u);
   for (const json& s : recorded["schedules"]) {
     LearningRateOptions options{.type = s["type"],

@@ -7,6 +7,7 @@
 
 #include "src/core/error.h"
 #include "tests/golden/formula.h"
+#include "tests/support/test_data.h"
 
 namespace carole::optim {
 namespace {
@@ -29,7 +30,7 @@ std::vector<float> Shadow(const MovingAverages& averages) {
 }
 
 TEST(MovingAveragesTest, FollowTheRecordedOnes) {
-  const json recorded = json::parse(std::ifstream(CAROLE_TEST_DATA "/optimizers.json"));
+  const json recorded = json::parse(std::ifstream(TestData() + "/optimizers.json"));
   ASSERT_GE(recorded["moving_averages"].size(), 2U);
   for (const json& row : recorded["moving_averages"]) {
     std::vector<float> values;

@@ -10,6 +10,7 @@
 
 #include "src/core/error.h"
 #include "tests/golden/formula.h"
+#include "tests/support/test_data.h"
 
 namespace carole::optim {
 namespace {
@@ -21,7 +22,7 @@ using ::testing::ThrowsMessage;
 double FormulaU(std::string_view name, size_t i) { return golden::Uniform(Fnv1a64(name), i); }
 
 const json& Recorded() {
-  static const json recorded = json::parse(std::ifstream(CAROLE_TEST_DATA "/optimizers.json"));
+  static const json recorded = json::parse(std::ifstream(TestData() + "/optimizers.json"));
   return recorded;
 }
 

@@ -7,6 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/test_data.h"
 #include "tests/train/training.h"
 
 namespace carole::train {
@@ -17,7 +18,7 @@ using carole::testing::RunRanks;
 using nlohmann::json;
 
 json CasesOf(const std::string& file) {
-  return json::parse(std::ifstream(CAROLE_TEST_DATA "/" + file))["cases"];
+  return json::parse(std::ifstream(TestData() + "/" + file))["cases"];
 }
 
 // Runs of TF-Slim's nets and of the other programs', told alike: the former by words that stand in

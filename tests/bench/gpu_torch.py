@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+"""PyTorch's training speed on one GPU at its best settings, to set beside `carole bench train --backend=cuda`.
+
+    python tests/bench/gpu_torch.py --model_name=resnet_v1_50 --precision=bf16 --batch_size=64,128,256
+
+channels_last, torch.compile, fused SGD with momentum, autocast for bf16, TF32 where asked. Inputs lie on the GPU. Prints
+one line of JSON for each batch size: the median of steps, after the warm-up that compiles.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+
+import torch
+import torch.nn.functional as F
+
+import peer_nets as nets
+import peer_torch
+
+
+def measure(args, batch):
+    spec = nets.NETS[args.model_name]
+    torch.manual_seed(1)
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = args.precision == "tf32"
+    torch.backends.cudnn.benchmark = True
+    net = peer_torch.make_net(args.model_name, spec).to(args.device, memory_format=torch.channels_last).train()
+    images = torch.randn(batch, spec["channels"], spec["size"], spec["size"], device=args.device)
+    images = images.to(memory_format=torch.channels_last)
+    labels = torch.randint(spec["classes"], (batch,), device=args.device)
+    sgd = torch.optim.SGD(net.parameters(), lr=1e-3, momentum=nets.MOMENTUM, fused=True)
+    forward = net if args.eager else torch.compile(net)
+
+    def step():
+        sgd.zero_grad(set_to_none=True)
+        with torch.autocast(args.device, torch.bfloat16, enabled=args.precision == "bf16"):
+            loss = F.cross_entropy(forward(images), labels)
+        loss.backward()
+        sgd.step()
+
+    def wait():
+        if args.device == "cuda":
+            torch.cuda.synchronize()
+
+    for _ in range(args.warmup_steps):
+        step()
+    wait()
+    # In groups, so that waiting for the GPU does not count.
+    groups = []
+    for _ in range(5):
+        start = time.perf_counter()
+        for _ in range(args.steps // 5):
+            step()
+        wait()
+        groups.append((time.perf_counter() - start) / (args.steps // 5))
+    return {
+        "program": f"pytorch {torch.__version__}",
+        "net": args.model_name,
+        "precision": args.precision,
+        "batch_size": batch,
+        "images_per_second": round(batch / statistics.median(groups), 1),
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model_name", default="resnet_v1_50", choices=sorted(nets.NETS))
+    parser.add_argument("--precision", default="bf16", choices=["fp32", "tf32", "bf16"])
+    parser.add_argument("--batch_size", default="64", help="one or more, with commas")
+    parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--warmup_steps", type=int, default=10)
+    parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
+    parser.add_argument("--eager", action="store_true", help="without torch.compile")
+    args = parser.parse_args()
+    if args.device == "cuda" and not torch.cuda.is_available():
+        sys.exit("[bench] no GPU that PyTorch can use")
+    for batch in args.batch_size.split(","):
+        print(json.dumps(measure(args, int(batch))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

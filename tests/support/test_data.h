@@ -1,0 +1,15 @@
+// Where the tests' data lies.
+#pragma once
+
+#include <cstdlib>
+#include <string>
+
+namespace carole {
+
+// tests/data of the source tree, or where the environment says that it was moved (launch/bundle.sh).
+inline std::string TestData() {
+  const char* moved = std::getenv("CAROLE_TEST_DATA");
+  return moved != nullptr ? moved : CAROLE_TEST_DATA;
+}
+
+}  // namespace carole
