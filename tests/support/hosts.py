@@ -122,7 +122,14 @@ class Hosts:
     def _make_link(self, host):
         port = f"{self.tag}p{host}"
         run("ip", "netns", "add", self.space(host))
-        run("ip", "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", self.space(host))
+        for attempts_left in range(40, -1, -1):
+            try:
+                run("ip", "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", self.space(host))
+                break
+            except RuntimeError as error:  # the kernel is still taking down other machines' links
+                if not attempts_left or "File exists" not in str(error):
+                    raise
+                time.sleep(0.25)
         run("ip", "link", "set", port, "master", self.tag, "up")
         run("ip", "-n", self.space(host), "link", "set", "lo", "up")
         run("ip", "-n", self.space(host), "addr", "add", f"{self.address(host)}/24", "dev", "eth0")
