@@ -18,6 +18,7 @@
 
 #include "collectives/algorithms.h"
 #include "collectives/reduce.h"
+#include "src/core/stopwatch.h"
 
 namespace carole::collectives {
 
@@ -26,10 +27,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kInFlight = 4;
-
-double SecondsSince(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // The first num_steps steps of the plan. Messages go to the rank `right` and come from `left`.
 template <typename T>

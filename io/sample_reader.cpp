@@ -9,24 +9,15 @@
 
 #include "io/example.h"
 #include "io/tfrecord.h"
+#include "src/core/stopwatch.h"
 
 namespace carole::io {
 namespace {
 
-// Adds the time since it was made, or since the last lap, to a counter.
-class Stopwatch {
- public:
-  int64_t Lap() {
-    const auto now = std::chrono::steady_clock::now();
-    const int64_t ns = std::chrono::nanoseconds(now - last_).count();
-    last_ = now;
-    return ns;
-  }
-  void Lap(std::atomic<int64_t>& counter) { counter.fetch_add(Lap(), std::memory_order_relaxed); }
-
- private:
-  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
-};
+// Adds a lap to a counter.
+void Add(Stopwatch& watch, std::atomic<int64_t>& counter) {
+  counter.fetch_add(watch.LapTime().count(), std::memory_order_relaxed);
+}
 
 // The error of a stage, with the record's place behind its tag, where the stage does not know it.
 [[noreturn]] void RethrowAt(const DataError& error, RecordFault fault, std::string_view file,
@@ -145,12 +136,12 @@ void SampleReader::Read(int64_t record, int64_t epoch, Scratch& scratch, std::sp
         ReadRecordAt(shard, entry.offset, entry.index, scratch.record, entry.length);
     if (!example) throw DataError("record is gone: the shard became shorter while it was read");
     counters.read_bytes.fetch_add(static_cast<int64_t>(example->size()), std::memory_order_relaxed);
-    watch.Lap(counters.read_ns);
+    Add(watch, counters.read_ns);
 
     stage = RecordFault::kExample;
     const LabelledImage parsed = ParseExample(*example, want_boxes_, scratch.boxes);
     *label = CheckedLabel(parsed.label);
-    watch.Lap(counters.parse_ns);
+    Add(watch, counters.parse_ns);
 
     stage = RecordFault::kImage;
     const std::chrono::nanoseconds decoded = scratch.picture.decode_time();
@@ -166,7 +157,7 @@ void SampleReader::Read(int64_t record, int64_t epoch, Scratch& scratch, std::sp
                  .fast_mode = options_.fast_mode});
     const int64_t decode_ns = (scratch.picture.decode_time() - decoded).count();
     counters.decode_ns.fetch_add(decode_ns, std::memory_order_relaxed);
-    counters.augment_ns.fetch_add(watch.Lap() - decode_ns, std::memory_order_relaxed);
+    counters.augment_ns.fetch_add(watch.LapTime().count() - decode_ns, std::memory_order_relaxed);
   } catch (const DataError& error) {
     RethrowAt(error, stage, shard.name(), entry);
   }

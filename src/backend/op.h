@@ -185,7 +185,7 @@ struct DropoutAttributes {
   bool per_row = false;
   int64_t schedule_steps = 0;  // from 1 down to `keep` in so many steps; 0: `keep` at once
 
-  double KeepAt(int64_t step) const {
+  constexpr double KeepAt(int64_t step) const {
     if (step >= schedule_steps) return keep;
     return 1 - static_cast<double>(step) / static_cast<double>(schedule_steps) * (1 - keep);
   }

@@ -17,6 +17,7 @@
 #include "src/commands/commands.h"
 #include "src/commands/inputs.h"
 #include "src/commands/job.h"
+#include "src/core/stopwatch.h"
 
 namespace carole::commands {
 namespace {
@@ -34,10 +35,6 @@ struct BenchFlags {
   bool eval = false;
   bool json = false;
 };
-
-double SecondsSince(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // Of all threads of this process: steady, where other programs take turns on the same cores.
 double CpuSeconds() {

@@ -13,6 +13,7 @@
 #include "src/commands/commands.h"
 #include "src/commands/job.h"
 #include "src/commands/rank_flags.h"
+#include "src/core/stopwatch.h"
 #include "src/train/train_step.h"
 
 namespace carole::commands {
@@ -45,11 +46,6 @@ bool IsTuning(const train::TrainStep& step) {
   return tuner != nullptr && !tuner->done();
 }
 
-double MillisecondsSince(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
-      .count();
-}
-
 int64_t PeakRssOverRanks(collectives::Communicator& communicator) {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
@@ -69,17 +65,17 @@ Measurement Measure(const BenchFlags& flags, int64_t local_batch, Job& job, trai
   while (num_steps < flags.warmup_steps || IsTuning(step)) run();
   step.executable().ResetTimes();
   job.communicator().Barrier({.what = "start of the measurement"});
-  const auto start = std::chrono::steady_clock::now();
+  Stopwatch watch;
   for (int i = 0; i < flags.steps; ++i) {
-    const auto step_start = std::chrono::steady_clock::now();
+    Stopwatch step_watch;
     const train::StepResult r = run();
-    step_ms.push_back(MillisecondsSince(step_start));
+    step_ms.push_back(step_watch.Lap());
     const double parts[] = {r.input_ms, r.forward_ms, r.backward_ms, r.exposed_communication_ms,
                             r.optimizer_ms};
     for (int p = 0; p < Measurement::kParts; ++p)
       result.part_ms[p] += parts[p] / flags.steps / job.size();
   }
-  const double total_ms = MillisecondsSince(start);
+  const double total_ms = watch.Lap();
   job.communicator().AllReduce(std::span<double>(result.part_ms), {.what = "times"});
   std::sort(step_ms.begin(), step_ms.end());
   result.step_ms_median = step_ms[step_ms.size() / 2];

@@ -8,6 +8,7 @@
 
 #include "src/core/error.h"
 #include "src/core/hash.h"
+#include "src/core/stopwatch.h"
 #include "src/graph/autodiff.h"
 #include "src/graph/precision.h"
 #include "src/graph/recompute.h"
@@ -22,20 +23,6 @@
 
 namespace carole::train {
 namespace {
-
-class Stopwatch {
- public:
-  // Milliseconds since the last lap.
-  double Lap() {
-    const auto now = std::chrono::steady_clock::now();
-    const std::chrono::duration<double, std::milli> lap = now - start_;
-    start_ = now;
-    return lap.count();
-  }
-
- private:
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
 
 // By place.
 std::vector<Segment> RegularizedSegments(const VariableStore& store) {
@@ -197,8 +184,7 @@ bool TrainStep::IsLocal() const {
 // where it is empty on all, which then is so on rank 0.
 int64_t TrainStep::CountMicroBatches(const io::Batch& batch) const {
   if (options_.reproducible) return options_.accumulation_steps;
-  const int64_t rows =
-      static_cast<int64_t>(batch.labels.size()) / std::max<int64_t>(options_.accumulation_steps, 1);
+  const int64_t rows = static_cast<int64_t>(batch.labels.size()) / options_.accumulation_steps;
   const int64_t samples = options_.sync_batch_norm ? batch.global_valid : batch.valid;
   return std::clamp<int64_t>((samples + rows - 1) / rows, 1, options_.accumulation_steps);
 }
@@ -299,6 +285,16 @@ StepResult TrainStep::RunWith(GradientFlow<T>& flow, const io::Batch& batch,
     WaitForLosses(result);
     result.backward_ms += watch.Lap();  // what a device does is not told apart
   }
+  Conclude(flow, batch, input, result);
+  result.optimizer_ms += watch.Lap();
+  flow.Tune(step_watch.Lap());
+  return result;
+}
+
+// Applies the step on all ranks or on none.
+template <typename T>
+void TrainStep::Conclude(GradientFlow<T>& flow, const io::Batch& batch, const StepInput& input,
+                         StepResult& result) {
   result.gradient_norm = optimizer_->gradient_norm();
   result.applied = IsFinite(result, input.step);
   result.overflowed =
@@ -312,9 +308,6 @@ StepResult TrainStep::RunWith(GradientFlow<T>& flow, const io::Batch& batch,
   } else {
     TakeBack(flow, batch, input, result);
   }
-  result.optimizer_ms += watch.Lap();
-  flow.Tune(step_watch.Lap());
-  return result;
 }
 
 template <typename T>

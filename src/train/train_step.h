@@ -140,6 +140,9 @@ class TrainStep {
   StepResult RunWith(GradientFlow<T>& flow, const io::Batch& batch, const StepInput& input);
   void WaitForLosses(StepResult& result);
   template <typename T>
+  void Conclude(GradientFlow<T>& flow, const io::Batch& batch, const StepInput& input,
+                StepResult& result);
+  template <typename T>
   void WaitForSums(GradientFlow<T>& flow, StepResult& result);
   bool IsFinite(const StepResult& result, int64_t step) const;
   void Apply(const StepInput& input, StepResult& result);

@@ -10,15 +10,12 @@
 
 #include "io/checkpoint_folder.h"
 #include "src/core/log.h"
+#include "src/core/stopwatch.h"
 #include "src/train/epoch_report.h"
 #include "src/train/phase.h"
 
 namespace carole::train {
 namespace {
-
-double SecondsSince(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 constexpr char kBestFolder[] = "best";
 constexpr char kAccuracy[] = "eval_accuracy";  // attribute of what lies there

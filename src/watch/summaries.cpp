@@ -9,14 +9,11 @@
 
 #include "src/core/error.h"
 #include "src/core/log.h"
+#include "src/core/stopwatch.h"
 #include "src/watch/confusion_picture.h"
 
 namespace carole::watch {
 namespace {
-
-double SecondsSince(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 void AddPicture(io::EventWriter& events, int64_t step, const std::string& tag,
                 const io::Image& image) {

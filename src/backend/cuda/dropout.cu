@@ -12,11 +12,6 @@ struct Mask {
   DropoutAttributes a;
   int64_t row;  // elements
 
-  __device__ double Keep() const {
-    const int64_t step = numbers->step;
-    if (step >= a.schedule_steps) return a.keep;
-    return 1 - static_cast<double>(step) / static_cast<double>(a.schedule_steps) * (1 - a.keep);
-  }
   // The random word of element i of the local activation.
   __device__ uint32_t Word(int64_t i) const {
     const int64_t first = numbers->first_sample;
@@ -38,7 +33,7 @@ class Dropout : public CudaKernel {
     const Mask mask{device_.numbers, spec_.attributes_as<DropoutAttributes>(),
                     in_shape(0).size() / in_shape(0)[0]};
     ForEach(device_.stream, in_shape(0).size(), [=] __device__(int64_t i) {
-      const double keep = mask.Keep();
+      const double keep = mask.a.KeepAt(mask.numbers->step);
       const bool kept = (mask.Word(i) >> 8) < static_cast<uint32_t>(ceil(keep * 0x1p24));
       y[i] = kept ? x[i] / static_cast<float>(keep) : 0;
     });
