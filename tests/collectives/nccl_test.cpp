@@ -97,7 +97,8 @@ TEST(Nccl, ReducerOverlapsAndHostSumsGoOn) {
   RunRanks(2, [](Communicator& c) {
     Device device(c, 1024);
     const std::vector<Range> parameters{{0, 256}, {256, 512}, {768, 256}};
-    Reducer reducer(c, device.values(), parameters, {.first_bucket_bytes = 1024, .bucket_bytes = 2048});
+    Reducer reducer(c, device.values(), parameters,
+                    {.first_bucket_bytes = 1024, .bucket_bytes = 2048});
     for (int step = 0; step < 3; ++step) {
       reducer.BeginStep(step);
       double loss = c.rank() + 1;
