@@ -56,13 +56,16 @@ def make_net(name, spec):
     )  # fmt: skip
 
 
-def prepare(name, batch, threads):
-    """Returns (version, parameter count, a function that runs one training step and returns its loss)."""
+def prepare(name, batch, threads, parallel=lambda net: net):
+    """Returns (version, parameter count, a function that runs one training step and returns its loss).
+
+    `parallel` makes the net one of several ranks' (DistributedDataParallel)."""
     torch.set_num_threads(threads)
     torch.set_num_interop_threads(1)
     torch.manual_seed(1)
     spec = nets.NETS[name]
     net = make_net(name, spec).to(memory_format=torch.channels_last).train()
+    count = sum(p.numel() for p in net.parameters())
     x = torch.randn(batch, spec["channels"], spec["size"], spec["size"])
     x = x.to(memory_format=torch.channels_last)
     labels = torch.randint(spec["classes"], (batch,))
@@ -70,6 +73,7 @@ def prepare(name, batch, threads):
     others = [p for p in net.parameters() if p.dim() == 1]
     groups = [{"params": kernels, "weight_decay": nets.WEIGHT_DECAY}, {"params": others, "weight_decay": 0.0}]
     sgd = torch.optim.SGD(groups, lr=nets.LEARNING_RATE, momentum=nets.MOMENTUM, fused=True)
+    net = parallel(net)
 
     def step():
         sgd.zero_grad(set_to_none=True)
@@ -78,4 +82,4 @@ def prepare(name, batch, threads):
         sgd.step()
         return loss.item()
 
-    return torch.__version__, sum(p.numel() for p in net.parameters()), step
+    return torch.__version__, count, step

@@ -30,9 +30,8 @@ CONTENDERS = ("carole", "torch", "tensorflow")
 STEPS = {"resnet_v1_50": (8, 2), "lenet": (200, 20)}  # timed, warm-up
 
 
-def worker(contender, net, batch, threads, steps, warmup):
-    """Times one peer in this process and prints one JSON object."""
-    version, parameters, step = importlib.import_module("peer_" + contender).prepare(net, batch, threads)
+def time_steps(step, batch, steps, warmup):
+    """The median time of a training step of this process."""
     for _ in range(max(warmup, 1)):
         loss = step()
     seconds = []
@@ -41,10 +40,15 @@ def worker(contender, net, batch, threads, steps, warmup):
         loss = step()
         seconds.append(time.perf_counter() - start)
     if not math.isfinite(loss):
-        sys.exit(f"[bench] {contender} {net}: loss is {loss}, want a finite number")
+        sys.exit(f"[bench] loss is {loss}, want a finite number")
     median = statistics.median(seconds)
-    print(json.dumps({"version": version, "parameters": parameters, "step_ms_median": 1000 * median,
-                      "images_per_second": batch / median}))  # fmt: skip
+    return {"step_ms_median": 1000 * median, "images_per_second": batch / median}
+
+
+def worker(contender, net, batch, threads, steps, warmup):
+    """Times one peer in this process and prints one JSON object."""
+    version, parameters, step = importlib.import_module("peer_" + contender).prepare(net, batch, threads)
+    print(json.dumps({"version": version, "parameters": parameters} | time_steps(step, batch, steps, warmup)))
 
 
 def cores(threads):
