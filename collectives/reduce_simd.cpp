@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "src/core/float16.h"
+
 namespace carole::collectives::CAROLE_SIMD_NAMESPACE {
 
 namespace {
@@ -71,14 +73,7 @@ void Sum(T* const* ranks, size_t n, T* into, size_t count) {
   }
 }
 
-uint16_t Round(float x) {
-  const auto bits = std::bit_cast<uint32_t>(x);
-  const uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-  const bool is_nan = (bits & 0x7fffffff) > 0x7f800000;
-  return static_cast<uint16_t>(is_nan ? (bits >> 16 | 0x40) : rounded);
-}
-
-float Widen(uint16_t x) { return std::bit_cast<float>(uint32_t{x} << 16); }
+float Widen(uint16_t x) { return std::bit_cast<Bf16>(x); }
 
 }  // namespace
 
@@ -95,7 +90,7 @@ void SumRanksToAll(double* const* ranks, size_t n, size_t count) { SumToAll(rank
 
 void RoundToBf16(const float* from, uint16_t* into, size_t count) {
 #pragma omp simd
-  for (size_t i = 0; i < count; ++i) into[i] = Round(from[i]);
+  for (size_t i = 0; i < count; ++i) into[i] = Bf16(from[i]).bits;
 }
 
 void WidenBf16(const uint16_t* from, float* into, size_t count) {

@@ -3,7 +3,7 @@
 #
 #   launch/gpu_check.sh PLACE OUT     PLACE: a build folder, or an unpacked bundle; OUT: a folder for what it makes
 #
-# `./run gpu-check` builds and calls this; a bundle holds it as gpu_check. PyTorch's figures are there where `python3`
+# `./run gpu-check` builds and calls this; a bundle holds it. PyTorch's figures are there where `python3`
 # has PyTorch for the GPU.
 set -u
 

@@ -20,16 +20,13 @@ std::string Quoted(const std::string& text) {
   return quoted + "\"";
 }
 
-std::string NameOf(const std::vector<std::string>& names, int64_t label) {
-  return label < static_cast<int64_t>(names.size()) ? names[label] : std::to_string(label);
-}
-
 // Rows are labels, columns predictions.
 std::string ConfusionCsv(const train::Metrics& metrics, const std::vector<std::string>& names) {
   std::string csv = "label\\prediction";
-  for (int64_t p = 0; p < metrics.num_classes(); ++p) csv += "," + Quoted(NameOf(names, p));
+  for (int64_t p = 0; p < metrics.num_classes(); ++p)
+    csv += "," + Quoted(watch::LabelName(names, p));
   for (int64_t label = 0; label < metrics.num_classes(); ++label) {
-    csv += "\r\n" + Quoted(NameOf(names, label));
+    csv += "\r\n" + Quoted(watch::LabelName(names, label));
     for (int64_t p = 0; p < metrics.num_classes(); ++p)
       csv += fmt::format(",{}", metrics.confusion(label, p));
   }

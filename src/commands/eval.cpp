@@ -18,6 +18,7 @@
 #include "src/commands/recipes.h"
 #include "src/core/error.h"
 #include "src/core/log.h"
+#include "src/core/stopwatch.h"
 #include "src/train/state.h"
 #include "src/train/stop_signals.h"
 #include "src/train/warm_start.h"
@@ -197,20 +198,16 @@ class NewCheckpoints {
   using Clock = std::chrono::steady_clock;
   enum class Vote { kNothing, kNew, kEnd };
 
-  double Since(Clock::time_point time) const {
-    return std::chrono::duration<double>(Clock::now() - time).count();
-  }
-
   // One that was there from the start may be the last of an earlier training.
   bool IsTrained() const {
     constexpr double kSecondsToGoOn = 60;
-    return is_last_ && (!is_old_ || Since(*evaluated_) > kSecondsToGoOn);
+    return is_last_ && (!is_old_ || SecondsSince(*evaluated_) > kSecondsToGoOn);
   }
 
   Vote Look(Clock::time_point began) {
     if (!job_.is_chief()) return Vote::kNothing;
     const bool is_over = flags_.until_trained && (job_end_.Noted() || IsTrained());
-    if (!is_over && evaluated_ && Since(*evaluated_) < flags_.eval_interval_secs)
+    if (!is_over && evaluated_ && SecondsSince(*evaluated_) < flags_.eval_interval_secs)
       return Vote::kNothing;
     const auto files = io::ListCheckpoints(flags_.checkpoint_path);
     if (!files.empty() && files.back().path != found_) {
@@ -221,7 +218,8 @@ class NewCheckpoints {
       return Vote::kNew;
     }
     if (is_over) return Vote::kEnd;
-    return flags_.timeout > 0 && Since(began) >= flags_.timeout ? Vote::kEnd : Vote::kNothing;
+    return flags_.timeout > 0 && SecondsSince(began) >= flags_.timeout ? Vote::kEnd
+                                                                       : Vote::kNothing;
   }
 
   const EvalFlags& flags_;

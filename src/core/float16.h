@@ -1,5 +1,6 @@
 // The 16-bit floats as tensors store them; all arithmetic is in fp32. Conversions round to nearest,
-// ties to even, and NaN stays NaN; the way back to fp32 loses nothing.
+// ties to even, and NaN stays NaN; the way back to fp32 loses nothing. Bf16's are always inlined:
+// loops compiled for a newer CPU must not lend them to the rest of the program.
 #pragma once
 
 #include <bit>
@@ -12,13 +13,15 @@ struct Bf16 {
   uint16_t bits;
 
   Bf16() = default;
-  explicit Bf16(float value) {  // without branches: loops over it vectorise
+  [[gnu::always_inline]] explicit Bf16(float value) {  // without branches: loops over it vectorise
     const auto wide = std::bit_cast<uint32_t>(value);
     const uint32_t rounded = (wide + 0x7FFF + ((wide >> 16) & 1)) >> 16;
     const bool is_nan = (wide & 0x7FFFFFFF) > 0x7F800000;
     bits = static_cast<uint16_t>(is_nan ? (wide >> 16) | 0x40 : rounded);
   }
-  operator float() const { return std::bit_cast<float>(uint32_t{bits} << 16); }
+  [[gnu::always_inline]] operator float() const {
+    return std::bit_cast<float>(uint32_t{bits} << 16);
+  }
 };
 
 // IEEE 754 binary16: 5 bits of exponent, so that it ends at 65504 and loses digits below 2^-14.

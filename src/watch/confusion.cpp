@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "src/watch/chart.h"
+#include "src/watch/confusion_picture.h"
 #include "src/watch/report_page.h"
 
 namespace carole::watch {
@@ -15,8 +16,7 @@ constexpr int64_t kMaxNumberedClasses = 20;
 constexpr size_t kPairs = 20;
 
 std::string NameOf(const std::vector<std::string>& names, int64_t label) {
-  return EscapeHtml(label < static_cast<int64_t>(names.size()) ? names[label]
-                                                               : std::to_string(label));
+  return EscapeHtml(LabelName(names, label));
 }
 
 int64_t SamplesOf(const Confusion& c, int64_t label) {

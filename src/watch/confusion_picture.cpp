@@ -29,4 +29,8 @@ io::Image ConfusionPicture(const train::Metrics& metrics) {
   return image;
 }
 
+std::string LabelName(const std::vector<std::string>& names, int64_t label) {
+  return label < static_cast<int64_t>(names.size()) ? names[label] : std::to_string(label);
+}
+
 }  // namespace carole::watch

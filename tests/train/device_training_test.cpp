@@ -36,9 +36,11 @@ std::unique_ptr<Backend> MakeEmulatedCuda(int threads) {
       carole::testing::MakeEmulatedCudaBackend(MakeReferenceBackend(threads)));
 }
 
-void ExpectSameBits(RankTraining training) {
+// As on the backend that the training is for.
+void ExpectSameBits(RankTraining training,
+                    std::unique_ptr<Backend> (*make_device)(int threads) = MakeWalledReference) {
   const TrainingOutcome host = Train(training);
-  training.backend = MakeWalledReference;
+  training.backend = make_device;
   const TrainingOutcome device = Train(training);
   EXPECT_EQ(device.losses, host.losses);
   EXPECT_EQ(device.weights, host.weights);
@@ -67,12 +69,7 @@ TEST(DeviceTraining, SoDoMicroBatchesShardsAndFrozenVariables) {
 
 TEST(DeviceTraining, OneDnnsLayoutsToo) {
   if (!OneDnnAvailable()) GTEST_SKIP() << "skipped: built without oneDNN";
-  RankTraining training{.backend = MakeOneDnnBackend};
-  const TrainingOutcome host = Train(training);
-  training.backend = MakeWalledOneDnn;
-  const TrainingOutcome device = Train(training);
-  EXPECT_EQ(device.losses, host.losses);
-  EXPECT_EQ(device.weights, host.weights);
+  ExpectSameBits({.backend = MakeOneDnnBackend}, MakeWalledOneDnn);
 }
 
 TEST(DeviceTraining, CudasOwnKernelsStayClose) {
