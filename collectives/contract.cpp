@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "collectives/algorithms.h"
+#include "collectives/roll_call.h"
 #include "src/core/error.h"
 #include "src/core/log.h"
 
@@ -147,6 +148,15 @@ std::string Watch::NamesOf(std::span<const int> ranks) const {
   return text;
 }
 
+std::vector<int> Watch::Blamed(std::span<const int> missing) const {
+  std::vector<int> blamed;
+  for (int rank : missing) {
+    if (hooks_.roll_call != nullptr) rank = hooks_.roll_call->Blame(header_.sequence, rank);
+    if (std::ranges::count(blamed, rank) == 0) blamed.push_back(rank);
+  }
+  return blamed;
+}
+
 void Watch::Check(std::span<const int> missing) {
   if (hooks_.waiting_for) hooks_.waiting_for(missing.front());
   for (int rank : missing) {
@@ -156,19 +166,22 @@ void Watch::Check(std::span<const int> missing) {
         fmt::format("[comm] {}: {} is gone: {}", Doing(), NamesOf(std::span(&rank, 1)), why));
   }
   const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start_;
+  if (hooks_.roll_call != nullptr && waited.count() >= options_.warn_seconds / 2)
+    hooks_.roll_call->Call(header_.sequence, missing.front());
   if (waited.count() >= options_.deadline_seconds) {
     throw CommError(fmt::format(
         "[comm] {}: deadline: {} after {:.1f} s: {}; frozen, busy, or its network is cut", Doing(),
         agreed_ ? "all came, but one stopped inside" : "not come", waited.count(),
-        NamesOf(missing)));
+        NamesOf(Blamed(missing))));
   }
   if (waited.count() < options_.warn_seconds || warned_) return;
   warned_ = true;
+  const std::vector<int> blamed = Blamed(missing);
   int speaker = 0;  // of all that wait, one is enough
-  while (std::ranges::count(missing, speaker) > 0) ++speaker;
+  while (std::ranges::count(blamed, speaker) > 0) ++speaker;
   if (speaker != hooks_.rank) return;
   LogWarning("comm", "{}: stalled for {:.1f} s: waiting for {}; the job ends after {:.0f} s",
-             Doing(), waited.count(), NamesOf(missing), options_.deadline_seconds);
+             Doing(), waited.count(), NamesOf(blamed), options_.deadline_seconds);
 }
 
 void Watch::EndCheck() {

@@ -63,12 +63,15 @@ void Merge(const Verdict& from, Verdict* into);
 // Throws CommError that names both ranks, by `names`, and every field that differs.
 void RequireAgreement(const Verdict& verdict, std::span<const std::string> names);
 
+class RollCall;
+
 // What a watch asks and tells. All of it may be empty.
 struct WatchHooks {
   int rank = 0;                                   // that watches
   std::function<std::string(int rank)> why_gone;  // how a rank has ended, "" if it has not
   std::function<std::string(int rank)> where;     // "in forward of step 7", "" if not known
   std::function<void(int rank)> waiting_for;      // the first missing rank, -1 once it has come
+  RollCall* roll_call = nullptr;                  // to find who keeps the missing ones waiting
 };
 
 // Watches over one operation's waiting. Used by one thread at a time.
@@ -94,6 +97,7 @@ class Watch {
 
  private:
   std::string NamesOf(std::span<const int> ranks) const;
+  std::vector<int> Blamed(std::span<const int> missing) const;
 
   const CommunicatorOptions options_;
   const std::vector<std::string> names_;

@@ -12,6 +12,7 @@
 #include "collectives/agreement.h"
 #include "collectives/auto_choice.h"
 #include "collectives/job_queue.h"
+#include "collectives/roll_call.h"
 #include "src/core/check.h"
 #include "src/core/log.h"
 
@@ -157,6 +158,7 @@ class Engine final : public Communicator {
   std::unique_ptr<Backend> backend_;
   const double deadline_seconds_;
   Exchange exchange_;
+  std::unique_ptr<RollCall> roll_call_;
   Watch watch_;
   Agreement agreement_;
   AutoChoice choice_;
@@ -189,6 +191,8 @@ Engine::Engine(std::unique_ptr<Backend> backend, const CommunicatorOptions& opti
     : backend_(std::move(backend)),
       deadline_seconds_(options.deadline_seconds),
       exchange_(MakeExchange(*backend_, options)),
+      roll_call_(std::make_unique<RollCall>(*exchange_.transport, rank(), size(),
+                                            options.deadline_seconds)),
       watch_(options, backend_->names(),
              {.rank = exchange_.topology.rank,
               .why_gone =
@@ -197,7 +201,8 @@ Engine::Engine(std::unique_ptr<Backend> backend, const CommunicatorOptions& opti
                     throw CommError("[comm] " + watch_.Doing() + ": the job was aborted");
                   },
               .where = [this](int rank) { return agreement_.WhereIs(rank); },
-              .waiting_for = [this](int rank) { agreement_.SetWaitingFor(rank); }}),
+              .waiting_for = [this](int rank) { agreement_.SetWaitingFor(rank); },
+              .roll_call = roll_call_.get()}),
       agreement_(exchange_),
       choice_(exchange_.topology) {
   exchange_.watch = &watch_;
@@ -226,6 +231,7 @@ Engine::~Engine() {
       LogError("comm", "{}", error.what());
     }
   }
+  roll_call_.reset();  // its messages end before MPI
   backend_->node().Leave();
   backend_->End(together);
 }

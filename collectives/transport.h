@@ -10,8 +10,8 @@
 
 namespace carole::collectives {
 
-// Keeps the contract's messages apart from data.
-enum class Channel { kData, kContract };
+// Keeps the contract's messages apart from data, and those of ranks that look for a missing one.
+enum class Channel { kData, kContract, kRollCall };
 
 // Messages from one rank to another on one channel arrive in order. Used by one thread at a time.
 class Transport {
@@ -50,6 +50,10 @@ class Message {
   }
 
   int peer() const { return peer_; }
+  bool is_open() const { return transport_ != nullptr; }
+
+  // Whether the message is through, or there is none.
+  bool Done();
 
   // Returns when the message is through; at once if there is none. Throws what `watch` throws.
   void Wait(Watch& watch);
@@ -58,8 +62,6 @@ class Message {
   static void WaitAll(std::span<Message> messages, Watch& watch);
 
  private:
-  bool Done();
-
   Transport* transport_ = nullptr;
   Transport::Request request_ = 0;
   int peer_ = 0;

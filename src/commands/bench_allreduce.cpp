@@ -24,7 +24,7 @@ void PrintTable(const std::vector<collectives::AllReduceSample>& samples) {
   fmt::print("{:<16}{:>6}{:>14}{:>12}{:>12}{:>12}\n", "algorithm", "ranks", "bytes", "median us",
              "bus GB/s", "copy GB/s");
   for (const collectives::AllReduceSample& s : samples)
-    fmt::print("{:<16}{:>6}{:>14}{:>12.1f}{:>12.2f}{:>12.2f}\n", s.algorithm, s.ranks, s.bytes,
+    fmt::print("{:<16}{:>6}{:>14}{:>12.1f}{:>12.4g}{:>12.4g}\n", s.algorithm, s.ranks, s.bytes,
                s.time_us_median, s.bus_gb_per_s, s.copy_gb_per_s);
 }
 

@@ -5,12 +5,14 @@
 #include <fmt/core.h>
 #include <signal.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
 #include <limits>
 #include <map>
 #include <string>
+#include <thread>
 
 #include "collectives/mpi/communicator.h"
 #include "src/core/error.h"
@@ -34,15 +36,26 @@ void Mismatch(Communicator& c) {
   c.AllReduce(data, {.what = "gradients"});
 }
 
-// After a few good steps rank 1 does `fault` between two buckets.
-void Fault(Communicator& c, const std::function<void()>& fault) {
+// After a few good steps rank `culprit` does `fault` between two buckets.
+void Fault(Communicator& c, const std::function<void()>& fault, int culprit = 1) {
   const auto arena = c.AllocateArena(4 << 20);
   const std::span<float> data(reinterpret_cast<float*>(arena->data()), 1 << 20);
   for (int step = 0; step < 1000; ++step) {
     c.AllReduce(data.subspan(0, 1000), {.what = "gradients", .step = step, .bucket = 0});
-    if (step == 20 && c.rank() == 1) fault();
+    if (step == 20 && c.rank() == culprit) fault();
     c.AllReduce(data, {.what = "gradients", .step = step, .bucket = 1});
   }
+}
+
+// Rank 1 freezes in the middle of a sum.
+void FreezeInside(Communicator& c) {
+  c.SetAllReduce("ring");
+  Fault(c, [] {
+    std::thread([] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));  // the sum takes some 10 ms
+      raise(SIGSTOP);
+    }).detach();
+  });
 }
 
 // Sums that are checked in every step; rank 0 says that it has begun.
@@ -74,6 +87,12 @@ const std::map<std::string, void (*)(Communicator&)> kCases = {
     {"endless", [](Communicator& c) { Steps(c, std::numeric_limits<int>::max()); }},
     {"mismatch", Mismatch},
     {"freeze", [](Communicator& c) { Fault(c, [] { raise(SIGSTOP); }); }},
+    {"freeze_inside", FreezeInside},
+    {"freeze_last",
+     [](Communicator& c) {
+       Fault(
+           c, [] { raise(SIGSTOP); }, c.size() - 1);
+     }},
     {"kill", [](Communicator& c) { Fault(c, [] { raise(SIGKILL); }); }},
     {"throw",
      [](Communicator& c) { Fault(c, [] { throw DataError("[test] rank 1: bad data"); }); }},
