@@ -152,12 +152,11 @@ std::unique_ptr<Backend> MakeReferenceBackend(int threads);
 std::unique_ptr<Backend> MakeOneDnnBackend(int threads);
 bool OneDnnAvailable();
 
-// cuDNN, cuBLASLt and our own kernels on one GPU, fp32. They live in a library of their own,
-// libcarole_cuda.so beside the program, which is loaded when it is asked for: so the program starts
-// where there is no CUDA, and what is missing is said in one line.
+// cuDNN, cuBLASLt and our own kernels on one GPU, in every precision that it multiplies in. They
+// live in a library of their own, libcarole_cuda.so beside the program, which is loaded when it is
+// asked for: so the program starts where there is no CUDA, and what is missing is said in one line.
 struct CudaOptions {
-  int device = 0;     // among those that CUDA_VISIBLE_DEVICES lets through
-  bool tf32 = false;  // convolutions and products may round their operands to TF32
+  int device = 0;  // among those that CUDA_VISIBLE_DEVICES lets through
 };
 // Throws ConfigError when the library or one that it needs is missing, DeviceError when there is no
 // such GPU or its driver is too old.

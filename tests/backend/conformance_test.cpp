@@ -1,7 +1,7 @@
-// One list of cases (conformance_cases.h) for every backend: each is run in fp32, and in bf16 where
-// the backend has it, and compared with the reference backend in double on the same numbers, with
-// plain layouts and with those that the backend's own convolutions hand on, and in place where the
-// kernel allows it.
+// One list of cases (conformance_cases.h) for every backend: each is run in fp32, and in bf16 and
+// fp16 where the backend has them, and compared with the reference backend in double on the same
+// numbers, with plain layouts and with those that the backend's own convolutions hand on, and in
+// place where the kernel allows it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,15 +24,18 @@ constexpr double kRounding = 0x1p-24;
 constexpr double kRoundingsBase = 8;
 constexpr double kRoundingsPerRoot = 4;
 
-// Results that are stored as bf16 are rounded now and then while they are added up (sums of three,
-// gradients where windows of a pool overlap), and what is added may be larger than its sum.
-constexpr double kBf16Rounding = 0x1p-9;
-constexpr double kBf16Roundings = 4;
+// Results that are stored in 16 bits are rounded now and then while they are added up (sums of
+// three, gradients where windows of a pool overlap), and what is added may be larger than its sum.
+constexpr double kNarrowRoundings = 4;
+
+double NarrowRounding(DType stored) {
+  return stored == DType::kBF16 ? 0x1p-9 : stored == DType::kF16 ? 0x1p-12 : 0;
+}
 
 double Tolerance(double terms, const Elements& want, DType stored) {
   double largest = 0;
   for (double v : want) largest = std::max(largest, std::abs(v));
-  const double narrow = stored == DType::kBF16 ? kBf16Roundings * kBf16Rounding : 0;
+  const double narrow = kNarrowRoundings * NarrowRounding(stored);
   return (narrow + kRounding * (kRoundingsBase + kRoundingsPerRoot * std::sqrt(terms))) * largest;
 }
 
@@ -66,13 +69,18 @@ Elements Rounded(Elements values) {
 // The numbers that places of these types can hold.
 void RoundTo(const OpSpec& spec, std::vector<Elements>& inputs) {
   for (size_t i = 0; i < inputs.size(); ++i) {
-    if (spec.inputs[i].dtype != DType::kBF16) continue;
-    for (double& v : inputs[i]) v = static_cast<float>(Bf16(static_cast<float>(v)));
+    for (double& v : inputs[i]) {
+      const auto wide = static_cast<float>(v);
+      if (spec.inputs[i].dtype == DType::kBF16) v = static_cast<float>(Bf16(wide));
+      if (spec.inputs[i].dtype == DType::kF16) v = static_cast<float>(Fp16(wide));
+    }
   }
 }
 
+bool IsNarrow(DType type) { return type == DType::kBF16 || type == DType::kF16; }
+
 OpSpec InType(const OpSpec& spec, DType type) {
-  return type == DType::kF64 ? InDouble(spec) : type == DType::kBF16 ? InNarrow(spec, type) : spec;
+  return type == DType::kF64 ? InDouble(spec) : IsNarrow(type) ? InNarrow(spec, type) : spec;
 }
 
 // The statistics and y of the forward pass belong to x.
@@ -213,11 +221,13 @@ Results RunCase(const Backend& backend, const ConformanceCase& c, DType dtype,
   return results;
 }
 
-void ExpectConforms(const ConformanceCase& c, DType type, const Results& got, const Results& want) {
+void ExpectConforms(const ConformanceCase& c, DType type, bool narrows_filters, const Results& got,
+                    const Results& want) {
   const OpSpec spec = InType(c.spec, type);
   for (size_t i = 0; i < want.outputs.size(); ++i) {
+    const bool narrowed = narrows_filters && i == 0 && c.spec.kind == OpKind::kConv2dBackwardFilter;
     ExpectClose("output " + std::to_string(i), got.outputs[i], want.outputs[i], c.terms,
-                spec.outputs[i].dtype);
+                narrowed ? type : spec.outputs[i].dtype);
   }
   for (size_t i = 0; i < want.inputs.size(); ++i) {
     ExpectClose("state " + std::to_string(i), got.inputs[i], want.inputs[i], c.terms);
@@ -230,33 +240,46 @@ void ExpectConforms(const ConformanceCase& c, DType type, const Results& got, co
 struct TestedBackend {
   std::string_view name;
   std::unique_ptr<Backend> (*make)(int threads);
-  std::string (*trouble)();  // why it cannot be made here; empty when it can
-  bool has_bf16 = false;     // where the machine has it
+  std::string (*trouble)();            // why it cannot be made here; empty when it can
+  std::vector<Precision> narrow = {};  // where the machine has them
+  // Its filters' gradients may be rounded to 16 bits before they are fp32.
+  bool narrows_filters = false;
 };
 const TestedBackend kTested[] = {
-    {"onednn", MakeOneDnnBackend,
-     [] { return std::string(OneDnnAvailable() ? "" : "not built in"); }, true},
-    {"reference", MakeReferenceBackend, [] { return std::string(); }, true},
-    {"emulated_cuda", MakeEmulatedCudaBackend, [] { return std::string(); }},
-    {"cuda", [](int) { return MakeCudaBackend({}); }, CudaTrouble},
+    {"onednn",
+     MakeOneDnnBackend,
+     [] { return std::string(OneDnnAvailable() ? "" : "not built in"); },
+     {Precision::kBf16}},
+    {"reference", MakeReferenceBackend, [] { return std::string(); }, {Precision::kBf16}},
+    {"emulated_cuda",
+     MakeEmulatedCudaBackend,
+     [] { return std::string(); },
+     {Precision::kBf16, Precision::kFp16}},
+    {"cuda",
+     [](int) { return MakeCudaBackend({}); },
+     CudaTrouble,
+     {Precision::kBf16, Precision::kFp16},
+     true},
 };
 
 void PrintTo(const TestedBackend& backend, std::ostream* out) { *out << backend.name; }
 
 class Conformance : public ::testing::TestWithParam<std::tuple<TestedBackend, ConformanceCase>> {};
 
-void ExpectConformsIn(DType type, const Backend& backend, const ConformanceCase& c) {
+void ExpectConformsIn(DType type, const Backend& backend, const ConformanceCase& c,
+                      bool narrows_filters) {
   SCOPED_TRACE(Name(type));
   const std::vector<Elements> inputs = CaseInputs(c, type);
   const Results want = RunCase(Oracle(), c, DType::kF64, inputs, false, false);
   const OpSpec plain = InType(c.spec, type);
   for (const bool native : {false, true}) {
     SCOPED_TRACE(native ? "the backend's own layouts" : "plain layouts");
-    ExpectConforms(c, type, RunCase(backend, c, type, inputs, native, false), want);
+    ExpectConforms(c, type, narrows_filters, RunCase(backend, c, type, inputs, native, false),
+                   want);
     const OpSpec spec = AskedFor(backend, plain, native);
     if (!OpRun(backend, spec, MakeInputs(plain, inputs)).CanRunInPlace()) continue;
     SCOPED_TRACE("in place");
-    ExpectConforms(c, type, RunCase(backend, c, type, inputs, native, true), want);
+    ExpectConforms(c, type, narrows_filters, RunCase(backend, c, type, inputs, native, true), want);
   }
 }
 
@@ -267,12 +290,16 @@ TEST_P(Conformance, MatchesReferenceInDouble) {
   const auto backend = entry.make(kThreads);
   const UseMemoryOf memory(*backend);
   if (!backend->Supports(c.spec)) GTEST_SKIP() << entry.name << " does not support " << c.name;
-  ExpectConformsIn(DType::kF32, *backend, c);
-  const bool is_narrow = InType(c.spec, DType::kBF16).inputs[0].dtype == DType::kBF16;
-  if (!entry.has_bf16 || c.spec.kind == OpKind::kReorder || !is_narrow) return;
-  const std::string trouble = PrecisionTrouble(Precision::kBf16, *backend);
-  if (!trouble.empty()) GTEST_SKIP() << "no bf16, skipped: " << trouble;
-  ExpectConformsIn(DType::kBF16, *backend, c);
+  ExpectConformsIn(DType::kF32, *backend, c, entry.narrows_filters);
+  const bool has_narrow = IsNarrow(InType(c.spec, DType::kBF16).inputs[0].dtype);
+  if (c.spec.kind == OpKind::kReorder || !has_narrow) return;
+  for (const Precision precision : entry.narrow) {
+    const std::string trouble = PrecisionTrouble(precision, *backend);
+    if (!trouble.empty()) GTEST_SKIP() << "skipped: " << trouble;
+    const DType type = ActivationType(precision);
+    EXPECT_TRUE(backend->Supports(InType(c.spec, type))) << "no kernel in " << Name(type);
+    ExpectConformsIn(type, *backend, c, entry.narrows_filters);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, Conformance,

@@ -4,7 +4,9 @@
 
 #include <limits>
 
+#include "src/backend/cuda/cuda.h"
 #include "src/core/error.h"
+#include "tests/support/cuda_emulation/backend.h"
 #include "tests/support/op_runner.h"
 #include "tests/support/op_specs.h"
 #include "tests/support/precision_trouble.h"
@@ -45,6 +47,40 @@ TEST(Precision, OneDnnRefusesFp16AndNamesTheInstructions) {
                     HasSubstr("use --precision=")));
 }
 
+// A GPU's compute capability decides; the text names the precision that it has.
+TEST(Precision, GpusRefuseWhatTheyCannotMultiplyIn) {
+  const struct {
+    Precision precision;
+    int capability;
+    const char* want;  // of the text; empty: taken
+  } rows[] = {
+      {Precision::kFp32, 60, ""},
+      {Precision::kFp16, 60, "[precision] fp16: not on this GPU, Old: got compute capability 6.0"},
+      {Precision::kFp16, 70, ""},
+      {Precision::kBf16, 75,
+       "[precision] bf16: not on this GPU, Old: got compute capability 7.5, "
+       "want 8.0; use --precision=fp16"},
+      {Precision::kTf32, 60, "want 8.0; use --precision=fp32"},
+      {Precision::kTf32, 80, ""},
+      {Precision::kBf16, 90, ""},
+  };
+  for (const auto& row : rows) {
+    std::string text;
+    try {
+      cuda::RequirePrecision(row.precision, row.capability, "Old");
+    } catch (const ConfigError& error) {
+      text = error.what();
+      EXPECT_EQ(error.code(), ExitCode::kConfiguration);
+    }
+    EXPECT_EQ(text.empty(), *row.want == 0) << text;
+    EXPECT_THAT(text, HasSubstr(row.want));
+  }
+}
+
+constexpr BackendEntry kEmulatedCuda = {.name = "emulated_cuda",
+                                        .make = MakeEmulatedCudaBackend,
+                                        .trouble = [] { return std::string(); }};
+
 class Casts : public ::testing::TestWithParam<BackendEntry> {};
 
 // fp32 -> bf16 in the layout of a convolution's operands -> fp32: every element is rounded once.
@@ -60,12 +96,13 @@ TEST_P(Casts, RoundOnceInEveryLayout) {
         DType::kBF16);
     for (TensorSpec& t : conv.inputs) t.layout = Layout::Any();
     for (TensorSpec& t : conv.outputs) t.layout = Layout::Any();
-    const auto kernel = backend->MakeKernel(conv);
+    std::vector<Layout> layouts = {Layout::Nhwc(), Layout::Nhwc()};  // of cuDNN
+    if (backend->Supports(conv)) layouts = backend->MakeKernel(conv)->input_layouts();
     for (const size_t place : {0, 1}) {
       const Shape& shape = conv.inputs[place].shape;
       const Layout plain = place == 0 ? Layout::Nhwc() : Layout::Filter();
       Value from(shape, DType::kF32, plain), back(shape, DType::kF32, plain);
-      Value narrow(shape, DType::kBF16, kernel->input_layouts()[place]);
+      Value narrow(shape, DType::kBF16, layouts[place]);
       Elements want = RandomElements(shape.size(), place);
       from.Write(want);
       backend->Reorder(from.tensor(), narrow.tensor());
@@ -77,7 +114,8 @@ TEST_P(Casts, RoundOnceInEveryLayout) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, Casts, ::testing::ValuesIn(kBackends),
+INSTANTIATE_TEST_SUITE_P(Backends, Casts,
+                         ::testing::Values(kBackends[0], kBackends[1], kEmulatedCuda),
                          [](const auto& info) { return std::string(info.param.name); });
 
 // Stored in 11 bits of mantissa, computed in fp32.

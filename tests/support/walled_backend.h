@@ -180,6 +180,10 @@ class WalledBackend : public Backend {
 
   std::string_view name() const override { return "walled"; }
   int threads() const override { return inner_->threads(); }
+  void SetPrecision(Precision precision) override {
+    inner_->SetPrecision(precision);
+    activation_dtype_ = inner_->activation_dtype();
+  }
   bool on_host() const override { return false; }
   bool Supports(const OpSpec& spec) const override { return inner_->Supports(spec); }
   std::unique_ptr<Kernel> MakeKernel(const OpSpec& spec) const override {

@@ -5,6 +5,8 @@
 #include <cmath>
 
 #include "src/core/error.h"
+#include "tests/support/cuda_emulation/backend.h"
+#include "tests/support/walled_backend.h"
 #include "tests/train/rank_training.h"
 
 namespace carole::train {
@@ -78,16 +80,16 @@ TEST(LossScaleTest, ScaleChangesNoBits) {
 }
 
 // In fp16 gradients end at 65504: the first steps overflow, which changes nothing but the scale.
-TEST(LossScaleTest, DynamicScaleFindsWhatFp16CanHold) {
-  RunRanks(2, [](Communicator& c) {
-    const auto backend = MakeReferenceBackend(1);
+void ExpectToFindScale(int num_ranks, std::unique_ptr<Backend> (*make)(int threads)) {
+  RunRanks(num_ranks, [&](Communicator& c) {
+    const auto backend = make(1);
     backend->SetPrecision(Precision::kFp16);
     const StepOptions options{.optimizer = "momentum",
                               .loss_scale = {.initial = 0x1p24, .is_dynamic = true}};
     SmallNet net(4, true);
     TrainStep step(std::move(net.graph), *backend, c, options);
     step.store().Initialize(1);
-    FormulaSource source({.num_samples = 8, .rank = c.rank(), .size = 2});
+    FormulaSource source({.num_samples = 8, .rank = c.rank(), .size = c.size()});
     const io::Batch& batch = *source.Next();
     const std::vector<double> fresh = AllWeights(step.store());
     int overflows = 0;
@@ -120,6 +122,18 @@ TEST(LossScaleTest, DynamicScaleFindsWhatFp16CanHold) {
     TrainStep fixed(std::move(third.graph), *backend, c, {.optimizer = "momentum"});
     Restore(saved, "saved", fixed.replica());
     EXPECT_EQ(fixed.loss_scale().value(), 1);
+  });
+}
+
+TEST(LossScaleTest, DynamicScaleFindsWhatFp16CanHold) {
+  ExpectToFindScale(2, MakeReferenceBackend);
+}
+
+// The CUDA backend's own kernels decide on the device whether a step is finite.
+TEST(LossScaleTest, SoItDoesOnADevice) {
+  ExpectToFindScale(1, [](int threads) -> std::unique_ptr<Backend> {
+    return std::make_unique<carole::testing::WalledBackend>(
+        carole::testing::MakeEmulatedCudaBackend(MakeReferenceBackend(threads)));
   });
 }
 

@@ -15,7 +15,7 @@ namespace cuda {
 namespace {
 
 KernelMaker* FindMaker(const OpSpec& spec) {
-  if (!InFp32(spec)) return nullptr;
+  if (!HasTypes(spec)) return nullptr;
   switch (spec.kind) {
     case OpKind::kLinear:
       return MakeLinear;
@@ -61,6 +61,10 @@ class CudaBackend : public Backend {
   explicit CudaBackend(const CudaOptions& options) {
     CheckDevice(options.device);
     Check(cudaSetDevice(options.device), "cudaSetDevice");
+    cudaDeviceProp properties{};
+    Check(cudaGetDeviceProperties(&properties, options.device), "cudaGetDeviceProperties");
+    gpu_ = properties.name;
+    capability_ = properties.major * 10 + properties.minor;
     Check(cudaStreamCreateWithFlags(&device_.stream, cudaStreamNonBlocking), "cudaStreamCreate");
     if (cudnnCreate(&device_.cudnn) != CUDNN_STATUS_SUCCESS ||
         cudnnSetStream(device_.cudnn, device_.stream) != CUDNN_STATUS_SUCCESS) {
@@ -71,7 +75,6 @@ class CudaBackend : public Backend {
     }
     if (cublasLtCreate(&device_.blas) != CUBLAS_STATUS_SUCCESS)
       throw DeviceError(fmt::format("[cublas] does not start on GPU {}", options.device));
-    device_.tf32 = options.tf32;
     Check(cudaEventCreateWithFlags(&uploaded_, cudaEventDisableTiming), "cudaEventCreate");
     numbers_ = AllocateDevice(sizeof(RunNumbers), device_.stream);
     device_.numbers = reinterpret_cast<const RunNumbers*>(numbers_.get());
@@ -85,8 +88,9 @@ class CudaBackend : public Backend {
 
   std::string_view name() const override { return "cuda"; }
   void SetPrecision(Precision precision) override {
+    RequirePrecision(precision, capability_, gpu_);
     device_.tf32 = precision == Precision::kTf32;
-    if (!device_.tf32) Backend::SetPrecision(precision);
+    activation_dtype_ = ActivationType(precision);
   }
   int threads() const override { return 1; }
   bool on_host() const override { return false; }
@@ -141,6 +145,8 @@ class CudaBackend : public Backend {
 
  private:
   Device device_;
+  std::string gpu_;
+  int capability_ = 0;
   DeviceMemory numbers_;
   cudaEvent_t uploaded_ = nullptr;
   const std::unique_ptr<ArenaMath> arena_math_ = MakeArenaMath(device_);

@@ -24,62 +24,77 @@ struct CountedPixels {
   }
 };
 
-__device__ float ValueOr(const float* values, int64_t i, float otherwise) {
-  return values != nullptr ? values[i] : otherwise;
-}
-
-// What an element of a channel needs. Forward and backward calculate alike, bit by bit, so that
-// backward finds the ReLU's mask again.
-struct Column {
+// What N channels need. Forward and backward calculate alike, bit by bit, so that backward finds
+// the ReLU's mask again.
+template <int N>
+struct Columns {
   int64_t channel;
-  float mean, scale, beta;
+  Floats<N> mean, scale, beta;
 
-  __device__ float Normalize(float x) const { return fmaf(x - mean, scale, beta); }
+  __device__ float Normalize(float x, int i) const { return fmaf(x - mean[i], scale[i], beta[i]); }
 };
 
 struct Channels {
   const float *mean, *rstd, *gamma, *beta;
 
-  __device__ Column At(int64_t c) const {
-    return {c, mean[c], ValueOr(gamma, c, 1) * rstd[c], ValueOr(beta, c, 0)};
+  template <int N>
+  __device__ Columns<N> At(int64_t channel) const {
+    Columns<N> columns{.channel = channel};
+    for (int i = 0; i < N; ++i) {
+      const int64_t c = channel + i;
+      columns.mean[i] = mean[c];
+      columns.scale[i] = (gamma != nullptr ? gamma[c] : 1) * rstd[c];
+      columns.beta[i] = beta != nullptr ? beta[c] : 0;
+    }
+    return columns;
   }
 };
 
 // Sums of d and d^2, d = x - pivot, which keeps its digits when |mean| is large.
+template <typename T, int N>
 struct StatisticsSums {
   CountedPixels counted;
   int64_t channels;
-  const float* x;
+  const T* x;
 
   struct Pivot {
     int64_t channel;
-    float value;
+    Floats<N> values;
   };
   __device__ int64_t Pixels() const { return counted.Count(); }
-  __device__ Pivot Column(int64_t channel) const { return {channel, x[channel]}; }
-  __device__ void Add(const Pivot& pivot, int64_t pixel, float* sums) const {
-    const float d = x[pixel * channels + pivot.channel] - pivot.value;
-    sums[0] += d;
-    sums[1] += d * d;
+  __device__ Pivot Column(int64_t channel) const { return {channel, Load<N>(x + channel)}; }
+  __device__ void Add(const Pivot& pivot, int64_t pixel, Floats<N>* sums) const {
+    const Floats<N> values = Load<N>(x + pixel * channels + pivot.channel);
+    for (int i = 0; i < N; ++i) {
+      const float d = values[i] - pivot.values[i];
+      sums[0][i] += d;
+      sums[1][i] += d * d;
+    }
   }
 };
 
+template <typename T, int N>
 struct ApplyForward {
   Channels parameters;
   int64_t channels;
-  const float *x, *residual;
-  float* y;
+  const T *x, *residual;
+  T* y;
   bool relu;
 
-  __device__ cuda::Column Column(int64_t channel) const { return parameters.At(channel); }
-  __device__ void operator()(const cuda::Column& column, int64_t pixel) const {
+  __device__ Columns<N> Column(int64_t channel) const { return parameters.At<N>(channel); }
+  __device__ void operator()(const Columns<N>& column, int64_t pixel) const {
     const int64_t at = pixel * channels + column.channel;
-    float value = column.Normalize(x[at]);
-    if (residual != nullptr) value += residual[at];
-    y[at] = relu && value < 0 ? 0 : value;  // NaN stays NaN
+    Floats<N> values = Load<N>(x + at), added{};
+    if (residual != nullptr) added = Load<N>(residual + at);
+    for (int i = 0; i < N; ++i) {
+      const float value = column.Normalize(values[i], i) + added[i];
+      values[i] = relu && value < 0 ? 0 : value;  // NaN stays NaN
+    }
+    Store<N>(y + at, values);
   }
 };
 
+template <typename T, int N>
 class BatchNorm : public CudaKernel {
  public:
   BatchNorm(const OpSpec& spec, const Device& device)
@@ -87,29 +102,30 @@ class BatchNorm : public CudaKernel {
         a_(spec.attributes_as<BatchNormAttributes>()),
         channels_(in_shape(Forward::kX)[1]),
         counted_(in_shape(Forward::kX), device.numbers),
-        sums_bytes_(AlignUp(PartialSumsBytes<2>(counted_.all(), channels_))) {
+        sums_bytes_(AlignUp(PartialSumsBytes<2, N>(counted_.all(), channels_))) {
     workspace_bytes_ = sums_bytes_ + 2 * sizeof(float) * channels_;
   }
 
   void Run(const RunContext&) override {
     PartialSums sums;
     if (a_.training) {
-      sums = ChannelSums<2>(device_.stream, counted_.all(), channels_, memory_.workspace,
-                            StatisticsSums{counted_, channels_, in<float>(Forward::kX)});
+      sums = ChannelSums<2, N>(device_.stream, counted_.all(), channels_, memory_.workspace,
+                               StatisticsSums<T, N>{counted_, channels_, in<T>(Forward::kX)});
     }
     Finish(sums);
-    ForMatrix(device_.stream, counted_.all(), channels_,
-              ApplyForward{{mean(), rstd(), in<float>(Forward::kGamma), in<float>(Forward::kBeta)},
+    ForMatrix<N>(
+        device_.stream, counted_.all(), channels_,
+        ApplyForward<T, N>{{mean(), rstd(), in<float>(Forward::kGamma), in<float>(Forward::kBeta)},
                            channels_,
-                           in<float>(Forward::kX),
-                           in<float>(Forward::kResidual),
-                           out<float>(Forward::kY),
+                           in<T>(Forward::kX),
+                           in<T>(Forward::kResidual),
+                           out<T>(Forward::kY),
                            a_.relu});
   }
 
   // Public, as nvcc wants it of a function that holds a device lambda.
   void Finish(const PartialSums& sums) const {
-    const float* x = in<float>(Forward::kX);
+    const T* x = in<T>(Forward::kX);
     float *moving_mean = in<float>(Forward::kMovingMean),
           *moving_variance = in<float>(Forward::kMovingVariance);
     float *mean_out = mean(), *rstd_out = rstd();
@@ -120,7 +136,7 @@ class BatchNorm : public CudaKernel {
       if (a.training) {
         const double n = static_cast<double>(counted.Count());
         const double shift = sums.Total(0, c) / n;
-        mean = x[c] + shift;
+        mean = static_cast<float>(x[c]) + shift;
         const double spread = sums.Total(1, c) / n - shift * shift;
         variance = spread < 0 ? 0 : spread;
         const double unbiased = n > 1 ? variance * n / (n - 1) : variance;
@@ -151,59 +167,84 @@ class BatchNorm : public CudaKernel {
   const size_t sums_bytes_;
 };
 
-// dy where the ReLU let y through.
+// dy where the ReLU let y through, beside x.
+template <typename T, int N>
 struct MaskedGradient {
   Channels parameters;
   int64_t channels;
-  const float *dy, *x, *y;
+  const T *dy, *x, *y;
   bool relu;
 
-  __device__ float At(const Column& column, int64_t at) const {
-    if (!relu) return dy[at];
-    const float value = y != nullptr ? y[at] : column.Normalize(x[at]);
-    return value > 0 ? dy[at] : 0;
+  struct Values {
+    Floats<N> g, x;
+  };
+  __device__ Values At(const Columns<N>& column, int64_t at) const {
+    Values values{Load<N>(dy + at), Load<N>(x + at)};
+    if (!relu) return values;
+    Floats<N> passed;
+    if (y != nullptr) {
+      passed = Load<N>(y + at);
+    } else {
+      for (int i = 0; i < N; ++i) passed[i] = column.Normalize(values.x[i], i);
+    }
+    for (int i = 0; i < N; ++i) values.g[i] = passed[i] > 0 ? values.g[i] : 0;
+    return values;
   }
 };
 
 // Sums of g and of g * (x - mean).
+template <typename T, int N>
 struct GradientSums {
   CountedPixels counted;
-  MaskedGradient g;
+  MaskedGradient<T, N> g;
 
   __device__ int64_t Pixels() const { return counted.Count(); }
-  __device__ cuda::Column Column(int64_t channel) const { return g.parameters.At(channel); }
-  __device__ void Add(const cuda::Column& column, int64_t pixel, float* sums) const {
-    const int64_t at = pixel * g.channels + column.channel;
-    const float gradient = g.At(column, at);
-    sums[0] += gradient;
-    sums[1] += gradient * (g.x[at] - column.mean);
+  __device__ Columns<N> Column(int64_t channel) const {
+    return g.parameters.template At<N>(channel);
+  }
+  __device__ void Add(const Columns<N>& column, int64_t pixel, Floats<N>* sums) const {
+    const auto values = g.At(column, pixel * g.channels + column.channel);
+    for (int i = 0; i < N; ++i) {
+      sums[0][i] += values.g[i];
+      sums[1][i] += values.g[i] * (values.x[i] - column.mean[i]);
+    }
   }
 };
 
 // dx = scale * (g - shift - (x - mean) * slope); rows that do not count: scale * g.
+template <typename T, int N>
 struct ApplyBackward {
   CountedPixels counted;
-  MaskedGradient g;
+  MaskedGradient<T, N> g;
   const float *shift, *slope;
-  float *dx, *dresidual;
+  T *dx, *dresidual;
 
-  struct BackwardColumn {
-    cuda::Column forward;
-    float shift, slope;
+  struct BackwardColumns {
+    Columns<N> forward;
+    Floats<N> shift, slope;
     int64_t counted;
   };
-  __device__ BackwardColumn Column(int64_t c) const {
-    return {g.parameters.At(c), shift[c], slope[c], counted.Count()};
+  __device__ BackwardColumns Column(int64_t channel) const {
+    return {g.parameters.template At<N>(channel), Load<N>(shift + channel),
+            Load<N>(slope + channel), counted.Count()};
   }
-  __device__ void operator()(const BackwardColumn& column, int64_t pixel) const {
+  __device__ void operator()(const BackwardColumns& column, int64_t pixel) const {
     const int64_t at = pixel * g.channels + column.forward.channel;
-    const float gradient = g.At(column.forward, at);
-    if (dresidual != nullptr) dresidual[at] = gradient;
-    const float centred = gradient - column.shift - (g.x[at] - column.forward.mean) * column.slope;
-    dx[at] = column.forward.scale * (pixel < column.counted ? centred : gradient);
+    auto values = g.At(column.forward, at);
+    if (dresidual != nullptr) Store<N>(dresidual + at, values.g);
+    for (int i = 0; i < N; ++i) {
+      float centred = values.g[i];
+      if (pixel < column.counted) {
+        centred -= column.shift[i];
+        centred -= (values.x[i] - column.forward.mean[i]) * column.slope[i];
+      }
+      values.g[i] = column.forward.scale[i] * centred;
+    }
+    Store<N>(dx + at, values.g);
   }
 };
 
+template <typename T, int N>
 class BatchNormBackward : public CudaKernel {
  public:
   BatchNormBackward(const OpSpec& spec, const Device& device)
@@ -211,23 +252,23 @@ class BatchNormBackward : public CudaKernel {
         relu_(spec.attributes_as<BatchNormAttributes>().relu),
         channels_(in_shape(Backward::kX)[1]),
         counted_(in_shape(Backward::kX), device.numbers),
-        sums_bytes_(AlignUp(PartialSumsBytes<2>(counted_.all(), channels_))) {
+        sums_bytes_(AlignUp(PartialSumsBytes<2, N>(counted_.all(), channels_))) {
     workspace_bytes_ = sums_bytes_ + 2 * sizeof(float) * channels_;
   }
 
   void Run(const RunContext&) override {
-    const MaskedGradient g{{in<float>(Backward::kMean), in<float>(Backward::kRstd),
-                            in<float>(Backward::kGamma), in<float>(Backward::kBeta)},
-                           channels_,
-                           in<float>(Backward::kDy),
-                           in<float>(Backward::kX),
-                           in<float>(Backward::kY),
-                           relu_};
-    Finish(ChannelSums<2>(device_.stream, counted_.all(), channels_, memory_.workspace,
-                          GradientSums{counted_, g}));
-    ForMatrix(device_.stream, counted_.all(), channels_,
-              ApplyBackward{counted_, g, shift(), slope(), out<float>(Backward::kDx),
-                            out<float>(Backward::kDresidual)});
+    const MaskedGradient<T, N> g{{in<float>(Backward::kMean), in<float>(Backward::kRstd),
+                                  in<float>(Backward::kGamma), in<float>(Backward::kBeta)},
+                                 channels_,
+                                 in<T>(Backward::kDy),
+                                 in<T>(Backward::kX),
+                                 in<T>(Backward::kY),
+                                 relu_};
+    Finish(ChannelSums<2, N>(device_.stream, counted_.all(), channels_, memory_.workspace,
+                             GradientSums<T, N>{counted_, g}));
+    ForMatrix<N>(device_.stream, counted_.all(), channels_,
+                 ApplyBackward<T, N>{counted_, g, shift(), slope(), out<T>(Backward::kDx),
+                                     out<T>(Backward::kDresidual)});
   }
 
   void Finish(const PartialSums& sums) const {
@@ -258,10 +299,10 @@ class BatchNormBackward : public CudaKernel {
 }  // namespace
 
 std::unique_ptr<Kernel> MakeBatchNorm(const OpSpec& spec, const Device& device) {
-  return std::make_unique<BatchNorm>(spec, device);
+  return MakePacked<BatchNorm>(spec, device, spec.inputs[Forward::kX].shape[1]);
 }
 std::unique_ptr<Kernel> MakeBatchNormBackward(const OpSpec& spec, const Device& device) {
-  return std::make_unique<BatchNormBackward>(spec, device);
+  return MakePacked<BatchNormBackward>(spec, device, spec.inputs[Backward::kX].shape[1]);
 }
 
 }  // namespace carole::cuda

@@ -4,51 +4,65 @@
 namespace carole::cuda {
 namespace {
 
+template <typename T, int N>
 struct BiasRelu {
-  float* y;
+  T* y;
   const float* bias;
   int64_t columns;
   bool relu;
 
-  struct BiasColumn {
-    int64_t column;
-    float bias;
+  struct BiasColumns {
+    int64_t first;
+    Floats<N> bias;
   };
-  __device__ BiasColumn Column(int64_t column) const {
-    return {column, bias == nullptr ? 0 : bias[column]};
+  __device__ BiasColumns Column(int64_t first) const {
+    return {first, bias == nullptr ? Floats<N>{} : Load<N>(bias + first)};
   }
-  __device__ void operator()(const BiasColumn& at, int64_t row) const {
-    float& element = y[row * columns + at.column];
-    const float value = element + at.bias;
-    element = relu && value < 0 ? 0 : value;  // NaN stays NaN
+  __device__ void operator()(const BiasColumns& at, int64_t row) const {
+    T* const place = y + row * columns + at.first;
+    Floats<N> values = Load<N>(place);
+    for (int i = 0; i < N; ++i) {
+      const float value = values[i] + at.bias[i];
+      values[i] = relu && value < 0 ? 0 : value;  // NaN stays NaN
+    }
+    Store<N>(place, values);
   }
 };
 
+template <typename T, int N>
 struct Rows {
-  const float* dy;
+  const T* dy;
   int64_t rows, columns;
 
   __device__ int64_t Pixels() const { return rows; }
   __device__ int64_t Column(int64_t column) const { return column; }
-  __device__ void Add(int64_t column, int64_t row, float* sums) const {
-    sums[0] += dy[row * columns + column];
+  __device__ void Add(int64_t column, int64_t row, Floats<N>* sums) const {
+    const Floats<N> values = Load<N>(dy + row * columns + column);
+    for (int i = 0; i < N; ++i) sums[0][i] += values[i];
   }
 };
 
 }  // namespace
 
-void AddBiasRelu(cudaStream_t stream, float* y, const float* bias, int64_t rows, int64_t columns,
-                 bool relu) {
+void AddBiasRelu(cudaStream_t stream, DType type, void* y, const float* bias, int64_t rows,
+                 int64_t columns, bool relu) {
   if (bias == nullptr && !relu) return;
-  ForMatrix(stream, rows, columns, BiasRelu{y, bias, columns, relu});
+  WithPacks(type, columns, [&]<typename T, int N>() {
+    ForMatrix<N>(stream, rows, columns, BiasRelu<T, N>{static_cast<T*>(y), bias, columns, relu});
+  });
 }
 
-size_t ColumnSumsBytes(int64_t rows, int64_t columns) { return PartialSumsBytes<1>(rows, columns); }
+size_t ColumnSumsBytes(DType type, int64_t rows, int64_t columns) {
+  return WithPacks(type, columns,
+                   [&]<typename T, int N>() { return PartialSumsBytes<1, N>(rows, columns); });
+}
 
-void ColumnSums(cudaStream_t stream, const float* dy, int64_t rows, int64_t columns, float* db,
-                std::byte* workspace) {
-  WriteTotals(stream, ChannelSums<1>(stream, rows, columns, workspace, Rows{dy, rows, columns}),
-              db);
+void ColumnSums(cudaStream_t stream, DType type, const void* dy, int64_t rows, int64_t columns,
+                float* db, std::byte* workspace) {
+  WithPacks(type, columns, [&]<typename T, int N>() {
+    const Rows<T, N> matrix{static_cast<const T*>(dy), rows, columns};
+    WriteTotals(stream, ChannelSums<1, N>(stream, rows, columns, workspace, matrix), db);
+  });
 }
 
 }  // namespace carole::cuda

@@ -1,20 +1,23 @@
-// What convolutions and fully connected layers do with their bias, over a matrix (rows, columns).
+// What convolutions and fully connected layers do with their bias, over a matrix (rows, columns) of
+// fp32 or 16-bit elements. Biases and their gradients are fp32.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+
+#include "src/core/dtype.h"
 
 struct CUstream_st;
 
 namespace carole::cuda {
 
 // y = [relu](y + bias); bias may be nullptr.
-void AddBiasRelu(CUstream_st* stream, float* y, const float* bias, int64_t rows, int64_t columns,
-                 bool relu);
+void AddBiasRelu(CUstream_st* stream, DType type, void* y, const float* bias, int64_t rows,
+                 int64_t columns, bool relu);
 
 // db = column sums of dy; workspace of ColumnSumsBytes.
-size_t ColumnSumsBytes(int64_t rows, int64_t columns);
-void ColumnSums(CUstream_st* stream, const float* dy, int64_t rows, int64_t columns, float* db,
-                std::byte* workspace);
+size_t ColumnSumsBytes(DType type, int64_t rows, int64_t columns);
+void ColumnSums(CUstream_st* stream, DType type, const void* dy, int64_t rows, int64_t columns,
+                float* db, std::byte* workspace);
 
 }  // namespace carole::cuda

@@ -1,59 +1,91 @@
 // Copies of channels and of pixels, and images times one factor for each channel.
+#include <numeric>
+#include <type_traits>
+
 #include "src/backend/cuda/channel_sums.h"
-#include "src/backend/cuda/cuda.h"
-#include "src/backend/cuda/pad.h"
+#include "src/backend/cuda/copy.h"
 
 namespace carole::cuda {
 namespace {
 
 int64_t PixelsOf(const Shape& x) { return x.size() / x[1]; }
 
+// Calls f.operator()<Element, N>() for copies of elements in packs of N, which divides all of
+// `numbers`.
+template <typename F>
+void WithCopies(DType type, std::initializer_list<int64_t> numbers, F f) {
+  int64_t common = 0;
+  for (const int64_t number : numbers) common = std::gcd(common, number);
+  const auto call = [&]<typename Element>() {
+    if (common % kPack<Element> == 0) return f.template operator()<Element, kPack<Element>>();
+    return f.template operator()<Element, 1>();
+  };
+  if (SizeOf(type) == 2) return call.template operator()<uint16_t>();
+  call.template operator()<uint32_t>();
+}
+
+template <typename Element, int N>
+__device__ void CopyPack(const Element* from, Element* to) {
+  *reinterpret_cast<Pack<Element, N>*>(to) = *reinterpret_cast<const Pack<Element, N>*>(from);
+}
+
 // to[pixel, to_begin + c] = from[pixel, from_begin + c]
+template <typename Element, int N>
 struct CopyColumns {
-  const float* from;
+  const Element* from;
   int64_t from_channels, from_begin;
-  float* to;
+  Element* to;
   int64_t to_channels, to_begin;
 
   __device__ int64_t Column(int64_t channel) const { return channel; }
   __device__ void operator()(int64_t channel, int64_t pixel) const {
-    to[pixel * to_channels + to_begin + channel] =
-        from[pixel * from_channels + from_begin + channel];
+    CopyPack<Element, N>(from + pixel * from_channels + from_begin + channel,
+                         to + pixel * to_channels + to_begin + channel);
   }
 };
 
-class Concat : public CudaKernel {
+class ChannelCopy : public CudaKernel {
  public:
   using CudaKernel::CudaKernel;
+
+ protected:
+  // `channels` channels of input i from `from_begin` on to those of y from `to_begin` on.
+  void Copy(size_t i, int64_t from_begin, int64_t to_begin, int64_t channels) const {
+    const int64_t from_channels = in_shape(i)[1], to_channels = out_shape(0)[1];
+    WithCopies(ElementType(spec_), {from_channels, to_channels, from_begin, to_begin, channels},
+               [&]<typename Element, int N>() {
+                 ForMatrix<N>(device_.stream, PixelsOf(in_shape(i)), channels,
+                              CopyColumns<Element, N>{in<Element>(i), from_channels, from_begin,
+                                                      out<Element>(0), to_channels, to_begin});
+               });
+  }
+};
+
+class Concat : public ChannelCopy {
+ public:
+  using ChannelCopy::ChannelCopy;
 
   void Run(const RunContext&) override {
     int64_t begin = 0;
-    for (size_t i = 0; i < spec_.inputs.size(); ++i) {
-      const int64_t channels = in_shape(i)[1];
-      ForMatrix(device_.stream, PixelsOf(in_shape(i)), channels,
-                CopyColumns{in<float>(i), channels, 0, out<float>(0), out_shape(0)[1], begin});
-      begin += channels;
-    }
+    for (size_t i = 0; i < spec_.inputs.size(); begin += in_shape(i++)[1])
+      Copy(i, 0, begin, in_shape(i)[1]);
   }
 };
 
-class Slice : public CudaKernel {
+class Slice : public ChannelCopy {
  public:
-  using CudaKernel::CudaKernel;
+  using ChannelCopy::ChannelCopy;
 
   void Run(const RunContext&) override {
-    const int64_t channels = out_shape(0)[1];
-    ForMatrix(
-        device_.stream, PixelsOf(in_shape(0)), channels,
-        CopyColumns{in<float>(0), in_shape(0)[1], spec_.attributes_as<SliceAttributes>().begin,
-                    out<float>(0), channels, 0});
+    Copy(0, spec_.attributes_as<SliceAttributes>().begin, 0, out_shape(0)[1]);
   }
 };
 
 // y[n, p, q, c] = x[n, p - top, q - left, c], or 0
+template <typename Element, int N>
 struct PadColumns {
-  const float* x;
-  float* y;
+  const Element* x;
+  Element* y;
   int64_t channels, h, w, p, q, top, left;
 
   __device__ int64_t Column(int64_t channel) const { return channel; }
@@ -61,7 +93,12 @@ struct PadColumns {
     const int64_t row = pixel / q % p - top, column = pixel % q - left;
     const bool inside = row >= 0 && row < h && column >= 0 && column < w;
     const int64_t from = (pixel / (p * q) * h + row) * w + column;
-    y[pixel * channels + channel] = inside ? x[from * channels + channel] : 0;
+    Element* const to = y + pixel * channels + channel;
+    if (inside) {
+      CopyPack<Element, N>(x + from * channels + channel, to);
+    } else {
+      *reinterpret_cast<Pack<Element, N>*>(to) = {};
+    }
   }
 };
 
@@ -70,74 +107,96 @@ class Pad2d : public CudaKernel {
   using CudaKernel::CudaKernel;
 
   void Run(const RunContext&) override {
-    Pad(device_.stream, in<float>(0), in_shape(0), spec_.attributes_as<Pad2dAttributes>().padding,
-        out<float>(0), out_shape(0));
+    Pad(device_.stream, ElementType(spec_), memory_.inputs[0].data, in_shape(0),
+        spec_.attributes_as<Pad2dAttributes>().padding, memory_.outputs[0].data, out_shape(0));
   }
 };
 
 // y = x * scale of its image and channel
+template <typename T, int N>
 struct MultiplyColumns {
-  const float *x, *scale;
-  float* y;
+  const T *x, *scale;
+  T* y;
   int64_t channels, pixels;  // of an image
 
   __device__ int64_t Column(int64_t channel) const { return channel; }
   __device__ void operator()(int64_t channel, int64_t pixel) const {
     const int64_t at = pixel * channels + channel;
-    y[at] = x[at] * scale[pixel / pixels * channels + channel];
+    Floats<N> values = Load<N>(x + at);
+    const Floats<N> factors = Load<N>(scale + pixel / pixels * channels + channel);
+    for (int i = 0; i < N; ++i) values[i] *= factors[i];
+    Store<N>(y + at, values);
   }
 };
 
+template <typename T, int N>
 class ScaleChannels : public CudaKernel {
  public:
   using CudaKernel::CudaKernel;
   int InPlaceInput(int output) const override { return output == 0 ? 0 : -1; }
 
-  void Run(const RunContext&) override { Multiply(in<float>(0), in<float>(1), out<float>(0)); }
+  void Run(const RunContext&) override { Multiply(in<T>(0), in<T>(1), out<T>(0)); }
 
  protected:
-  void Multiply(const float* x, const float* scale, float* y) const {
+  void Multiply(const T* x, const T* scale, T* y) const {
     const Shape& shape = in_shape(0);
-    ForMatrix(device_.stream, PixelsOf(shape), shape[1],
-              MultiplyColumns{x, scale, y, shape[1], shape[2] * shape[3]});
+    ForMatrix<N>(device_.stream, PixelsOf(shape), shape[1],
+                 MultiplyColumns<T, N>{x, scale, y, shape[1], shape[2] * shape[3]});
   }
 };
 
 // One image after the other lies along the channels: column (image, channel), rows its pixels.
+template <typename T, int N>
 struct DscaleSums {
-  const float *dy, *x;
+  const T *dy, *x;
   int64_t channels, pixels;  // of an image
 
   __device__ int64_t Pixels() const { return pixels; }
   __device__ int64_t Column(int64_t column) const {
     return column / channels * pixels * channels + column % channels;
   }
-  __device__ void Add(int64_t first, int64_t pixel, float* sums) const {
-    sums[0] += dy[first + pixel * channels] * x[first + pixel * channels];
+  __device__ void Add(int64_t first, int64_t pixel, Floats<N>* sums) const {
+    const Floats<N> a = Load<N>(dy + first + pixel * channels);
+    const Floats<N> b = Load<N>(x + first + pixel * channels);
+    for (int i = 0; i < N; ++i) sums[0][i] += a[i] * b[i];
   }
 };
 
-class ScaleChannelsBackward : public ScaleChannels {
+template <typename T>
+struct WriteDscale {
+  PartialSums sums;
+  T* dscale;
+  __device__ void operator()(int64_t i) const {
+    dscale[i] = static_cast<T>(static_cast<float>(sums.Total(0, i)));
+  }
+};
+
+template <typename T, int N>
+class ScaleChannelsBackward : public ScaleChannels<T, N> {
  public:
   ScaleChannelsBackward(const OpSpec& spec, const Device& device)
-      : ScaleChannels(spec, device), columns_(in_shape(0)[0] * in_shape(0)[1]) {
-    if (IsPresent(spec.outputs, 1)) workspace_bytes_ = PartialSumsBytes<1>(pixels(), columns_);
+      : ScaleChannels<T, N>(spec, device),
+        channels_(spec.inputs[0].shape[1]),
+        pixels_(spec.inputs[0].shape[2] * spec.inputs[0].shape[3]),
+        columns_(spec.inputs[0].shape[0] * channels_) {
+    if (this->IsPresent(spec.outputs, 1))
+      this->workspace_bytes_ = PartialSumsBytes<1, N>(pixels_, columns_);
   }
 
   // dscale first: dx may lie over dy.
   void Run(const RunContext&) override {
-    if (float* dscale = out<float>(1)) {
-      const PartialSums sums =
-          ChannelSums<1>(device_.stream, pixels(), columns_, memory_.workspace,
-                         DscaleSums{in<float>(0), in<float>(1), in_shape(0)[1], pixels()});
-      WriteTotals(device_.stream, sums, dscale);
+    const T *dy = this->template in<T>(0), *x = this->template in<T>(1);
+    CUstream_st* const stream = this->device_.stream;
+    if (T* dscale = this->template out<T>(1)) {
+      const PartialSums sums = ChannelSums<1, N>(stream, pixels_, columns_, this->memory_.workspace,
+                                                 DscaleSums<T, N>{dy, x, channels_, pixels_});
+      ForEach(stream, columns_, WriteDscale<T>{sums, dscale});
     }
-    if (float* dx = out<float>(0)) Multiply(in<float>(0), in<float>(2), dx);
+    if (T* dx = this->template out<T>(0)) this->Multiply(dy, this->template in<T>(2), dx);
   }
 
  private:
-  int64_t pixels() const { return in_shape(0)[2] * in_shape(0)[3]; }
-
+  const int64_t channels_, pixels_;  // of an image
   const int64_t columns_;
 };
 
@@ -153,21 +212,56 @@ struct Loops {
     for (int i = 0; i < shape.rank(); ++i)
       loops[kDepth - shape.rank() + i] = {shape[i], from[i], to[i]};
   }
-  // Copies element number i.
-  template <typename Element>
-  __device__ void Copy(int64_t i, const Element* from, Element* to) const {
+  // Where element number i lies.
+  __device__ void Find(int64_t i, int64_t& from, int64_t& to) const {
+    from = to = 0;
     for (int d = kDepth - 1; d >= 0; --d) {
       const int64_t index = i % loops[d].size;
       i /= loops[d].size;
       from += index * loops[d].from;
       to += index * loops[d].to;
     }
-    *to = *from;
   }
 };
 
-// Element is an unsigned integer as wide as the tensors' elements.
-template <typename Element>
+// Between element types: Unsigned integers as wide as the tensors' elements where the type stays.
+template <typename From, typename To>
+__device__ To Cast(From from) {
+  if constexpr (std::is_same_v<From, To>) {
+    return from;
+  } else {
+    return static_cast<To>(static_cast<float>(from));
+  }
+}
+
+template <typename From, typename To>
+struct CopyElements {
+  Loops loops;
+  const From* from;
+  To* to;
+
+  __device__ void operator()(int64_t i) const {
+    int64_t source, target;
+    loops.Find(i, source, target);
+    to[target] = Cast<From, To>(from[source]);
+  }
+};
+
+// Where both lie alike.
+template <typename From, typename To, int N>
+struct CopyPacks {
+  const From* from;
+  To* to;
+
+  __device__ void operator()(int64_t pack) const {
+    const auto source = *reinterpret_cast<const Pack<From, N>*>(from + pack * N);
+    Pack<To, N> target;
+    for (int i = 0; i < N; ++i) target.values[i] = Cast<From, To>(source.values[i]);
+    *reinterpret_cast<Pack<To, N>*>(to + pack * N) = target;
+  }
+};
+
+template <typename From, typename To>
 class Reorder : public CudaKernel {
  public:
   Reorder(const OpSpec& spec, const Device& device)
@@ -179,24 +273,56 @@ class Reorder : public CudaKernel {
   }
 
   void Run(const RunContext&) override {
-    const Element* from = in<Element>(0);
-    Element* to = out<Element>(0);
-    const Loops loops = loops_;
-    ForEach(device_.stream, in_shape(0).size(),
-            [=] __device__(int64_t i) { loops.Copy(i, from, to); });
+    constexpr int N = 16 / (sizeof(From) < sizeof(To) ? sizeof(From) : sizeof(To));
+    const From* from = in<From>(0);
+    To* to = out<To>(0);
+    const int64_t count = in_shape(0).size();
+    if (spec_.inputs[0].layout == spec_.outputs[0].layout && count % N == 0) {
+      ForEach(device_.stream, count / N, CopyPacks<From, To, N>{from, to});
+    } else {
+      ForEach(device_.stream, count, CopyElements<From, To>{loops_, from, to});
+    }
   }
 
  private:
   Loops loops_;
 };
 
+template <typename From, typename To>
+std::unique_ptr<Kernel> MakeReorderOf(const OpSpec& spec, const Device& device) {
+  return std::make_unique<Reorder<From, To>>(spec, device);
+}
+
+std::unique_ptr<Kernel> MakeCast(const OpSpec& spec, const Device& device) {
+  const bool widens = spec.outputs[0].dtype == DType::kF32;
+  const bool is_bf16 = (widens ? spec.inputs : spec.outputs)[0].dtype == DType::kBF16;
+  if (widens && is_bf16) return MakeReorderOf<__nv_bfloat16, float>(spec, device);
+  if (widens) return MakeReorderOf<__half, float>(spec, device);
+  if (is_bf16) return MakeReorderOf<float, __nv_bfloat16>(spec, device);
+  return MakeReorderOf<float, __half>(spec, device);
+}
+
 }  // namespace
 
-void Pad(CUstream_st* stream, const float* x, const Shape& x_shape, const Padding& padding,
-         float* y, const Shape& y_shape) {
-  ForMatrix(stream, PixelsOf(y_shape), y_shape[1],
-            PadColumns{x, y, y_shape[1], x_shape[2], x_shape[3], y_shape[2], y_shape[3],
-                       padding.top, padding.left});
+void Pad(CUstream_st* stream, DType type, const void* x, const Shape& x_shape,
+         const Padding& padding, void* y, const Shape& y_shape) {
+  WithCopies(type, {y_shape[1]}, [&]<typename Element, int N>() {
+    ForMatrix<N>(stream, PixelsOf(y_shape), y_shape[1],
+                 PadColumns<Element, N>{static_cast<const Element*>(x), static_cast<Element*>(y),
+                                        y_shape[1], x_shape[2], x_shape[3], y_shape[2], y_shape[3],
+                                        padding.top, padding.left});
+  });
+}
+
+void Cast(CUstream_st* stream, DType from_type, const void* from, float* to, int64_t count) {
+  WithType(from_type, [&]<typename T>() {
+    const T* elements = static_cast<const T*>(from);
+    if (count % kPack<T> == 0) {
+      ForEach(stream, count / kPack<T>, CopyPacks<T, float, kPack<T>>{elements, to});
+    } else {
+      ForEach(stream, count, CopyPacks<T, float, 1>{elements, to});
+    }
+  });
 }
 
 std::unique_ptr<Kernel> MakeChannelCopy(const OpSpec& spec, const Device& device) {
@@ -209,20 +335,22 @@ std::unique_ptr<Kernel> MakePad2d(const OpSpec& spec, const Device& device) {
 }
 
 std::unique_ptr<Kernel> MakeScaleChannels(const OpSpec& spec, const Device& device) {
-  if (spec.kind == OpKind::kScaleChannels) return std::make_unique<ScaleChannels>(spec, device);
-  return std::make_unique<ScaleChannelsBackward>(spec, device);
+  const int64_t channels = spec.inputs[0].shape[1];
+  if (spec.kind == OpKind::kScaleChannels) return MakePacked<ScaleChannels>(spec, device, channels);
+  return MakePacked<ScaleChannelsBackward>(spec, device, channels);
 }
 
 std::unique_ptr<Kernel> MakeReorder(const OpSpec& spec, const Device& device) {
+  if (spec.inputs[0].dtype != spec.outputs[0].dtype) return MakeCast(spec, device);
   switch (SizeOf(spec.inputs[0].dtype)) {
     case 8:
-      return std::make_unique<Reorder<uint64_t>>(spec, device);
+      return MakeReorderOf<uint64_t, uint64_t>(spec, device);
     case 4:
-      return std::make_unique<Reorder<uint32_t>>(spec, device);
+      return MakeReorderOf<uint32_t, uint32_t>(spec, device);
     case 2:
-      return std::make_unique<Reorder<uint16_t>>(spec, device);
+      return MakeReorderOf<uint16_t, uint16_t>(spec, device);
     default:
-      return std::make_unique<Reorder<uint8_t>>(spec, device);
+      return MakeReorderOf<uint8_t, uint8_t>(spec, device);
   }
 }
 

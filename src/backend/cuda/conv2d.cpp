@@ -2,7 +2,8 @@
 // to compile.
 //
 // The library pads alike on both sides only; TensorFlow's SAME does not. There the image is padded
-// in the workspace first, and its gradient cut out of it.
+// in the workspace first, and its gradient cut out of it. Channels that tensor cores cannot take (3
+// of an image) it pads itself.
 #include <cuda_runtime.h>
 #include <cudnn_frontend.h>
 
@@ -10,8 +11,8 @@
 #include <mutex>
 
 #include "src/backend/cuda/bias.h"
+#include "src/backend/cuda/copy.h"
 #include "src/backend/cuda/cuda.h"
-#include "src/backend/cuda/pad.h"
 #include "src/core/check.h"
 #include "src/tensor/buffer.h"
 
@@ -21,43 +22,61 @@ namespace {
 namespace fe = cudnn_frontend;
 using fe::graph::Graph;
 using fe::graph::Tensor_attributes;
+using TensorPointer = std::shared_ptr<Tensor_attributes>;
 
 enum class Direction : uint8_t { kForward, kData, kFilter };
-enum Uid : int64_t { kX = 1, kW, kY };
+enum Uid : int64_t { kX = 1, kW, kY, kBias };
 
 void CheckPlan(fe::error_t error, const std::string& what) {
   if (error.is_good()) return;
   throw DeviceError(fmt::format("[cudnn] {}: the library refused: {}", what, error.get_message()));
 }
 
-// Sizes as the library sees them: padded alike on both sides.
-struct Sizes {
+// What the library is asked for.
+struct Task {
+  Direction direction;
   Shape x, w, y;
-  Conv2dAttributes a;
+  Conv2dAttributes a;  // padded alike on both sides
+  DType type;          // of what is read
+  DType result;        // of what is made
+  bool bias = false;   // forward: added in the same pass, as is a.relu
 
+  // Without what the library may not have in one pass: bias and ReLU, results in another type.
+  Task Plain() const {
+    Task plain = *this;
+    plain.bias = plain.a.relu = false;
+    plain.result = type;
+    return plain;
+  }
   std::string Describe() const {
-    return fmt::format("convolution of {} by {} to {}, stride {}x{}, padding {}x{}, dilation {}",
-                       x.ToString(), w.ToString(), y.ToString(), a.stride_h, a.stride_w,
-                       a.padding.top, a.padding.left, a.dilation);
+    static constexpr const char* kNames[] = {"forward", "data gradient", "filter gradient"};
+    return fmt::format(
+        "convolution ({}) of {} by {} to {}, stride {}x{}, padding {}x{}, dilation {}, groups {}, "
+        "{} to {}{}{}",
+        kNames[static_cast<int>(direction)], x.ToString(), w.ToString(), y.ToString(), a.stride_h,
+        a.stride_w, a.padding.top, a.padding.left, a.dilation, a.groups, Name(type), Name(result),
+        bias ? ", bias" : "", a.relu ? ", ReLU" : "");
   }
 };
 
-std::shared_ptr<Tensor_attributes> AddTensor(Graph& graph, Uid uid, const Shape& shape) {
-  const Shape strides = PlainStrides(shape, Layout::Nhwc());
-  return graph.tensor(Tensor_attributes()
-                          .set_uid(uid)
-                          .set_dim({shape.dims().begin(), shape.dims().end()})
-                          .set_stride({strides.dims().begin(), strides.dims().end()})
-                          .set_data_type(fe::DataType_t::FLOAT));
+fe::DataType_t LibraryType(DType dtype) {
+  return dtype == DType::kBF16  ? fe::DataType_t::BFLOAT16
+         : dtype == DType::kF16 ? fe::DataType_t::HALF
+                                : fe::DataType_t::FLOAT;
 }
 
-void MarkResult(Tensor_attributes& result, Uid uid, const Shape& shape) {
+void Set(Tensor_attributes& tensor, Uid uid, const Shape& shape, DType dtype) {
   const Shape strides = PlainStrides(shape, Layout::Nhwc());
-  result.set_output(true)
-      .set_uid(uid)
+  tensor.set_uid(uid)
       .set_dim({shape.dims().begin(), shape.dims().end()})
       .set_stride({strides.dims().begin(), strides.dims().end()})
-      .set_data_type(fe::DataType_t::FLOAT);
+      .set_data_type(LibraryType(dtype));
+}
+
+TensorPointer AddTensor(Graph& graph, Uid uid, const Shape& shape, DType dtype) {
+  Tensor_attributes tensor;
+  Set(tensor, uid, shape, dtype);
+  return graph.tensor(tensor);
 }
 
 template <typename Attributes>
@@ -68,102 +87,144 @@ Attributes Describe(const Conv2dAttributes& a) {
       .set_dilation({a.dilation, a.dilation});
 }
 
-void AddConvolution(Graph& graph, Direction direction, const Sizes& sizes) {
-  if (direction == Direction::kForward) {
-    auto x = AddTensor(graph, kX, sizes.x);
-    auto w = AddTensor(graph, kW, sizes.w);
-    MarkResult(*graph.conv_fprop(x, w, Describe<fe::graph::Conv_fprop_attributes>(sizes.a)), kY,
-               sizes.y);
-  } else if (direction == Direction::kData) {
-    auto dy = AddTensor(graph, kY, sizes.y);
-    auto w = AddTensor(graph, kW, sizes.w);
-    MarkResult(*graph.conv_dgrad(dy, w, Describe<fe::graph::Conv_dgrad_attributes>(sizes.a)), kX,
-               sizes.x);
-  } else {
-    auto dy = AddTensor(graph, kY, sizes.y);
-    auto x = AddTensor(graph, kX, sizes.x);
-    MarkResult(*graph.conv_wgrad(dy, x, Describe<fe::graph::Conv_wgrad_attributes>(sizes.a)), kW,
-               sizes.w);
+TensorPointer AddForward(Graph& graph, const Task& task) {
+  using fe::graph::Pointwise_attributes;
+  const auto x = AddTensor(graph, kX, task.x, task.type);
+  const auto w = AddTensor(graph, kW, task.w, task.type);
+  TensorPointer y = graph.conv_fprop(x, w, Describe<fe::graph::Conv_fprop_attributes>(task.a));
+  if (task.bias) {
+    const auto bias = AddTensor(graph, kBias, {1, task.y[1], 1, 1}, DType::kF32);
+    y = graph.pointwise(y, bias, Pointwise_attributes().set_mode(fe::PointwiseMode_t::ADD));
   }
+  if (task.a.relu)
+    y = graph.pointwise(y, Pointwise_attributes().set_mode(fe::PointwiseMode_t::RELU_FWD));
+  return y;
 }
 
-std::shared_ptr<Graph> Plan(Direction direction, const Sizes& sizes, const Device& device) {
-  const std::string what = sizes.Describe();
-  auto graph = std::make_shared<Graph>();
-  graph->set_io_data_type(fe::DataType_t::FLOAT)
+void AddConvolution(Graph& graph, const Task& task) {
+  TensorPointer result;
+  if (task.direction == Direction::kForward) {
+    result = AddForward(graph, task);
+    Set(*result, kY, task.y, task.result);
+  } else if (task.direction == Direction::kData) {
+    const auto dy = AddTensor(graph, kY, task.y, task.type);
+    const auto w = AddTensor(graph, kW, task.w, task.type);
+    result = graph.conv_dgrad(dy, w, Describe<fe::graph::Conv_dgrad_attributes>(task.a));
+    Set(*result, kX, task.x, task.result);
+  } else {
+    const auto dy = AddTensor(graph, kY, task.y, task.type);
+    const auto x = AddTensor(graph, kX, task.x, task.type);
+    result = graph.conv_wgrad(dy, x, Describe<fe::graph::Conv_wgrad_attributes>(task.a));
+    Set(*result, kW, task.w, task.result);
+  }
+  result->set_output(true);
+}
+
+// The same bits in every run; sums in fp32; no rounding of fp32 operands without tf32.
+std::vector<fe::NumericalNote_t> Unwanted(const Task& task, const Device& device) {
+  std::vector<fe::NumericalNote_t> notes = {fe::NumericalNote_t::NONDETERMINISTIC,
+                                            fe::NumericalNote_t::REDUCED_PRECISION_REDUCTION};
+  if (task.type == DType::kF32 && !device.tf32) {
+    notes.push_back(fe::NumericalNote_t::TENSOR_CORE);
+    notes.push_back(fe::NumericalNote_t::DOWN_CONVERT_INPUTS);
+  }
+  return notes;
+}
+
+fe::error_t Build(Graph& graph, const Task& task, const Device& device) {
+  fe::error_t error = graph.validate();
+  if (error.is_good()) error = graph.build_operation_graph(device.cudnn);
+  if (error.is_good())
+    error = graph.create_execution_plans({fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK});
+  if (error.is_bad()) return error;
+  graph.deselect_numeric_notes(Unwanted(task, device));
+  error = graph.check_support();
+  return error.is_good() ? graph.build_plans(fe::BuildPlanPolicy_t::HEURISTICS_CHOICE) : error;
+}
+
+struct Plan {
+  std::shared_ptr<Graph> graph;
+  fe::error_t error;  // bad: the library has no kernel for it
+};
+
+Plan MakePlan(const Task& task, const Device& device) {
+  Plan plan{.graph = std::make_shared<Graph>(), .error = {}};
+  plan.graph->set_io_data_type(LibraryType(task.type))
       .set_intermediate_data_type(fe::DataType_t::FLOAT)
       .set_compute_data_type(fe::DataType_t::FLOAT);
-  AddConvolution(*graph, direction, sizes);
-  CheckPlan(graph->validate(), what);
-  CheckPlan(graph->build_operation_graph(device.cudnn), what);
-  CheckPlan(graph->create_execution_plans({fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK}), what);
-  // The same bits in every run; without --precision=tf32 no rounding of the operands.
-  std::vector<fe::NumericalNote_t> unwanted = {fe::NumericalNote_t::NONDETERMINISTIC,
-                                               fe::NumericalNote_t::REDUCED_PRECISION_REDUCTION};
-  if (!device.tf32) {
-    unwanted.push_back(fe::NumericalNote_t::TENSOR_CORE);
-    unwanted.push_back(fe::NumericalNote_t::DOWN_CONVERT_INPUTS);
-  }
-  graph->deselect_numeric_notes(unwanted);
-  CheckPlan(graph->check_support(), what);
-  CheckPlan(graph->build_plans(fe::BuildPlanPolicy_t::HEURISTICS_CHOICE), what);
-  return graph;
-}
-
-// Nets repeat their shapes, and planning takes long: each is planned once for each handle.
-std::shared_ptr<Graph> PlanOnce(Direction direction, const Sizes& sizes, const Device& device) {
-  static std::mutex mutex;
-  static std::map<std::tuple<cudnnContext*, bool, Direction, std::string>, std::shared_ptr<Graph>>
-      plans;
-  const std::lock_guard lock(mutex);
-  auto& plan = plans[{device.cudnn, device.tf32, direction, sizes.Describe()}];
-  if (plan == nullptr) plan = Plan(direction, sizes, device);
+  AddConvolution(*plan.graph, task);
+  plan.error = Build(*plan.graph, task, device);
   return plan;
 }
 
-// What the three directions share. The workspace holds the padded image, if there is one, then the
-// library's own.
+// Nets repeat their shapes, and planning takes long: each is planned once for each handle.
+const Plan& PlanOnce(const Task& task, const Device& device) {
+  static std::mutex mutex;
+  static std::map<std::tuple<cudnnContext*, bool, std::string>, Plan> plans;
+  const std::lock_guard lock(mutex);
+  const auto [place, is_new] = plans.try_emplace({device.cudnn, device.tf32, task.Describe()});
+  if (is_new) place->second = MakePlan(task, device);
+  return place->second;
+}
+
+// What the three directions share. The workspace holds the padded image, if there is one, then a
+// result that must be cast, then the library's own.
 class Convolution : public CudaKernel {
  public:
-  Convolution(const OpSpec& spec, const Device& device, Direction direction, const Shape& x,
-              const Shape& w, const Shape& y)
-      : CudaKernel(spec, device), sizes_{x, w, y, spec.attributes_as<Conv2dAttributes>()} {
-    const Padding p = sizes_.a.padding;
+  Convolution(const OpSpec& spec, const Device& device, Task task)
+      : CudaKernel(spec, device), task_(std::move(task)) {
+    const Padding p = task_.a.padding;
     if (p.top != p.bottom || p.left != p.right) {
       padding_ = p;
-      sizes_.x = Shape{x[0], x[1], x[2] + p.top + p.bottom, x[3] + p.left + p.right};
-      sizes_.a.padding = {};
-      padded_bytes_ = AlignUp(sizes_.x.size() * sizeof(float));
+      const Shape x = task_.x;
+      task_.x = Shape{x[0], x[1], x[2] + p.top + p.bottom, x[3] + p.left + p.right};
+      task_.a.padding = {};
+      padded_bytes_ = AlignUp(task_.x.size() * SizeOf(task_.type));
     }
-    graph_ = PlanOnce(direction, sizes_, device);
+    const DType wanted = task_.result;
+    const Plan* plan = &PlanOnce(task_, device);
+    if (plan->error.is_bad()) {
+      task_ = task_.Plain();
+      plan = &PlanOnce(task_, device);
+    }
+    CheckPlan(plan->error, task_.Describe());
+    graph_ = plan->graph;
+    if (task_.result != wanted) narrow_bytes_ = AlignUp(task_.w.size() * SizeOf(task_.result));
     int64_t library_bytes = 0;
-    CheckPlan(graph_->get_workspace_size(library_bytes), sizes_.Describe());
-    workspace_bytes_ = padded_bytes_ + static_cast<size_t>(library_bytes);
+    CheckPlan(graph_->get_workspace_size(library_bytes), task_.Describe());
+    workspace_bytes_ = padded_bytes_ + narrow_bytes_ + static_cast<size_t>(library_bytes);
   }
 
  protected:
   bool is_padded() const { return padded_bytes_ > 0; }
-  float* padded() const { return reinterpret_cast<float*>(memory_.workspace); }
+  std::byte* padded() const { return memory_.workspace; }
+  // For a result that must be cast; null where it need not.
+  std::byte* narrow() const {
+    return narrow_bytes_ > 0 ? memory_.workspace + padded_bytes_ : nullptr;
+  }
+  std::byte* input(size_t i) const { return memory_.inputs[i].data; }
+  std::byte* output() const { return memory_.outputs[0].data; }
 
   // The image as the library wants it.
-  const float* PaddedInput(const float* x, const Shape& shape) const {
-    if (!is_padded()) return x;
-    Pad(device_.stream, x, shape, padding_, padded(), sizes_.x);
+  std::byte* PaddedInput() const {
+    if (!is_padded()) return input(0);
+    Pad(device_.stream, task_.type, input(0), in_shape(0), padding_, padded(), task_.x);
     return padded();
   }
 
-  void Execute(const float* x, const float* w, const float* y) const {
-    std::unordered_map<int64_t, void*> tensors = {
-        {kX, const_cast<float*>(x)}, {kW, const_cast<float*>(w)}, {kY, const_cast<float*>(y)}};
-    CheckPlan(graph_->execute(device_.cudnn, tensors, memory_.workspace + padded_bytes_),
-              sizes_.Describe());
+  void Execute(std::byte* x, std::byte* w, std::byte* y, float* bias = nullptr) const {
+    std::unordered_map<int64_t, void*> tensors = {{kX, x}, {kW, w}, {kY, y}};
+    if (task_.bias) tensors.emplace(kBias, bias);
+    CheckPlan(
+        graph_->execute(device_.cudnn, tensors, memory_.workspace + padded_bytes_ + narrow_bytes_),
+        task_.Describe());
   }
 
-  Sizes sizes_;
+  Task task_;
   Padding padding_;
 
  private:
-  size_t padded_bytes_ = 0;
+  size_t padded_bytes_ = 0, narrow_bytes_ = 0;
   std::shared_ptr<Graph> graph_;
 };
 
@@ -172,52 +233,76 @@ int64_t Pixels(const Shape& y) { return y[0] * y[2] * y[3]; }
 class Conv2d : public Convolution {
  public:
   Conv2d(const OpSpec& spec, const Device& device)
-      : Convolution(spec, device, Direction::kForward, spec.inputs[0].shape, spec.inputs[1].shape,
-                    spec.outputs[0].shape) {
+      : Convolution(spec, device,
+                    {.direction = Direction::kForward,
+                     .x = spec.inputs[0].shape,
+                     .w = spec.inputs[1].shape,
+                     .y = spec.outputs[0].shape,
+                     .a = spec.attributes_as<Conv2dAttributes>(),
+                     .type = ElementType(spec),
+                     .result = ElementType(spec),
+                     .bias = IsPresent(spec.inputs, 2)}) {
     input_layouts_[1] = Layout::Nhwc();
   }
 
   void Run(const RunContext&) override {
-    float* y = out<float>(0);
-    Execute(PaddedInput(in<float>(0), in_shape(0)), in<float>(1), y);
-    AddBiasRelu(device_.stream, y, in<float>(2), Pixels(out_shape(0)), out_shape(0)[1],
-                sizes_.a.relu);
+    float* bias = in<float>(2);
+    Execute(PaddedInput(), input(1), output(), bias);
+    const bool relu = spec_.attributes_as<Conv2dAttributes>().relu;
+    if (task_.bias || task_.a.relu) return;
+    AddBiasRelu(device_.stream, task_.type, output(), bias, Pixels(out_shape(0)), out_shape(0)[1],
+                relu);
   }
 };
 
 class Conv2dBackwardData : public Convolution {
  public:
   Conv2dBackwardData(const OpSpec& spec, const Device& device)
-      : Convolution(spec, device, Direction::kData, spec.outputs[0].shape, spec.inputs[1].shape,
-                    spec.inputs[0].shape) {
+      : Convolution(spec, device,
+                    {.direction = Direction::kData,
+                     .x = spec.outputs[0].shape,
+                     .w = spec.inputs[1].shape,
+                     .y = spec.inputs[0].shape,
+                     .a = spec.attributes_as<Conv2dAttributes>(),
+                     .type = ElementType(spec),
+                     .result = ElementType(spec)}) {
     input_layouts_[1] = Layout::Nhwc();
   }
 
   void Run(const RunContext&) override {
-    float* dx = out<float>(0);
-    Execute(is_padded() ? padded() : dx, in<float>(1), in<float>(0));
+    Execute(is_padded() ? padded() : output(), input(1), input(0));
     if (!is_padded()) return;
     const Padding cut{-padding_.top, -padding_.left, -padding_.bottom, -padding_.right};
-    Pad(device_.stream, padded(), sizes_.x, cut, dx, out_shape(0));
+    Pad(device_.stream, task_.type, padded(), task_.x, cut, output(), out_shape(0));
   }
 };
 
+// The gradient is summed in fp32. Where the library cannot hand it out so it comes rounded to the
+// type of its operands, as in other frameworks, and is cast.
 class Conv2dBackwardFilter : public Convolution {
  public:
   Conv2dBackwardFilter(const OpSpec& spec, const Device& device)
-      : Convolution(spec, device, Direction::kFilter, spec.inputs[0].shape, spec.outputs[0].shape,
-                    spec.inputs[1].shape) {
+      : Convolution(spec, device,
+                    {.direction = Direction::kFilter,
+                     .x = spec.inputs[0].shape,
+                     .w = spec.outputs[0].shape,
+                     .y = spec.inputs[1].shape,
+                     .a = spec.attributes_as<Conv2dAttributes>(),
+                     .type = ElementType(spec),
+                     .result = DType::kF32}) {
     output_layouts_[0] = Layout::Nhwc();
     if (IsPresent(spec.outputs, 1)) {
       workspace_bytes_ =
-          std::max(workspace_bytes_, ColumnSumsBytes(Pixels(in_shape(1)), channels()));
+          std::max(workspace_bytes_, ColumnSumsBytes(task_.type, Pixels(in_shape(1)), channels()));
     }
   }
 
   void Run(const RunContext&) override {
-    Execute(PaddedInput(in<float>(0), in_shape(0)), out<float>(0), in<float>(1));
+    Execute(PaddedInput(), narrow() != nullptr ? narrow() : output(), input(1));
+    if (narrow() != nullptr)
+      Cast(device_.stream, task_.result, narrow(), out<float>(0), out_shape(0).size());
     if (float* db = out<float>(1)) {
-      ColumnSums(device_.stream, in<float>(1), Pixels(in_shape(1)), channels(), db,
+      ColumnSums(device_.stream, task_.type, input(1), Pixels(in_shape(1)), channels(), db,
                  memory_.workspace);
     }
   }

@@ -35,6 +35,9 @@ struct Device {
   bool tf32 = false;                    // products may round their operands to TF32
 };
 
+// Throws ConfigError where a GPU of this compute capability (90 for 9.0) cannot multiply in it.
+void RequirePrecision(Precision precision, int capability, std::string_view gpu);
+
 class CudaKernel : public PlainKernel {
  public:
   CudaKernel(const OpSpec& spec, const Device& device) : PlainKernel(spec), device_(device) {}
@@ -61,7 +64,10 @@ KernelMaker MakePad2d, MakeReorder;
 // none.
 KernelMaker* FindOwnMaker(const OpSpec& spec);
 
-// Whether all activations and weights are fp32 (labels are int32).
-bool InFp32(const OpSpec& spec);
+// In which the activations of an operation are stored, and the filters that multiply them.
+DType ElementType(const OpSpec& spec);
+// Whether there are kernels for these types: activations and filters in one of fp32, bf16 and fp16;
+// all else in fp32 or, what counts, int32. Reorder also casts between fp32 and the narrow ones.
+bool HasTypes(const OpSpec& spec);
 
 }  // namespace carole::cuda

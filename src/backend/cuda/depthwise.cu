@@ -3,7 +3,7 @@
 #include "src/backend/conv2d_geometry.h"
 #include "src/backend/cuda/bias.h"
 #include "src/backend/cuda/channel_sums.h"
-#include "src/backend/cuda/cuda.h"
+#include "src/backend/cuda/element.h"
 
 namespace carole::cuda {
 namespace {
@@ -16,55 +16,72 @@ __device__ int64_t Input(const Conv2dGeometry& g, int64_t image, int64_t row, in
   return ((image * g.h + y) * g.w + x) * g.c + channel;
 }
 
+// sums += a * b, N neighbours each.
+template <typename T, int N>
+__device__ void AddProducts(Floats<N>& sums, const T* a, const T* b) {
+  const Floats<N> left = Load<N>(a), right = Load<N>(b);
+  for (int n = 0; n < N; ++n) sums[n] += left[n] * right[n];
+}
+
+// With N > 1 each input channel has one output (the multiplier is 1).
+template <typename T, int N>
 struct Forward {
   Conv2dGeometry g;
-  const float *x, *filter;
-  float* y;
+  const T *x, *filter;
+  const float* bias;
+  T* y;
+  bool relu;
 
   __device__ int64_t Column(int64_t k) const { return k; }
   __device__ void operator()(int64_t k, int64_t pixel) const {
     const int64_t image = pixel / (g.p * g.q), row = pixel / g.q % g.p, column = pixel % g.q;
     const int64_t channel = k / (g.k / g.c);
-    float sum = 0;
+    Floats<N> sums{};
     for (int64_t i = 0; i < g.r; ++i) {
       for (int64_t j = 0; j < g.s; ++j) {
         const int64_t from = Input(g, image, row, column, i, j, channel);
-        if (from >= 0) sum += x[from] * filter[(i * g.s + j) * g.k + k];
+        if (from >= 0) AddProducts(sums, x + from, filter + (i * g.s + j) * g.k + k);
       }
     }
-    y[pixel * g.k + k] = sum;
+    for (int n = 0; n < N; ++n) {
+      const float value = sums[n] + (bias == nullptr ? 0 : bias[k + n]);
+      sums[n] = relu && value < 0 ? 0 : value;  // NaN stays NaN
+    }
+    Store<N>(y + pixel * g.k + k, sums);
   }
 };
 
+template <typename T, int N>
 struct BackwardData {
   Conv2dGeometry g;
-  const float *dy, *filter;
-  float* dx;
+  const T *dy, *filter;
+  T* dx;
 
   __device__ int64_t Column(int64_t channel) const { return channel; }
   __device__ void operator()(int64_t channel, int64_t pixel) const {
     const int64_t image = pixel / (g.h * g.w), y = pixel / g.w % g.h, x = pixel % g.w;
     const int64_t multiplier = g.k / g.c;
-    float sum = 0;
+    Floats<N> sums{};
     for (int64_t i = 0; i < g.r; ++i) {
       const int64_t row = g.OutputRow(y, i);
       if (row < 0) continue;
       for (int64_t j = 0; j < g.s; ++j) {
         const int64_t column = g.OutputColumn(x, j);
         if (column < 0) continue;
-        const float* from = dy + ((image * g.p + row) * g.q + column) * g.k + channel * multiplier;
-        const float* weights = filter + (i * g.s + j) * g.k + channel * multiplier;
-        for (int64_t m = 0; m < multiplier; ++m) sum += from[m] * weights[m];
+        const T* from = dy + ((image * g.p + row) * g.q + column) * g.k + channel * multiplier;
+        const T* weights = filter + (i * g.s + j) * g.k + channel * multiplier;
+        for (int64_t m = 0; m < multiplier; ++m) AddProducts(sums, from + m, weights + m);
       }
     }
-    dx[pixel * g.c + channel] = sum;
+    Store<N>(dx + pixel * g.c + channel, sums);
   }
 };
 
 // A column of sums for each element of the filter, as it lies in memory: (tap, k).
+template <typename T, int N>
 struct FilterSums {
   Conv2dGeometry g;
-  const float *x, *dy;
+  const T *x, *dy;
 
   struct Element {
     int64_t k, channel, i, j;
@@ -74,13 +91,14 @@ struct FilterSums {
     const int64_t k = element % g.k, tap = element / g.k;
     return {k, k / (g.k / g.c), tap / g.s, tap % g.s};
   }
-  __device__ void Add(const Element& e, int64_t pixel, float* sums) const {
+  __device__ void Add(const Element& e, int64_t pixel, Floats<N>* sums) const {
     const int64_t image = pixel / (g.p * g.q), row = pixel / g.q % g.p, column = pixel % g.q;
     const int64_t from = Input(g, image, row, column, e.i, e.j, e.channel);
-    if (from >= 0) sums[0] += x[from] * dy[pixel * g.k + e.k];
+    if (from >= 0) AddProducts(sums[0], x + from, dy + pixel * g.k + e.k);
   }
 };
 
+template <typename T, int N>
 class Depthwise : public CudaKernel {
  public:
   Depthwise(const OpSpec& spec, const Device& device)
@@ -91,9 +109,8 @@ class Depthwise : public CudaKernel {
   }
 
   void Run(const RunContext&) override {
-    float* y = out<float>(0);
-    ForMatrix(device_.stream, g_.pixels(), g_.k, Forward{g_, in<float>(0), in<float>(1), y});
-    AddBiasRelu(device_.stream, y, in<float>(2), g_.pixels(), g_.k, a_.relu);
+    ForMatrix<N>(device_.stream, g_.pixels(), g_.k,
+                 Forward<T, N>{g_, in<T>(0), in<T>(1), in<float>(2), out<T>(0), a_.relu});
   }
 
  private:
@@ -101,6 +118,7 @@ class Depthwise : public CudaKernel {
   const Conv2dGeometry g_;
 };
 
+template <typename T, int N>
 class DepthwiseBackwardData : public CudaKernel {
  public:
   DepthwiseBackwardData(const OpSpec& spec, const Device& device)
@@ -110,14 +128,15 @@ class DepthwiseBackwardData : public CudaKernel {
   }
 
   void Run(const RunContext&) override {
-    ForMatrix(device_.stream, g_.n * g_.h * g_.w, g_.c,
-              BackwardData{g_, in<float>(0), in<float>(1), out<float>(0)});
+    ForMatrix<N>(device_.stream, g_.n * g_.h * g_.w, g_.c,
+                 BackwardData<T, N>{g_, in<T>(0), in<T>(1), out<T>(0)});
   }
 
  private:
   const Conv2dGeometry g_;
 };
 
+template <typename T, int N>
 class DepthwiseBackwardFilter : public CudaKernel {
  public:
   DepthwiseBackwardFilter(const OpSpec& spec, const Device& device)
@@ -125,21 +144,22 @@ class DepthwiseBackwardFilter : public CudaKernel {
         g_(in_shape(0), out_shape(0), in_shape(1), spec.attributes_as<Conv2dAttributes>()),
         elements_(g_.taps() * g_.k) {
     output_layouts_[0] = Layout::Filter();
-    workspace_bytes_ = PartialSumsBytes<1>(g_.pixels(), elements_);
+    workspace_bytes_ = PartialSumsBytes<1, N>(g_.pixels(), elements_);
     if (IsPresent(spec.outputs, 1)) {
-      const size_t bias = ColumnSumsBytes(g_.pixels(), g_.k);
+      const size_t bias = ColumnSumsBytes(ElementType(spec), g_.pixels(), g_.k);
       workspace_bytes_ = workspace_bytes_ > bias ? workspace_bytes_ : bias;
     }
   }
 
   void Run(const RunContext&) override {
-    const float* dy = in<float>(1);
-    float* dw = out<float>(0);
-    const PartialSums sums = ChannelSums<1>(device_.stream, g_.pixels(), elements_,
-                                            memory_.workspace, FilterSums{g_, in<float>(0), dy});
-    WriteTotals(device_.stream, sums, dw);
-    if (float* db = out<float>(1))
-      ColumnSums(device_.stream, dy, g_.pixels(), g_.k, db, memory_.workspace);
+    const T* dy = in<T>(1);
+    const PartialSums sums =
+        ChannelSums<1, N>(device_.stream, g_.pixels(), elements_, memory_.workspace,
+                          FilterSums<T, N>{g_, in<T>(0), dy});
+    WriteTotals(device_.stream, sums, out<float>(0));
+    if (float* db = out<float>(1)) {
+      ColumnSums(device_.stream, ElementType(spec_), dy, g_.pixels(), g_.k, db, memory_.workspace);
+    }
   }
 
  private:
@@ -147,16 +167,22 @@ class DepthwiseBackwardFilter : public CudaKernel {
   const int64_t elements_;
 };
 
+// Channels that a thread may take at once are a whole number of these.
+int64_t Neighbours(const Shape& x, const Shape& y) { return x[1] == y[1] ? x[1] : 1; }
+
 }  // namespace
 
 std::unique_ptr<Kernel> MakeDepthwise(const OpSpec& spec, const Device& device) {
-  return std::make_unique<Depthwise>(spec, device);
+  return MakePacked<Depthwise>(spec, device,
+                               Neighbours(spec.inputs[0].shape, spec.outputs[0].shape));
 }
 std::unique_ptr<Kernel> MakeDepthwiseBackwardData(const OpSpec& spec, const Device& device) {
-  return std::make_unique<DepthwiseBackwardData>(spec, device);
+  return MakePacked<DepthwiseBackwardData>(spec, device,
+                                           Neighbours(spec.outputs[0].shape, spec.inputs[0].shape));
 }
 std::unique_ptr<Kernel> MakeDepthwiseBackwardFilter(const OpSpec& spec, const Device& device) {
-  return std::make_unique<DepthwiseBackwardFilter>(spec, device);
+  return MakePacked<DepthwiseBackwardFilter>(
+      spec, device, Neighbours(spec.inputs[0].shape, spec.inputs[1].shape));
 }
 
 }  // namespace carole::cuda

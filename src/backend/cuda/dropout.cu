@@ -1,6 +1,6 @@
 // Dropout and drop path: the same bits as DropoutMask (src/backend/dropout_mask.h), from seed, step
 // and first sample in device memory.
-#include "src/backend/cuda/cuda.h"
+#include "src/backend/cuda/element.h"
 #include "src/backend/cuda/launch.h"
 #include "src/core/rng.h"
 
@@ -22,28 +22,41 @@ struct Mask {
   }
 };
 
+template <typename T, int N>
+struct Drop {
+  const T* x;
+  T* y;
+  Mask mask;
+
+  __device__ void operator()(int64_t pack) const {
+    const double keep = mask.a.KeepAt(mask.numbers->step);
+    const auto most = static_cast<uint32_t>(ceil(keep * 0x1p24));
+    Floats<N> values = Load<N>(x + pack * N);
+    for (int i = 0; i < N; ++i) {
+      const bool kept = (mask.Word(pack * N + i) >> 8) < most;
+      values[i] = kept ? values[i] / static_cast<float>(keep) : 0;
+    }
+    Store<N>(y + pack * N, values);
+  }
+};
+
+template <typename T, int N>
 class Dropout : public CudaKernel {
  public:
   using CudaKernel::CudaKernel;
   int InPlaceInput(int output) const override { return output == 0 ? 0 : -1; }
 
   void Run(const RunContext&) override {
-    const float* x = in<float>(0);
-    float* y = out<float>(0);
     const Mask mask{device_.numbers, spec_.attributes_as<DropoutAttributes>(),
                     in_shape(0).size() / in_shape(0)[0]};
-    ForEach(device_.stream, in_shape(0).size(), [=] __device__(int64_t i) {
-      const double keep = mask.a.KeepAt(mask.numbers->step);
-      const bool kept = (mask.Word(i) >> 8) < static_cast<uint32_t>(ceil(keep * 0x1p24));
-      y[i] = kept ? x[i] / static_cast<float>(keep) : 0;
-    });
+    ForEach(device_.stream, in_shape(0).size() / N, Drop<T, N>{in<T>(0), out<T>(0), mask});
   }
 };
 
 }  // namespace
 
 std::unique_ptr<Kernel> MakeDropout(const OpSpec& spec, const Device& device) {
-  return std::make_unique<Dropout>(spec, device);
+  return MakePacked<Dropout>(spec, device, spec.inputs[0].shape.size());
 }
 
 }  // namespace carole::cuda

@@ -1,7 +1,7 @@
 // Activations, sums and scalings, element by element.
 #include <limits>
 
-#include "src/backend/cuda/cuda.h"
+#include "src/backend/cuda/element.h"
 #include "src/backend/cuda/launch.h"
 
 namespace carole::cuda {
@@ -52,33 +52,31 @@ struct ScaledAdd {
   __device__ float operator()(float a, float b) const { return a + factor * b; }
 };
 
-// Some of the operands of a sum.
-struct Operands {
-  static constexpr int kMost = 8;
-  const float* pointers[kMost];
-  int count = 0;
+// y[i] = f(a[i], b[i]); functions of one operand get it twice.
+template <typename T, int N, typename F>
+struct Map {
+  const T *a, *b;
+  T* y;
+  F f;
 
-  __device__ float Sum(int64_t i) const {
-    float sum = pointers[0][i];
-    for (int j = 1; j < count; ++j) sum += pointers[j][i];
-    return sum;
+  __device__ void operator()(int64_t pack) const {
+    Floats<N> left = Load<N>(a + pack * N);
+    const Floats<N> right = b == a ? left : Load<N>(b + pack * N);
+    for (int i = 0; i < N; ++i) left[i] = f(left[i], right[i]);
+    Store<N>(y + pack * N, left);
   }
 };
 
-// y[i] = f(a[i], b[i]); functions of one operand get it twice.
-template <typename F>
+template <typename T, int N, typename F>
 class Elementwise : public CudaKernel {
  public:
   Elementwise(const OpSpec& spec, const Device& device, F f) : CudaKernel(spec, device), f_(f) {}
   int InPlaceInput(int output) const override { return output == 0 ? 0 : -1; }
 
   void Run(const RunContext&) override {
-    const float* a = in<float>(0);
-    const float* b = spec_.inputs.size() > 1 ? in<float>(1) : a;
-    float* y = out<float>(0);
-    const F f = f_;
-    ForEach(device_.stream, in_shape(0).size(),
-            [=] __device__(int64_t i) { y[i] = f(a[i], b[i]); });
+    const T* a = in<T>(0);
+    const T* b = spec_.inputs.size() > 1 ? in<T>(1) : a;
+    ForEach(device_.stream, in_shape(0).size() / N, Map<T, N, F>{a, b, out<T>(0), f_});
   }
 
  private:
@@ -87,9 +85,31 @@ class Elementwise : public CudaKernel {
 
 template <typename F>
 std::unique_ptr<Kernel> Make(const OpSpec& spec, const Device& device, F f) {
-  return std::make_unique<Elementwise<F>>(spec, device, f);
+  return WithPacks(ElementType(spec), spec.inputs[0].shape.size(),
+                   [&]<typename T, int N>() -> std::unique_ptr<Kernel> {
+                     return std::make_unique<Elementwise<T, N, F>>(spec, device, f);
+                   });
 }
 
+// Some of the operands of a sum.
+template <typename T, int N>
+struct Sum {
+  static constexpr int kMost = 8;
+  const T* operands[kMost];
+  int count = 0;
+  T* y;
+
+  __device__ void operator()(int64_t pack) const {
+    Floats<N> sum = Load<N>(operands[0] + pack * N);
+    for (int j = 1; j < count; ++j) {
+      const Floats<N> next = Load<N>(operands[j] + pack * N);
+      for (int i = 0; i < N; ++i) sum[i] += next[i];
+    }
+    Store<N>(y + pack * N, sum);
+  }
+};
+
+template <typename T, int N>
 class Add : public CudaKernel {
  public:
   using CudaKernel::CudaKernel;
@@ -97,14 +117,12 @@ class Add : public CudaKernel {
 
   // As many inputs as one launch takes, then y and the next ones.
   void Run(const RunContext&) override {
-    float* y = out<float>(0);
     for (size_t next = 0; next < spec_.inputs.size();) {
-      Operands operands;
-      if (next > 0) operands.pointers[operands.count++] = y;
-      while (next < spec_.inputs.size() && operands.count < Operands::kMost)
-        operands.pointers[operands.count++] = in<float>(next++);
-      ForEach(device_.stream, in_shape(0).size(),
-              [=] __device__(int64_t i) { y[i] = operands.Sum(i); });
+      Sum<T, N> sum{.y = out<T>(0)};
+      if (next > 0) sum.operands[sum.count++] = sum.y;
+      while (next < spec_.inputs.size() && sum.count < Sum<T, N>::kMost)
+        sum.operands[sum.count++] = in<T>(next++);
+      ForEach(device_.stream, in_shape(0).size() / N, sum);
     }
   }
 };
@@ -143,7 +161,7 @@ std::unique_ptr<Kernel> MakeElementwise(const OpSpec& spec, const Device& device
     case OpKind::kScaledAdd:
       return Make(spec, device, ScaledAdd{Factor(spec)});
     default:
-      return std::make_unique<Add>(spec, device);
+      return MakePacked<Add>(spec, device, spec.inputs[0].shape.size());
   }
 }
 

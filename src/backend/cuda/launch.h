@@ -13,10 +13,9 @@
 
 namespace carole::cuda {
 
-inline constexpr int kThreads = 256;             // of every block
-inline constexpr int kLanes = 32;                // channels of a block, neighbours in memory
-inline constexpr int kRows = kThreads / kLanes;  // pixels that a block looks at side by side
-inline constexpr int64_t kFullGrid = 2048;       // blocks that keep the largest GPU busy
+inline constexpr int kThreads = 256;        // of every block
+inline constexpr unsigned kMostLanes = 32;  // of a block's threads side by side in memory
+inline constexpr int64_t kFullGrid = 2048;  // blocks that keep the largest GPU busy
 
 template <typename... Parameters, typename... Arguments>
 void Launch(cudaStream_t stream, dim3 grid, void (*kernel)(Parameters...),
@@ -46,43 +45,55 @@ void ForEach(cudaStream_t stream, int64_t count, F f) {
          ForEachKernel<F>, count, f);
 }
 
-// Where a thread stands in a matrix (pixels, channels) that is cut into blocks of kRows x kLanes:
-// its channel, its first pixel and the step to its next one.
-struct MatrixPlace {
-  int64_t channel, first, step;
+// How a matrix (pixels, columns) is cut into blocks: `lanes` neighbours, and kThreads / lanes
+// pixels side by side.
+inline unsigned Lanes(int64_t columns) {
+  unsigned lanes = 1;
+  while (lanes < kMostLanes && lanes < columns) lanes *= 2;
+  return lanes;
+}
 
-  __device__ MatrixPlace()
-      : channel(int64_t{blockIdx.x} * kLanes + threadIdx.x % kLanes),
-        first(int64_t{blockIdx.y} * kRows + threadIdx.x / kLanes),
-        step(int64_t{gridDim.y} * kRows) {}
+// Where a thread stands in it: its column, its first pixel and the step to its next one.
+struct MatrixPlace {
+  int64_t column, first, step;
+
+  __device__ explicit MatrixPlace(unsigned lanes)
+      : column(int64_t{blockIdx.x} * lanes + threadIdx.x % lanes),
+        first(int64_t{blockIdx.y} * (kThreads / lanes) + threadIdx.x / lanes),
+        step(int64_t{gridDim.y} * (kThreads / lanes)) {}
 };
 
 // Blocks along pixels so that the whole grid is about full.
-inline int64_t PixelBlocks(int64_t pixels, int64_t channels, int64_t full) {
-  const int64_t columns = DivideUp(channels, kLanes);
-  const int64_t wanted = DivideUp(full, columns), most = DivideUp(pixels, kRows);
+inline int64_t PixelBlocks(int64_t pixels, int64_t columns, int64_t full) {
+  const unsigned lanes = Lanes(columns);
+  const int64_t wanted = DivideUp(full, DivideUp(columns, lanes));
+  const int64_t most = DivideUp(pixels, kThreads / lanes);
   return wanted < most ? wanted : most;
 }
 
-inline dim3 MatrixGrid(int64_t pixels, int64_t channels, int64_t full) {
-  return dim3(static_cast<unsigned>(DivideUp(channels, kLanes)),
-              static_cast<unsigned>(PixelBlocks(pixels, channels, full)));
+inline dim3 MatrixGrid(int64_t columns, int64_t pixel_blocks) {
+  return dim3(static_cast<unsigned>(DivideUp(columns, Lanes(columns))),
+              static_cast<unsigned>(pixel_blocks));
 }
 
-template <typename F>
-__global__ void __launch_bounds__(kThreads) ForMatrixKernel(int64_t pixels, int64_t channels, F f) {
-  const MatrixPlace at;
-  if (at.channel >= channels) return;
-  const auto column = f.Column(at.channel);
+template <int N, typename F>
+__global__ void __launch_bounds__(kThreads)
+    ForMatrixKernel(int64_t pixels, int64_t columns, unsigned lanes, F f) {
+  const MatrixPlace at(lanes);
+  if (at.column >= columns) return;
+  const auto column = f.Column(at.column * N);
   for (int64_t pixel = at.first; pixel < pixels; pixel += at.step) f(column, pixel);
 }
 
-// For a matrix (pixels, channels): column = f.Column(channel) once for each thread, then
-// f(column, pixel) for its pixels. Saves the division that an index into the whole would need.
-template <typename F>
+// For a matrix (pixels, channels), N channels at once: column = f.Column(first channel) once for
+// each thread, then f(column, pixel) for its pixels. Saves the division that an index into the
+// whole would need.
+template <int N, typename F>
 void ForMatrix(cudaStream_t stream, int64_t pixels, int64_t channels, F f) {
   if (pixels == 0 || channels == 0) return;
-  Launch(stream, MatrixGrid(pixels, channels, kFullGrid), ForMatrixKernel<F>, pixels, channels, f);
+  const int64_t columns = channels / N;
+  Launch(stream, MatrixGrid(columns, PixelBlocks(pixels, columns, kFullGrid)),
+         ForMatrixKernel<N, F>, pixels, columns, Lanes(columns), f);
 }
 
 }  // namespace carole::cuda

@@ -2,7 +2,7 @@
 // s_c = bias + alpha * sum_{|j-c| <= radius} x_j^2:
 //   y_c  = x_c s_c^-beta
 //   dx_c = dy_c s_c^-beta - 2 alpha beta x_c sum_{|j-c| <= radius} dy_j x_j s_j^(-beta-1)
-#include "src/backend/cuda/cuda.h"
+#include "src/backend/cuda/element.h"
 #include "src/backend/cuda/launch.h"
 
 namespace carole::cuda {
@@ -24,29 +24,36 @@ struct Neighbourhood {
   __device__ int64_t End(int64_t c) const {
     return c + radius + 1 < channels ? c + radius + 1 : channels;
   }
-  __device__ float Denominator(const float* pixel, int64_t c) const {
+  template <typename T>
+  __device__ float Denominator(const T* pixel, int64_t c) const {
     float sum = 0;
-    for (int64_t j = First(c); j < End(c); ++j) sum += pixel[j] * pixel[j];
+    for (int64_t j = First(c); j < End(c); ++j) {
+      const float x = static_cast<float>(pixel[j]);
+      sum += x * x;
+    }
     return bias + alpha * sum;
   }
 };
 
+template <typename T>
 struct LrnForward {
   Neighbourhood n;
-  const float* x;
-  float* y;
+  const T* x;
+  T* y;
 
   __device__ int64_t Column(int64_t channel) const { return channel; }
   __device__ void operator()(int64_t c, int64_t pixel) const {
-    const float* row = x + pixel * n.channels;
-    y[pixel * n.channels + c] = row[c] * powf(n.Denominator(row, c), -n.beta);
+    const T* row = x + pixel * n.channels;
+    const float value = static_cast<float>(row[c]) * powf(n.Denominator(row, c), -n.beta);
+    y[pixel * n.channels + c] = static_cast<T>(value);
   }
 };
 
 // First s_c^-beta of every element, and dy_c x_c s_c^(-beta-1).
+template <typename T>
 struct LrnFactors {
   Neighbourhood n;
-  const float *dy, *x;
+  const T *dy, *x;
   float *factors, *products;
 
   __device__ int64_t Column(int64_t channel) const { return channel; }
@@ -55,21 +62,25 @@ struct LrnFactors {
     const float s = n.Denominator(x + pixel * n.channels, c);
     const float factor = powf(s, -n.beta);
     factors[at] = factor;
-    products[at] = dy[at] * x[at] * factor / s;
+    products[at] = static_cast<float>(dy[at]) * static_cast<float>(x[at]) * factor / s;
   }
 };
 
+template <typename T>
 struct LrnBackward {
   Neighbourhood n;
-  const float *dy, *x, *factors, *products;
-  float* dx;
+  const T *dy, *x;
+  const float *factors, *products;
+  T* dx;
 
   __device__ int64_t Column(int64_t channel) const { return channel; }
   __device__ void operator()(int64_t c, int64_t pixel) const {
     const int64_t row = pixel * n.channels;
     float sum = 0;
     for (int64_t j = n.First(c); j < n.End(c); ++j) sum += products[row + j];
-    dx[row + c] = dy[row + c] * factors[row + c] - 2 * n.alpha * n.beta * x[row + c] * sum;
+    const float first = static_cast<float>(dy[row + c]) * factors[row + c];
+    const float second = 2 * n.alpha * n.beta * static_cast<float>(x[row + c]) * sum;
+    dx[row + c] = static_cast<T>(first - second);
   }
 };
 
@@ -84,15 +95,17 @@ class LrnKernel : public CudaKernel {
   const Neighbourhood n_;
 };
 
+template <typename T>
 class Lrn : public LrnKernel {
  public:
   using LrnKernel::LrnKernel;
 
   void Run(const RunContext&) override {
-    ForMatrix(device_.stream, pixels(), n_.channels, LrnForward{n_, in<float>(0), out<float>(0)});
+    ForMatrix<1>(device_.stream, pixels(), n_.channels, LrnForward<T>{n_, in<T>(0), out<T>(0)});
   }
 };
 
+template <typename T>
 class LrnGradient : public LrnKernel {
  public:
   LrnGradient(const OpSpec& spec, const Device& device) : LrnKernel(spec, device) {
@@ -102,20 +115,20 @@ class LrnGradient : public LrnKernel {
   void Run(const RunContext&) override {
     float* factors = reinterpret_cast<float*>(memory_.workspace);
     float* products = factors + in_shape(0).size();
-    ForMatrix(device_.stream, pixels(), n_.channels,
-              LrnFactors{n_, in<float>(0), in<float>(1), factors, products});
-    ForMatrix(device_.stream, pixels(), n_.channels,
-              LrnBackward{n_, in<float>(0), in<float>(1), factors, products, out<float>(0)});
+    ForMatrix<1>(device_.stream, pixels(), n_.channels,
+                 LrnFactors<T>{n_, in<T>(0), in<T>(1), factors, products});
+    ForMatrix<1>(device_.stream, pixels(), n_.channels,
+                 LrnBackward<T>{n_, in<T>(0), in<T>(1), factors, products, out<T>(0)});
   }
 };
 
 }  // namespace
 
 std::unique_ptr<Kernel> MakeLrn(const OpSpec& spec, const Device& device) {
-  return std::make_unique<Lrn>(spec, device);
+  return MakeTyped<Lrn>(spec, device);
 }
 std::unique_ptr<Kernel> MakeLrnBackward(const OpSpec& spec, const Device& device) {
-  return std::make_unique<LrnGradient>(spec, device);
+  return MakeTyped<LrnGradient>(spec, device);
 }
 
 }  // namespace carole::cuda

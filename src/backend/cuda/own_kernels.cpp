@@ -69,12 +69,4 @@ KernelMaker* FindOwnMaker(const OpSpec& spec) {
   }
 }
 
-bool InFp32(const OpSpec& spec) {
-  const auto fits = [](const TensorSpec& t) {
-    return !t.present || t.dtype == DType::kF32 || t.dtype == DType::kI32;
-  };
-  return std::all_of(spec.inputs.begin(), spec.inputs.end(), fits) &&
-         std::all_of(spec.outputs.begin(), spec.outputs.end(), fits);
-}
-
 }  // namespace carole::cuda

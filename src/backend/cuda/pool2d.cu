@@ -1,6 +1,6 @@
 // Pooling, one thread for each element of the result. argmax holds the place h * W + w of the
 // maximum in its image.
-#include "src/backend/cuda/cuda.h"
+#include "src/backend/cuda/element.h"
 #include "src/backend/cuda/launch.h"
 
 namespace carole::cuda {
@@ -38,57 +38,70 @@ struct Geometry {
         columns{x[3], y[3], a.window_w, a.stride_w, a.padding.left} {}
 };
 
+template <typename T, int N>
 struct MaxPool {
   Geometry g;
-  const float* x;
-  float* y;
+  const T* x;
+  T* y;
   int32_t* argmax;
 
   __device__ int64_t Column(int64_t channel) const { return channel; }
   __device__ void operator()(int64_t channel, int64_t pixel) const {
     const int64_t q = g.columns.windows, p = g.rows.windows;
     const Range h = g.rows.Pixels(pixel / q % p), w = g.columns.Pixels(pixel % q);
-    const float* image = x + pixel / (p * q) * g.rows.size * g.columns.size * g.channels + channel;
-    int64_t best = h.begin * g.columns.size + w.begin;
-    float largest = image[best * g.channels];
+    const T* image = x + pixel / (p * q) * g.rows.size * g.columns.size * g.channels + channel;
+    const int64_t first = h.begin * g.columns.size + w.begin;
+    Floats<N> largest = Load<N>(image + first * g.channels);
+    Pack<int32_t, N> best;
+    for (int n = 0; n < N; ++n) best.values[n] = static_cast<int32_t>(first);
     for (int64_t i = h.begin; i < h.end; ++i) {
       for (int64_t j = w.begin; j < w.end; ++j) {
         const int64_t place = i * g.columns.size + j;
-        const float value = image[place * g.channels];
-        if (!(value > largest)) continue;
-        largest = value;
-        best = place;
+        const Floats<N> values = Load<N>(image + place * g.channels);
+        for (int n = 0; n < N; ++n) {
+          if (!(values[n] > largest[n])) continue;
+          largest[n] = values[n];
+          best.values[n] = static_cast<int32_t>(place);
+        }
       }
     }
-    y[pixel * g.channels + channel] = largest;
-    if (argmax != nullptr) argmax[pixel * g.channels + channel] = static_cast<int32_t>(best);
+    const int64_t at = pixel * g.channels + channel;
+    Store<N>(y + at, largest);
+    if (argmax != nullptr) *reinterpret_cast<Pack<int32_t, N>*>(argmax + at) = best;
   }
 };
 
+template <typename T, int N>
 struct AveragePool {
   Geometry g;
-  const float* x;
-  float* y;
+  const T* x;
+  T* y;
 
   __device__ int64_t Column(int64_t channel) const { return channel; }
   __device__ void operator()(int64_t channel, int64_t pixel) const {
     const int64_t q = g.columns.windows, p = g.rows.windows;
     const Range h = g.rows.Pixels(pixel / q % p), w = g.columns.Pixels(pixel % q);
-    const float* image = x + pixel / (p * q) * g.rows.size * g.columns.size * g.channels + channel;
-    float sum = 0;
+    const T* image = x + pixel / (p * q) * g.rows.size * g.columns.size * g.channels + channel;
+    Floats<N> sums{};
     for (int64_t i = h.begin; i < h.end; ++i) {
-      for (int64_t j = w.begin; j < w.end; ++j) sum += image[(i * g.columns.size + j) * g.channels];
+      for (int64_t j = w.begin; j < w.end; ++j) {
+        const Floats<N> values = Load<N>(image + (i * g.columns.size + j) * g.channels);
+        for (int n = 0; n < N; ++n) sums[n] += values[n];
+      }
     }
-    y[pixel * g.channels + channel] = sum / ((h.end - h.begin) * (w.end - w.begin));
+    const float pixels = static_cast<float>((h.end - h.begin) * (w.end - w.begin));
+    for (int n = 0; n < N; ++n) sums[n] /= pixels;
+    Store<N>(y + pixel * g.channels + channel, sums);
   }
 };
 
 // Each pixel of x asks the windows that hold it, so nothing is added by two threads.
+template <typename T, int N>
 struct PoolBackward {
   Geometry g;
-  const float* dy;
+  const T* dy;
   const int32_t* argmax;  // nullptr: average
-  float* dx;
+  T* dx;
 
   __device__ int64_t Column(int64_t channel) const { return channel; }
   __device__ void operator()(int64_t channel, int64_t pixel) const {
@@ -96,24 +109,29 @@ struct PoolBackward {
     const int64_t place = pixel % (h * w);
     const Range p = g.rows.Windows(place / w), q = g.columns.Windows(place % w);
     const int64_t image = pixel / (h * w) * g.rows.windows * g.columns.windows;
-    float sum = 0;
+    Floats<N> sums{};
     for (int64_t i = p.begin; i < p.end; ++i) {
       for (int64_t j = q.begin; j < q.end; ++j) {
         const int64_t at = (image + i * g.columns.windows + j) * g.channels + channel;
+        const Floats<N> gradients = Load<N>(dy + at);
         if (argmax == nullptr) {
           const Range rows = g.rows.Pixels(i), columns = g.columns.Pixels(j);
-          sum += dy[at] / ((rows.end - rows.begin) * (columns.end - columns.begin));
-        } else if (argmax[at] == place) {
-          sum += dy[at];
+          const float pixels =
+              static_cast<float>((rows.end - rows.begin) * (columns.end - columns.begin));
+          for (int n = 0; n < N; ++n) sums[n] += gradients[n] / pixels;
+        } else {
+          const auto best = *reinterpret_cast<const Pack<int32_t, N>*>(argmax + at);
+          for (int n = 0; n < N; ++n) sums[n] += best.values[n] == place ? gradients[n] : 0;
         }
       }
     }
-    dx[pixel * g.channels + channel] = sum;
+    Store<N>(dx + pixel * g.channels + channel, sums);
   }
 };
 
 int64_t PixelsOf(const Shape& x) { return x[0] * x[2] * x[3]; }
 
+template <typename T, int N>
 class Pool2d : public CudaKernel {
  public:
   using CudaKernel::CudaKernel;
@@ -123,14 +141,15 @@ class Pool2d : public CudaKernel {
     const Geometry g(in_shape(0), out_shape(0), a);
     const int64_t pixels = PixelsOf(out_shape(0));
     if (a.mode == Pool2dAttributes::Mode::kMax) {
-      ForMatrix(device_.stream, pixels, g.channels,
-                MaxPool{g, in<float>(0), out<float>(0), out<int32_t>(1)});
+      ForMatrix<N>(device_.stream, pixels, g.channels,
+                   MaxPool<T, N>{g, in<T>(0), out<T>(0), out<int32_t>(1)});
     } else {
-      ForMatrix(device_.stream, pixels, g.channels, AveragePool{g, in<float>(0), out<float>(0)});
+      ForMatrix<N>(device_.stream, pixels, g.channels, AveragePool<T, N>{g, in<T>(0), out<T>(0)});
     }
   }
 };
 
+template <typename T, int N>
 class Pool2dBackward : public CudaKernel {
  public:
   using CudaKernel::CudaKernel;
@@ -139,18 +158,18 @@ class Pool2dBackward : public CudaKernel {
     const auto& a = spec_.attributes_as<Pool2dAttributes>();
     const Geometry g(out_shape(0), in_shape(0), a);
     const bool max = a.mode == Pool2dAttributes::Mode::kMax;
-    ForMatrix(device_.stream, PixelsOf(out_shape(0)), g.channels,
-              PoolBackward{g, in<float>(0), max ? in<int32_t>(1) : nullptr, out<float>(0)});
+    ForMatrix<N>(device_.stream, PixelsOf(out_shape(0)), g.channels,
+                 PoolBackward<T, N>{g, in<T>(0), max ? in<int32_t>(1) : nullptr, out<T>(0)});
   }
 };
 
 }  // namespace
 
 std::unique_ptr<Kernel> MakePool2d(const OpSpec& spec, const Device& device) {
-  return std::make_unique<Pool2d>(spec, device);
+  return MakePacked<Pool2d>(spec, device, spec.inputs[0].shape[1]);
 }
 std::unique_ptr<Kernel> MakePool2dBackward(const OpSpec& spec, const Device& device) {
-  return std::make_unique<Pool2dBackward>(spec, device);
+  return MakePacked<Pool2dBackward>(spec, device, spec.inputs[0].shape[1]);
 }
 
 }  // namespace carole::cuda

@@ -16,6 +16,10 @@ class EmulatedCudaBackend : public Backend {
 
   std::string_view name() const override { return "emulated_cuda"; }
   int threads() const override { return 1; }
+  void SetPrecision(Precision precision) override {
+    activation_dtype_ = ActivationType(precision);
+    if (libraries_ != nullptr) libraries_->SetPrecision(precision);
+  }
   bool Supports(const OpSpec& spec) const override {
     return IsOwn(spec) || (libraries_ != nullptr && libraries_->Supports(spec));
   }
@@ -29,7 +33,7 @@ class EmulatedCudaBackend : public Backend {
 
  private:
   static bool IsOwn(const OpSpec& spec) {
-    return cuda::FindOwnMaker(spec) != nullptr && cuda::InFp32(spec);
+    return cuda::FindOwnMaker(spec) != nullptr && cuda::HasTypes(spec);
   }
 
   const std::unique_ptr<Backend> libraries_;

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <exception>
 #include <functional>
+#include <map>
 #include <vector>
 
 #define __global__
@@ -135,6 +136,12 @@ class Block {
   size_t current_ = 0;
 };
 
+// Kept from launch to launch: its stacks are large.
+inline Block& BlockOf(unsigned threads) {
+  static thread_local std::map<unsigned, Block> blocks;
+  return blocks.try_emplace(threads, threads).first->second;
+}
+
 }  // namespace cuda_emulation
 
 inline void __syncthreads() { cuda_emulation::Block::current_block->Barrier(); }
@@ -142,7 +149,7 @@ inline void __syncthreads() { cuda_emulation::Block::current_block->Barrier(); }
 template <typename... Parameters, typename... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                Arguments&&... arguments) {
-  cuda_emulation::Block block(config->blockDim.x);
+  cuda_emulation::Block& block = cuda_emulation::BlockOf(config->blockDim.x);
   gridDim = config->gridDim;
   blockDim = config->blockDim;
   const std::function<void()> thread = [&] { kernel(arguments...); };

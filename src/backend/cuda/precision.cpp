@@ -1,0 +1,49 @@
+// Which types kernels have, and which precisions GPUs.
+#include "src/backend/cuda/cuda.h"
+#include "src/core/error.h"
+
+namespace carole::cuda {
+namespace {
+
+bool IsNarrow(DType dtype) { return dtype == DType::kBF16 || dtype == DType::kF16; }
+
+bool Casts(const OpSpec& spec) {
+  const DType from = spec.inputs[0].dtype, to = spec.outputs[0].dtype;
+  return from == to || (IsNarrow(from) && to == DType::kF32) ||
+         (from == DType::kF32 && IsNarrow(to));
+}
+
+}  // namespace
+
+DType ElementType(const OpSpec& spec) { return spec.inputs[0].dtype; }
+
+bool HasTypes(const OpSpec& spec) {
+  if (spec.inputs.empty() || spec.outputs.empty()) return false;
+  if (spec.kind == OpKind::kReorder) return Casts(spec);
+  const DType type = ElementType(spec);
+  if (type != DType::kF32 && !IsNarrow(type)) return false;
+  const auto fits = [&](const TensorSpec& t, bool is_activation) {
+    if (!t.present || t.dtype == DType::kI32) return true;
+    return t.dtype == (is_activation ? type : DType::kF32);
+  };
+  for (size_t i = 0; i < spec.inputs.size(); ++i) {
+    const bool multiplied = IsActivationInput(spec.kind, i) || IsFilterInput(spec.kind, i);
+    if (!fits(spec.inputs[i], multiplied)) return false;
+  }
+  for (size_t o = 0; o < spec.outputs.size(); ++o) {
+    if (!fits(spec.outputs[o], IsActivationOutput(spec.kind, o))) return false;
+  }
+  return true;
+}
+
+void RequirePrecision(Precision precision, int capability, std::string_view gpu) {
+  const int wanted = precision == Precision::kFp32 ? 0 : precision == Precision::kFp16 ? 70 : 80;
+  if (capability >= wanted) return;
+  throw ConfigError(fmt::format(
+      "[precision] {}: not on this GPU, {}: got compute capability {}.{}, want {}.{}; use "
+      "--precision={}",
+      Name(precision), gpu, capability / 10, capability % 10, wanted / 10, wanted % 10,
+      precision != Precision::kFp16 && capability >= 70 ? "fp16" : "fp32"));
+}
+
+}  // namespace carole::cuda
