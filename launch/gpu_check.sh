@@ -13,21 +13,34 @@ out=$2
 report=$out/report.md
 mkdir -p "$out"
 
-# section TITLE COMMAND...: a section with the end of what the command says.
+# section TITLE COMMAND...: a section with the end of what the command says. None begins when the 8 minutes are over.
 section() {
   title=$1
   shift
   start=$(date +%s)
+  if [ "$start" -ge "$deadline" ]; then
+    printf '\n## %s: skipped: the 8 minutes are over\n' "$title"
+    return
+  fi
   verdict=passed
   "$@" >"$out/section.txt" 2>&1 || verdict=FAILED
   printf '\n## %s: %s in %d s\n\n    $ %s\n' "$title" "$verdict" $(($(date +%s) - start)) "$*"
   tail -n 25 "$out/section.txt" | sed 's/^/    /'
 }
 
-# At least 0.91.
+# lenet PRECISION: five epochs.
+lenet() {
+  "$place/carole" train --backend=cuda --precision="$1" --dataset_name=fashion_mnist --dataset_dir="$out/data" \
+    --train_dir="$out/train_$1" --model_name=lenet --batch_size=64 --max_number_of_steps=4690 --optimizer=adam \
+    --opt_epsilon=1e-8 --learning_rate=0.0015 --learning_rate_decay_type=exponential \
+    --learning_rate_decay_factor=0.5 --num_epochs_per_decay=1 --log_every_n_steps=500
+}
+
+# accuracy PRECISION: at least 0.91.
 accuracy() {
-  "$place/carole" eval --backend=cuda --dataset_name=fashion_mnist --dataset_dir="$out/data" \
-    --dataset_split_name=test --checkpoint_path="$out/train" --model_name=lenet --batch_size=100 --json >"$out/eval.json"
+  "$place/carole" eval --backend=cuda --precision="$1" --dataset_name=fashion_mnist --dataset_dir="$out/data" \
+    --dataset_split_name=test --checkpoint_path="$out/train_$1" --model_name=lenet --batch_size=100 --json \
+    >"$out/eval.json"
   sed -n 's/.*"accuracy":\([0-9.]*\),"recall_5".*/\1/p' "$out/eval.json" |
     awk '{ print "accuracy " $1 ", want 0.91"; good = $1 >= 0.91 } END { exit !good }'
 }
@@ -41,15 +54,34 @@ too_many_ranks() {
   [ "$code" -eq 78 ]
 }
 
-# speed NET PRECISION BATCH: ours, and PyTorch's in the same run.
+# The best images per second among lines of JSON.
+best() {
+  sed -n 's/.*"images_per_second": *\([0-9.]*\).*/\1/p' "$1" | sort -n | tail -n 1
+}
+
+# speed NET PRECISION BATCHES PEER_BATCHES [--eager]: ours, PyTorch's in the same run, and the ratio of the best ones.
 speed() {
-  echo "carole"
-  "$place/carole" bench train --backend=cuda --model_name="$1" --precision="$2" --batch_size="$3" --json || return 1
+  net=$1 precision=$2 batches=$3 peer_batches=$4
+  shift 4
+  : >"$out/ours.json"
+  : >"$out/peer.json"
+  for batch in $batches; do
+    "$place/carole" bench train --backend=cuda --model_name="$net" --precision="$precision" --batch_size="$batch" \
+      --json >>"$out/ours.json" || return 1
+  done
   for peer in "$here/gpu_torch.py" "$here/../tests/bench/gpu_torch.py"; do
     [ -f "$peer" ] || continue
     python3 -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null || continue
-    PYTHONPATH=$(dirname "$peer") python3 "$peer" --model_name="$1" --precision="$2" --batch_size="$3"
+    PYTHONPATH=$(dirname "$peer") timeout 120 python3 "$peer" --model_name="$net" --precision="$precision" \
+      --batch_size="$peer_batches" "$@" >>"$out/peer.json"
+    break
   done
+  cat "$out/ours.json" "$out/peer.json"
+  [ -s "$out/peer.json" ] || {
+    echo "no PyTorch for this GPU here"
+    return 0
+  }
+  echo "$(best "$out/ours.json") $(best "$out/peer.json")" | awk '{ printf "carole/PyTorch: %.2f\n", $1 / $2 }'
 }
 
 sections() {
@@ -60,17 +92,17 @@ sections() {
   section "Nets against their golden values" "$place/tests/carole_golden_tests" --gtest_filter='*_cuda' --gtest_brief=1
   section "Fashion-MNIST" "$place/carole" dataset build --dataset_name=fashion_mnist --dataset_dir="$out/data" \
     --raw_dir="$raw"
-  section "LeNet, 5 epochs" "$place/carole" train --backend=cuda --dataset_name=fashion_mnist \
-    --dataset_dir="$out/data" --train_dir="$out/train" --model_name=lenet --batch_size=64 --max_number_of_steps=4690 \
-    --optimizer=adam --opt_epsilon=1e-8 --learning_rate=0.0015 --learning_rate_decay_type=exponential \
-    --learning_rate_decay_factor=0.5 --num_epochs_per_decay=1 --log_every_n_steps=500
-  section "Its accuracy on the test images" accuracy
-  [ -z "$mpirun" ] || section "More ranks than GPUs" too_many_ranks
-  for precision in fp32 tf32; do
-    for batch in 64 256; do
-      section "ResNet-50, $precision, batch $batch" speed resnet_v1_50 "$precision" "$batch"
-    done
+  for precision in fp32 bf16; do
+    section "LeNet, 5 epochs, $precision" lenet "$precision"
+    section "Its accuracy on the test images" accuracy "$precision"
   done
+  [ -z "$mpirun" ] || section "More ranks than GPUs" too_many_ranks
+  section "ResNet-50, bf16" speed resnet_v1_50 bf16 "64 128 256 512" 256,512
+  section "ResNet-50, bf16, by kernel" "$place/carole" bench train --backend=cuda --model_name=resnet_v1_50 \
+    --precision=bf16 --batch_size=256 --steps=5 --profile
+  section "ResNet-50, fp16" speed resnet_v1_50 fp16 "64 256 512" 256 --eager
+  section "ResNet-50, tf32" speed resnet_v1_50 tf32 "64 256 512" 256 --eager
+  section "ResNet-50, fp32" speed resnet_v1_50 fp32 "64 256 512" 256 --eager
   if command -v compute-sanitizer >/dev/null; then
     section "Kernels under compute-sanitizer" compute-sanitizer --error-exitcode=1 \
       "$place/tests/carole_backend_tests" --gtest_filter='*cuda*' --gtest_brief=1
@@ -87,6 +119,7 @@ mpirun=$(command -v "$place/mpirun" || command -v mpirun)
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 raw=$place/share/fashion-mnist
 [ -d "$raw" ] || raw=/usr/share/datasets/fashion-mnist
-rm -rf "$out/data" "$out/train"
+rm -rf "$out/data" "$out"/train_*
+deadline=$(($(date +%s) + 480))
 sections | tee "$report"
 ! grep -q FAILED "$report"

@@ -3,8 +3,9 @@
 
     python tests/bench/gpu_torch.py --model_name=resnet_v1_50 --precision=bf16 --batch_size=64,128,256
 
-channels_last, torch.compile, fused SGD with momentum, autocast for bf16, TF32 where asked. Inputs lie on the GPU. Prints
-one line of JSON for each batch size: the median of steps, after the warm-up that compiles.
+channels_last, torch.compile, fused SGD with momentum, autocast for bf16 and fp16 (with its gradient scaler), TF32 where
+asked. Inputs lie on the GPU. Prints one line of JSON for each batch size: the median of steps, after the warm-up that
+compiles.
 """
 
 import argparse
@@ -30,14 +31,18 @@ def measure(args, batch):
     images = images.to(memory_format=torch.channels_last)
     labels = torch.randint(spec["classes"], (batch,), device=args.device)
     sgd = torch.optim.SGD(net.parameters(), lr=1e-3, momentum=nets.MOMENTUM, fused=True)
+    torch.compiler.reset()  # a second batch size would be compiled for sizes in general
     forward = net if args.eager else torch.compile(net)
+    narrow = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(args.precision)
+    scaler = torch.amp.GradScaler(args.device, enabled=args.precision == "fp16")
 
     def step():
         sgd.zero_grad(set_to_none=True)
-        with torch.autocast(args.device, torch.bfloat16, enabled=args.precision == "bf16"):
+        with torch.autocast(args.device, narrow or torch.bfloat16, enabled=narrow is not None):
             loss = F.cross_entropy(forward(images), labels)
-        loss.backward()
-        sgd.step()
+        scaler.scale(loss).backward()
+        scaler.step(sgd)
+        scaler.update()
 
     def wait():
         if args.device == "cuda":
@@ -66,7 +71,7 @@ def measure(args, batch):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model_name", default="resnet_v1_50", choices=sorted(nets.NETS))
-    parser.add_argument("--precision", default="bf16", choices=["fp32", "tf32", "bf16"])
+    parser.add_argument("--precision", default="bf16", choices=["fp32", "tf32", "bf16", "fp16"])
     parser.add_argument("--batch_size", default="64", help="one or more, with commas")
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--warmup_steps", type=int, default=10)
