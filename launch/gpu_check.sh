@@ -88,7 +88,7 @@ sections() {
   printf '# carole on %s, %s\n\n' "$(hostname)" "$(date -u +%Y-%m-%dT%H:%MZ)"
   nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv 2>&1 | sed 's/^/    /'
   section "Doctor" "$place/carole" doctor
-  section "Kernels against the reference" "$place/tests/carole_backend_tests" --gtest_filter='*cuda*' --gtest_brief=1
+  section "Kernels against the reference" "$place/tests/carole_backend_tests" --gtest_filter='*/cuda*' --gtest_brief=1
   section "Nets against their golden values" "$place/tests/carole_golden_tests" --gtest_filter='*_cuda' --gtest_brief=1
   section "Fashion-MNIST" "$place/carole" dataset build --dataset_name=fashion_mnist --dataset_dir="$out/data" \
     --raw_dir="$raw"
@@ -105,7 +105,7 @@ sections() {
   section "ResNet-50, fp32" speed resnet_v1_50 fp32 "64 256 512" 256 --eager
   if command -v compute-sanitizer >/dev/null; then
     section "Kernels under compute-sanitizer" compute-sanitizer --error-exitcode=1 \
-      "$place/tests/carole_backend_tests" --gtest_filter='*cuda*' --gtest_brief=1
+      "$place/tests/carole_backend_tests" --gtest_filter='*/cuda*' --gtest_brief=1
   else
     printf '\n## Kernels under compute-sanitizer: skipped: no compute-sanitizer here\n'
   fi

@@ -178,6 +178,7 @@ int Run(const BenchFlags& flags, Job& job) {
   options.connect_devices = [&job] { job.ConnectDevices(); };
   train::TrainStep step(std::move(model.graph), job.backend(), job.communicator(), options);
   step.store().Initialize(1);
+  if (flags.profile) step.executable().WaitForKernels();
   const std::unique_ptr<io::BatchSource> source =
       io::MakeSyntheticBatches({.local_batch = shape.local_batch(),
                                 .height = static_cast<int>(image_size),

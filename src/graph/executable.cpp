@@ -121,6 +121,7 @@ void Executable::Run(const RunContext& context, const GradientReady& gradient_re
   Clock::time_point before = Clock::now();
   for (Step& step : steps_) {
     step.kernel->Run(context);
+    if (waits_for_kernels_ || !observers_.empty()) backend_.Synchronize();
     if (gradient_ready) {
       for (int ready : step.ready) gradient_ready(ready);
     }

@@ -96,6 +96,9 @@ class Executable {
   const ExecutableStatistics& statistics() const { return statistics_; }
   std::vector<OpTime> Times() const;
   double PhaseMilliseconds(Phase phase) const;  // summed since ResetTimes()
+  // From now on each kernel is waited for, as where somebody observes them: else the times of a
+  // device's are only the host's to hand them over.
+  void WaitForKernels() { waits_for_kernels_ = true; }
   void ResetTimes();
 
   // One line for each step of the plan: kernel, layouts, bytes, milliseconds.
@@ -122,6 +125,7 @@ class Executable {
   std::map<std::string, DeviceMemory> staging_;  // of inputs, where the arena is not the host's
   ExecutableStatistics statistics_;
   std::vector<KernelObserver> observers_;
+  bool waits_for_kernels_ = false;
 };
 
 }  // namespace carole
