@@ -1,0 +1,63 @@
+// carole train beside TensorFlow: the first losses that tests/bench/losses.py recorded there, from
+// carole's first weights and with its order of images and its dropout.
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/cli.h"
+#include "tests/support/test_data.h"
+
+namespace carole::testing {
+namespace {
+
+const char* const kRawDir = "/usr/share/datasets/fashion-mnist";
+constexpr double kTolerance = 2e-3;  // relative; the log has four digits
+
+std::vector<double> LossesIn(const std::string& log) {
+  constexpr std::string_view kStart = ": loss = ";
+  std::vector<double> losses;
+  for (size_t at = log.find(kStart); at != std::string::npos; at = log.find(kStart, at + 1))
+    losses.push_back(std::stod(log.substr(at + kStart.size())));
+  return losses;
+}
+
+class Losses : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!std::filesystem::exists(kRawDir)) GTEST_SKIP() << "no " << kRawDir;
+    recorded_ = nlohmann::json::parse(std::ifstream(TestData() + "/fashion_mnist_losses.json"));
+    const ProcessResult built =
+        Carole({"dataset", "build", "--dataset_name=fashion_mnist", "--raw_dir", kRawDir,
+                "--dataset_dir", data_dir_, "--max_images=" + recorded_["images"].dump()});
+    ASSERT_EQ(built.exit_code, 0) << built.err;
+  }
+
+  void Follow(const std::string& optimizer, const std::string& backend) {
+    const std::vector<double> want = recorded_["losses"][optimizer];
+    const ProcessResult run =
+        Carole({"train", "--dataset_name=fashion_mnist", "--dataset_dir=" + data_dir_,
+                "--train_dir=", "--model_name=lenet", "--optimizer=" + optimizer,
+                "--learning_rate=" + recorded_["learning_rate"].dump(), "--backend=" + backend,
+                "--max_number_of_steps=" + std::to_string(want.size()), "--log_every_n_steps=1"});
+    ASSERT_EQ(run.exit_code, 0) << run.err;
+    const std::vector<double> losses = LossesIn(run.err);
+    ASSERT_EQ(losses.size(), want.size()) << optimizer;
+    for (size_t step = 0; step < want.size(); ++step)
+      EXPECT_NEAR(losses[step], want[step], kTolerance * want[step])
+          << optimizer << " on " << backend << ", step " << step;
+  }
+
+  TemporaryFolder folder_;
+  std::string data_dir_ = folder_ / "data";
+  nlohmann::json recorded_;
+};
+
+TEST_F(Losses, OfEachOptimizerAreTensorFlows) {
+  for (const auto& [optimizer, losses] : recorded_["losses"].items()) {
+    Follow(optimizer, "reference");
+    Follow(optimizer, "auto");
+  }
+}
+
+}  // namespace
+}  // namespace carole::testing
