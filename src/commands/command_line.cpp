@@ -174,6 +174,27 @@ void CommandLine::CheckKnown(const std::string& flag) const {
                                nearest.empty() ? "see --help" : "did you mean --" + nearest + "?"));
 }
 
+void CommandLine::AllowBeginnings(std::span<const std::string_view> names) {
+  for (const std::string_view name : names) {
+    if (Has(std::string(name))) shortened_.emplace_back(name);
+  }
+}
+
+std::string CommandLine::Whole(const std::string& flag) const {
+  if (Has(flag)) return flag;
+  std::string fitting, all;
+  for (const std::string& name : shortened_) {
+    if (!name.starts_with(flag)) continue;
+    all += (all.empty() ? "--" : ", --") + name;
+    fitting = name;
+  }
+  if (all.size() > fitting.size() + 2) {
+    throw UsageError(
+        fmt::format("[flags] --{}: may stand for several: {}; write it out", flag, all));
+  }
+  return fitting.empty() ? flag : fitting;
+}
+
 // Known flags under their names here; other words as they are.
 std::vector<std::string> CommandLine::Normalize(const std::vector<std::string>& arguments) const {
   std::vector<std::string> words;
@@ -184,7 +205,7 @@ std::vector<std::string> CommandLine::Normalize(const std::vector<std::string>& 
       continue;
     }
     const size_t equals = std::min(argument.find('='), argument.size());
-    std::string flag = Underscored(argument.substr(2, equals - 2));
+    std::string flag = Whole(Underscored(argument.substr(2, equals - 2)));
     std::string value = argument.substr(equals);
     if (const Spelling* spelling = FindSpelling(flag)) {
       if (value.empty() && ++i == arguments.size())
@@ -222,7 +243,7 @@ bool CommandLine::Parse(const std::vector<std::string>& arguments) {
     if (full) throw CLI::CallForHelp();
     app_.parse(words);
   } catch (const CLI::CallForHelp&) {
-    if (before_help_) before_help_(arguments);
+    if (before_help_) before_help_();
     PrintHelp(full);
     return false;
   } catch (const CLI::ParseError& error) {

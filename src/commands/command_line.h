@@ -8,7 +8,9 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <functional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace carole::commands {
@@ -58,10 +60,11 @@ class CommandLine {
   // Gives a flag another default; nothing when it was given, or there is no such flag. After
   // Parse(), or within before_help.
   void SetDefault(const std::string& name, const std::string& value);
-  // Called with the arguments before a help is printed.
-  void BeforeHelp(std::function<void(const std::vector<std::string>&)> hook) {
-    before_help_ = std::move(hook);
-  }
+  // Called before a help is printed.
+  void BeforeHelp(std::function<void()> hook) { before_help_ = std::move(hook); }
+  // From now on the beginning of one of these names stands for it where it fits no other of them,
+  // as in Python's argparse. Names of flags that there are not, do not count.
+  void AllowBeginnings(std::span<const std::string_view> names);
 
   bool Has(const std::string& name) const;
   bool Given(const std::string& name) const;
@@ -78,6 +81,9 @@ class CommandLine {
   CLI::Option* AddUnread(const std::string& name, const std::string& help, bool is_bool);
   CLI::Option* Finish(CLI::Option* option);
   void CheckKnown(const std::string& argument) const;
+  // The flag that `flag` is the beginning of. Throws UsageError that names them if there are
+  // several.
+  std::string Whole(const std::string& flag) const;
   std::vector<std::string> Normalize(const std::vector<std::string>& arguments) const;
   void PrintHelp(bool full);
 
@@ -101,7 +107,8 @@ class CommandLine {
   std::vector<Ignored> ignored_;
   std::vector<Unsupported> unsupported_;
   std::vector<Spelling> spellings_;
-  std::function<void(const std::vector<std::string>&)> before_help_;
+  std::vector<std::string> shortened_;  // that may be
+  std::function<void()> before_help_;
 };
 
 }  // namespace carole::commands

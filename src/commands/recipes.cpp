@@ -23,6 +23,30 @@ constexpr FlagDefault kImagenetMainTrain[] = {
     {"save_interval_secs", "3600"},
     {"work_dir", "/data/"},
 };
+// Its argparse took the beginning of a name for the whole.
+constexpr std::string_view kImagenetMainFlags[] = {"data_dir",
+                                                   "output_dir",
+                                                   "num_gpus",
+                                                   "work_dir",
+                                                   "log_dir",
+                                                   "resnet_size",
+                                                   "train_batch_size",
+                                                   "eval_batch_size",
+                                                   "train_epochs",
+                                                   "epochs_per_eval",
+                                                   "learning_rate",
+                                                   "momentum",
+                                                   "weight_decay",
+                                                   "data_format",
+                                                   "variable_strategy",
+                                                   "sync",
+                                                   "num_layers",
+                                                   "use_distortion_for_training",
+                                                   "batch_norm_decay",
+                                                   "num_intra_threads",
+                                                   "num_inter_threads",
+                                                   "batch_norm_epsilon",
+                                                   "log_device_placement"};
 constexpr FlagDefault kImagenetMainEval[] = {
     {"model_name", "imagenet_resnet_v2_50"},
     {"dataset_split_name", "validation"},
@@ -41,6 +65,7 @@ constexpr FlagDefault kMnistTrain[] = {
     {"learning_rate", "0.001"},
     {"learning_rate_decay_type", "fixed"},
     {"train_epochs", "5"},
+    {"final_model", "mnist.h5"},
 };
 constexpr FlagDefault kMnistEval[] = {
     {"dataset_name", "mnist"}, {"dataset_dir", "/data/data"}, {"checkpoint_path", "/data/output"},
@@ -77,14 +102,15 @@ constexpr Recipe kRecipes[] = {
      .program = "the official ResNet on ImageNet",
      .train = kImagenetMainTrain,
      .eval = kImagenetMainEval,
+     .abbreviated = kImagenetMainFlags,
      .otherwise = "ranks share the data out, moving statistics are updated (version 2.0 did "
                   "neither), and a short last batch weighs by its images"},
     {.name = "mnist",
      .program = "mnist.py of Keras",
      .train = kMnistTrain,
      .eval = kMnistEval,
-     .otherwise = "data_dir is the folder of the four IDX files, or of TFRecords; the net is "
-                  "model.ckpt-STEP.h5, not mnist.h5"},
+     .otherwise = "data_dir is mnist.npz, or the folder of it, of the four IDX files or of "
+                  "TFRecords; mnist.h5 is not compiled, and model.ckpt-STEP.h5 is there too"},
     {.name = "mnist_dist",
      .program = "mnist_dist.py of Keras",
      .train = kMnistDistTrain,
@@ -142,6 +168,18 @@ std::string Names() {
   return names;
 }
 
+// What a command line says before it is parsed; empty when it names none.
+std::string_view RecipeIn(std::span<const std::string> words) {
+  constexpr std::string_view kFlag = "--recipe", kWithValue = "--recipe=";
+  std::string_view name;
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (words[i] == kFlag && i + 1 < words.size()) name = words[i + 1];
+    if (words[i].starts_with(kWithValue))
+      name = std::string_view(words[i]).substr(kWithValue.size());
+  }
+  return name;
+}
+
 }  // namespace
 
 std::span<const Recipe> Recipes() { return kRecipes; }
@@ -172,13 +210,11 @@ bool ParseWithRecipe(CommandLine& line, const std::vector<std::string>& argument
     for (const FlagDefault& d : FindRecipe(name).*defaults)
       line.SetDefault(std::string(d.flag), std::string(d.value));
   };
+  const std::string_view named = RecipeIn(arguments);
+  if (!named.empty()) line.AllowBeginnings(FindRecipe(named).abbreviated);
   // A help is printed before flags have values, and shows the recipe's defaults all the same.
-  line.BeforeHelp([&](const std::vector<std::string>& words) {
-    constexpr std::string_view kFlag = "--recipe";
-    for (size_t i = 0; i < words.size(); ++i) {
-      if (words[i] == kFlag && i + 1 < words.size()) apply(words[i + 1]);
-      if (words[i].starts_with(std::string(kFlag) + "=")) apply(words[i].substr(kFlag.size() + 1));
-    }
+  line.BeforeHelp([&] {
+    if (!named.empty()) apply(named);
   });
   if (!line.Parse(arguments)) return false;
   apply(recipe);
