@@ -57,9 +57,12 @@ struct DatasetEntry {
       nullptr;  // optional: raw data -> TFRecords and labels.txt
 };
 
-// Raw IDX files, plain or gzip, to one TFRecord a split: PNG 28x28x1, TF-Slim's keys. The files
-// appear when they are complete. Throws DataError for raw files that do not fit.
+// Raw IDX files, plain or gzip, or NAME.npz as Keras has it (raw_dir may be that file itself), to
+// one TFRecord a split: PNG 28x28x1, TF-Slim's keys. The files appear when they are complete.
+// Throws DataError for raw files that do not fit.
 void BuildMnist(const BuildOptions& options);
+// Whether `raw` holds, or is, what BuildMnist() reads.
+bool HoldsRawMnist(const DatasetEntry& dataset, const std::filesystem::path& raw);
 // ILSVRC2012_img_train.tar, ILSVRC2012_img_val.tar and boxes to 1024 + 128 shards in TF-Slim's
 // form, order and numbering, read in place. Goes on where an earlier call was stopped. Either
 // archive may be missing. Throws DataError that names archive, picture and byte.

@@ -67,14 +67,21 @@ std::string ReadIdxLabels(std::unique_ptr<Source> file) {
   return ReadIdx(std::move(file), sizes);
 }
 
-std::unique_ptr<Source> OpenIdx(const std::filesystem::path& folder, std::string_view stem,
-                                int rank) {
+std::filesystem::path FindIdx(const std::filesystem::path& folder, std::string_view stem,
+                              int rank) {
   for (const char* dash : {"-", "."}) {
     for (const char* suffix : {"", ".gz"}) {
-      const auto path = folder / fmt::format("{}{}idx{}-ubyte{}", stem, dash, rank, suffix);
-      if (std::filesystem::exists(path)) return OpenFile(path);
+      auto path = folder / fmt::format("{}{}idx{}-ubyte{}", stem, dash, rank, suffix);
+      if (std::filesystem::exists(path)) return path;
     }
   }
+  return {};
+}
+
+std::unique_ptr<Source> OpenIdx(const std::filesystem::path& folder, std::string_view stem,
+                                int rank) {
+  const std::filesystem::path path = FindIdx(folder, stem, rank);
+  if (!path.empty()) return OpenFile(path);
   throw DataError(
       fmt::format("[io.idx] {}: no such file: want {}-idx{}-ubyte or {}.idx{}-ubyte, "
                   "plain or with .gz",

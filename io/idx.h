@@ -23,9 +23,11 @@ IdxImages ReadIdxImages(std::unique_ptr<Source> file);
 // One byte for each label, plain or gzip.
 std::string ReadIdxLabels(std::unique_ptr<Source> file);
 
-// Opens `folder`/`stem`-idxN-ubyte in any of its four spellings: "-idx" or ".idx", plain or ".gz".
-// stem and rank are for instance "train-images" and 3. Throws DataError naming the spellings when
-// none is there.
+// `folder`/`stem`-idxN-ubyte in any of its four spellings: "-idx" or ".idx", plain or ".gz"; empty
+// when none is there. stem and rank are for instance "train-images" and 3.
+std::filesystem::path FindIdx(const std::filesystem::path& folder, std::string_view stem, int rank);
+
+// Opens it. Throws DataError naming the spellings when none is there.
 std::unique_ptr<Source> OpenIdx(const std::filesystem::path& folder, std::string_view stem,
                                 int rank);
 

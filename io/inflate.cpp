@@ -12,12 +12,14 @@
 namespace carole::io {
 namespace {
 
+// Of zlib's windows, which also say what stands before the stream.
+constexpr int kGzipOrZlib = 15 + 32, kRaw = -15;
+
 class InflateSource : public Source {
  public:
-  explicit InflateSource(std::unique_ptr<Source> compressed)
+  InflateSource(std::unique_ptr<Source> compressed, int window_bits)
       : compressed_(std::move(compressed)), input_(size_t{64} << 10) {
-    constexpr int kGzipOrZlib = 15 + 32;
-    CAROLE_CHECK(inflateInit2(&stream_, kGzipOrZlib) == Z_OK, "zlib cannot start");
+    CAROLE_CHECK(inflateInit2(&stream_, window_bits) == Z_OK, "zlib cannot start");
   }
   InflateSource(const InflateSource&) = delete;
   InflateSource& operator=(const InflateSource&) = delete;
@@ -91,7 +93,11 @@ class InflateSource : public Source {
 }  // namespace
 
 std::unique_ptr<Source> Inflate(std::unique_ptr<Source> compressed) {
-  return std::make_unique<InflateSource>(std::move(compressed));
+  return std::make_unique<InflateSource>(std::move(compressed), kGzipOrZlib);
+}
+
+std::unique_ptr<Source> InflateRaw(std::unique_ptr<Source> compressed) {
+  return std::make_unique<InflateSource>(std::move(compressed), kRaw);
 }
 
 bool IsGzip(const Source& source) {

@@ -1,4 +1,5 @@
-// Gzip (RFC 1952) and zlib (RFC 1950) streams as sources of their inflated bytes.
+// Gzip (RFC 1952), zlib (RFC 1950) and bare deflate (RFC 1951) streams as sources of their inflated
+// bytes.
 #pragma once
 
 #include <memory>
@@ -11,6 +12,10 @@ namespace carole::io {
 // bounded whatever the stream claims. Reading forward goes on where the last read ended; an earlier
 // offset starts again at the front. Not thread-safe. Damage throws DataError.
 std::unique_ptr<Source> Inflate(std::unique_ptr<Source> compressed);
+
+// The same of one deflate stream without header and checksum, as zip archives hold it; `compressed`
+// ends where it does.
+std::unique_ptr<Source> InflateRaw(std::unique_ptr<Source> compressed);
 
 // True when the file begins as gzip does.
 bool IsGzip(const Source& source);

@@ -1,42 +1,89 @@
-// MNIST and data sets in its form (Fashion-MNIST): IDX files to TFRecords.
+// MNIST and data sets in its form (Fashion-MNIST): IDX files, or Keras's .npz, to TFRecords.
 #include <fmt/format.h>
 
 #include "io/datasets/build.h"
 #include "io/idx.h"
+#include "io/npz.h"
 #include "src/core/error.h"
 
 namespace carole::io {
 namespace {
 
-void BuildSplit(const BuildOptions& options, const SplitEntry& split, const std::string& stem) {
-  std::unique_ptr<Source> images_file = OpenIdx(options.raw_dir, stem + "-images", 3);
-  std::unique_ptr<Source> labels_file = OpenIdx(options.raw_dir, stem + "-labels", 1);
-  const std::string images_name = images_file->name();
-  const std::string labels_name = labels_file->name();
-  const IdxImages images = ReadIdxImages(std::move(images_file));
-  const std::string labels = ReadIdxLabels(std::move(labels_file));
+namespace fs = std::filesystem;
+
+// One split as it is distributed. Names are for errors.
+struct RawSplit {
+  std::string images_name, labels_name;
+  IdxImages images;
+  std::string labels;
+};
+
+RawSplit ReadIdxSplit(const fs::path& folder, const std::string& stem) {
+  std::unique_ptr<Source> images = OpenIdx(folder, stem + "-images", 3);
+  std::unique_ptr<Source> labels = OpenIdx(folder, stem + "-labels", 1);
+  RawSplit split{.images_name = images->name(), .labels_name = labels->name()};
+  split.images = ReadIdxImages(std::move(images));
+  split.labels = ReadIdxLabels(std::move(labels));
+  return split;
+}
+
+RawSplit ReadNpzSplit(const NpzFile& file, const std::string& stem) {
+  RawSplit split{.images_name = file.name() + ": x_" + stem,
+                 .labels_name = file.name() + ": y_" + stem};
+  ByteArray images = file.Read("x_" + stem, 3);
+  split.images = {.count = images.shape[0],
+                  .height = static_cast<int>(images.shape[1]),
+                  .width = static_cast<int>(images.shape[2]),
+                  .pixels = std::move(images.bytes)};
+  split.labels = file.Read("y_" + stem, 1).bytes;
+  return split;
+}
+
+// NAME.npz, where there are no IDX files; empty when it is not there either.
+fs::path FindNpz(const DatasetEntry& dataset, const fs::path& raw) {
+  if (fs::is_regular_file(raw)) return raw;
+  const fs::path file = raw / fmt::format("{}.npz", dataset.name);
+  return FindIdx(raw, "train-images", 3).empty() && fs::is_regular_file(file) ? file : fs::path();
+}
+
+void BuildSplit(const BuildOptions& options, const SplitEntry& entry, const RawSplit& split) {
+  const IdxImages& images = split.images;
   if (images.height != 28 || images.width != 28) {
     throw DataError(fmt::format("[io.build] {}: wrong size of images: got {}x{}, want 28x28",
-                                images_name, images.height, images.width));
+                                split.images_name, images.height, images.width));
   }
-  if (static_cast<int64_t>(labels.size()) != images.count) {
+  if (static_cast<int64_t>(split.labels.size()) != images.count) {
     throw DataError(fmt::format("[io.build] {}: wrong number of labels: got {}, want {} as in {}",
-                                labels_name, labels.size(), images.count, images_name));
+                                split.labels_name, split.labels.size(), images.count,
+                                split.images_name));
   }
-  SplitWriter writer(options, split, NumToBuild(options, images.count));
+  SplitWriter writer(options, entry, NumToBuild(options, images.count));
   const auto* pixels = reinterpret_cast<const uint8_t*>(images.pixels.data());
   for (int64_t i = 0; !writer.full(); ++i, pixels += 28 * 28) {
     const ImageView image{.pixels = pixels, .height = 28, .width = 28, .channels = 1};
-    writer.Add(image, static_cast<uint8_t>(labels[i]), labels_name);
+    writer.Add(image, static_cast<uint8_t>(split.labels[i]), split.labels_name);
   }
   writer.Commit();
 }
 
 }  // namespace
 
+bool HoldsRawMnist(const DatasetEntry& dataset, const fs::path& raw) {
+  return !FindIdx(raw, "train-images", 3).empty() || !FindNpz(dataset, raw).empty();
+}
+
 void BuildMnist(const BuildOptions& options) {
-  BuildSplit(options, FindSplit(*options.dataset, "train"), "train");
-  BuildSplit(options, FindSplit(*options.dataset, "test"), "t10k");
+  const SplitEntry& train = FindSplit(*options.dataset, "train");
+  const SplitEntry& test = FindSplit(*options.dataset, "test");
+  const fs::path npz = FindNpz(*options.dataset, options.raw_dir);
+  if (npz.empty()) {
+    BuildSplit(options, train, ReadIdxSplit(options.raw_dir, "train"));
+    BuildSplit(options, test, ReadIdxSplit(options.raw_dir, "t10k"));
+  } else {
+    const NpzFile file(OpenFile(npz));
+    BuildSplit(options, train, ReadNpzSplit(file, "train"));
+    BuildSplit(options, test, ReadNpzSplit(file, "test"));
+  }
   WriteLabels(options);
 }
 

@@ -30,8 +30,10 @@ bool HoldsRecords(const fs::path& folder, const io::DatasetEntry& dataset) {
 }
 
 fs::path WritableFolder(const DatasetFlags& flags) {
-  for (const std::string& folder : {flags.dataset_dir, flags.work_dir}) {
-    if (!folder.empty() && access(folder.c_str(), W_OK) == 0) return fs::path(folder) / "records";
+  const fs::path data = flags.dataset_dir;
+  const fs::path beside = fs::is_directory(data) ? data : fs::absolute(data).parent_path();
+  for (const fs::path& folder : {beside, fs::path(flags.work_dir)}) {
+    if (!folder.empty() && access(folder.c_str(), W_OK) == 0) return folder / "records";
   }
   throw DiskError(
       fmt::format("[data] {}: cannot be written, so its raw files cannot become TFRecords there; "
@@ -42,9 +44,8 @@ fs::path WritableFolder(const DatasetFlags& flags) {
 }  // namespace
 
 DatasetFlags PrepareRecords(const DatasetFlags& flags, const NetInput& input, const Job& job) {
-  constexpr const char* kIdx = "*-images-idx3-ubyte*";
-  if (input.dataset->build == nullptr || HoldsRecords(flags.dataset_dir, *input.dataset) ||
-      !HoldsMatch(flags.dataset_dir, kIdx))
+  if (input.dataset->build != io::BuildMnist || HoldsRecords(flags.dataset_dir, *input.dataset) ||
+      !io::HoldsRawMnist(*input.dataset, flags.dataset_dir))
     return flags;
   DatasetFlags prepared = flags;
   prepared.dataset_dir = WritableFolder(flags);

@@ -5,10 +5,11 @@
 
 namespace carole::commands {
 
-// Where dataset_dir holds a data set's raw IDX files and no TFRecords (the MNIST programs'
-// data_dir), one rank of each machine writes TFRecords once, into dataset_dir or, when it is
-// read-only, into work_dir. Returns the flags with the folder of the TFRecords. Collective. Throws
-// DataError for damaged files, DiskError when neither folder can be written.
+// Where dataset_dir holds MNIST's raw IDX files, or holds or is mnist.npz, and there are no
+// TFRecords (the MNIST programs' data_dir), one rank of each machine writes TFRecords once, into
+// the folder `records` there or, when it is read-only, of work_dir. Returns the flags with the
+// folder of the TFRecords. Collective. Throws DataError for damaged files, DiskError when neither
+// folder can be written.
 DatasetFlags PrepareRecords(const DatasetFlags& flags, const NetInput& input, const Job& job);
 
 }  // namespace carole::commands

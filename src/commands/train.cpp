@@ -1,6 +1,9 @@
 // carole train: flags to objects, then the trainer runs.
 #include <cstdlib>
+#include <filesystem>
 
+#include "io/checkpoint_folder.h"
+#include "io/disk.h"
 #include "io/record_index.h"
 #include "io/weights_reader.h"
 #include "nets/summary.h"
@@ -19,6 +22,8 @@
 
 namespace carole::commands {
 namespace {
+
+namespace fs = std::filesystem;
 
 int64_t CountSamples(const DatasetFlags& flags, const NetInput& input) {
   return io::LoadRecordIndex(
@@ -130,6 +135,20 @@ std::unique_ptr<train::TrainStep> MakeStep(const TrainFlags& flags, nets::Model 
                                             job.communicator(), options);
 }
 
+// The last checkpoint under the name by which its users know it.
+void WriteFinalModel(const RunFlags& run) {
+  if (run.final_model.empty() || run.train_dir.empty()) return;
+  const auto latest = io::FindLatest(run.train_dir);
+  if (!latest) return;
+  const std::string path = fs::path(run.train_dir) / run.final_model;
+  const std::string temporary = path + io::kTemporarySuffix;
+  std::error_code error;
+  fs::copy_file(*latest, temporary, fs::copy_options::overwrite_existing, error);
+  if (error) io::ThrowDiskError("train", temporary, "write it", error.value());
+  io::CommitFile("train", temporary, path);
+  LogInfo("train", "{} is a copy of {}", path, *latest);
+}
+
 WatchedRun MakeWatchedRun(const TrainFlags& flags, const TrainPlan& plan, const NetInput& input,
                           const CommandLine& line, std::vector<PlanLine> settings) {
   const optim::OptimizerOptions& optimizer = flags.optimizer_options;
@@ -184,6 +203,7 @@ int Run(TrainFlags& flags, const CommandLine& line, const NetInput& input, Job& 
   for (const auto& watcher : watchers) options.watchers.push_back(watcher.get());
   train::Trainer trainer(*step, job.communicator(), rate, make_source, options);
   const ExitCode code = trainer.Run();
+  if (code == ExitCode::kOk && job.rank() == 0) WriteFinalModel(flags.run);
   return code == ExitCode::kSaved ? flags.run.stop_exit_code : static_cast<int>(code);
 }
 

@@ -43,6 +43,8 @@ void AddFileFlags(CommandLine& line, RunFlags& flags) {
       ->check(CLI::NonNegativeNumber);
   line.Add("keep_checkpoints", flags.keep_checkpoints, "newest ones that stay; 0: all")
       ->check(CLI::NonNegativeNumber);
+  line.Add("final_model", flags.final_model,
+           "name in train_dir of a copy of the last checkpoint, once the run has finished");
 }
 
 void AddLossFlags(CommandLine& line, RunFlags& flags) {

@@ -30,6 +30,7 @@ struct RunFlags {
   double save_summaries_secs = 600;
   double save_interval_secs = 600;
   int keep_checkpoints = 5;
+  std::string final_model;
   double label_smoothing = 0;
   std::string loss_scale = "auto";
   double moving_average_decay = 0;

@@ -1,5 +1,6 @@
 // The five programs' own training commands, as their users wrote them: data and length shrunk.
 #include "tests/cli/cli.h"
+#include "tests/support/test_data.h"
 
 namespace carole::testing {
 namespace {
@@ -79,6 +80,21 @@ TEST_F(RecipeTest, ImagenetMain) {
                         64, {"--train_batch_size", "multiple of 2"}));
 }
 
+// As argparse did, among the flags of that program.
+TEST_F(RecipeTest, ImagenetMainTakesBeginningsOfNames) {
+  const ProcessResult run =
+      Train({"--recipe", "imagenet_main", "--train-b=4", "--learning", "0.25", "--resnet=18",
+             "--data_d=" + DrawnImagenet(), "--output=" + train_dir_, "--train-e=2", "--max_step=1",
+             "--epochs=0"});
+  for (const char* text : {"imagenet_resnet_v2_18", "4 local, 4 global", "0.25, times"})
+    EXPECT_THAT(run.err, HasSubstr(text));
+  EXPECT_TRUE(
+      FailsWith(Carole({"train", "--recipe=imagenet_main", "--batch-norm=1"}), 64,
+                {"--batch_norm: may stand for several: --batch_norm_decay, --batch_norm_epsilon"}));
+  EXPECT_TRUE(FailsWith(Carole({"train", "--train_b=4"}), 64,
+                        {"no such flag; did you mean --train_batch_size?"}));
+}
+
 // The Keras programs read the raw files.
 TEST_F(RecipeTest, MnistFromRawFiles) {
   const ProcessResult run = Train({"--recipe=mnist", "--data_dir=" + (folder_ / "raw"),
@@ -92,6 +108,22 @@ TEST_F(RecipeTest, MnistFromRawFiles) {
                                      "--checkpoint_path=" + train_dir_, "--eval_dir=", "--json"});
   EXPECT_EQ(eval.exit_code, 0) << eval.err;
   EXPECT_THAT(eval.out, HasSubstr("\"samples\":100"));
+}
+
+// Keras's own file, 40 + 10 pictures; mnist.py left mnist.h5.
+TEST_F(RecipeTest, MnistFromKerasFile) {
+  const std::string data = folder_ / "keras";
+  std::filesystem::create_directory(data);
+  std::filesystem::copy(TestData() + "/npz/mnist.npz", data);
+  const ProcessResult run = Train({"--recipe=mnist", "--data_dir=" + data + "/mnist.npz",
+                                   "--output_dir=" + train_dir_, "--train_epochs=1"});
+  EXPECT_THAT(run.err, HasSubstr("mnist train: 40 samples in " + data + "/records"));
+  EXPECT_EQ(DigestOf(train_dir_ + "/mnist.h5"), DigestOf(train_dir_));
+  const ProcessResult eval =
+      Carole({"eval", "--recipe=mnist", "--data_dir=" + data,
+              "--checkpoint_path=" + train_dir_ + "/mnist.h5", "--eval_dir=", "--json"});
+  EXPECT_EQ(eval.exit_code, 0) << eval.err;
+  EXPECT_THAT(eval.out, HasSubstr("\"samples\":10"));
 }
 
 TEST_F(RecipeTest, MnistDist) {

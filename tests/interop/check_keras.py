@@ -16,8 +16,9 @@ import numpy as np
 
 TOLERANCE = 1e-4  # of a probability
 # Net, image size, classes. Small images: time goes into what Keras compiles for each shape.
-NETS = [("lenet", 28, 10), ("mnist_keras_dist", 28, 10), ("mobilenet_v1_025", 64, 20),
-        ("mobilenet_v3_small", 64, 20), ("resnet_v1_50", 64, 20), ("inception_v2", 64, 20)]
+NETS = [("lenet", 28, 10), ("mnist_keras", 28, 10), ("mnist_keras_dist", 28, 10),
+        ("mobilenet_v1_025", 64, 20), ("mobilenet_v3_small", 64, 20), ("resnet_v1_50", 64, 20),
+        ("inception_v2", 64, 20)]
 
 
 # First values come from the file in the end; compiling the random ones for each shape takes ten seconds a net.
