@@ -205,7 +205,7 @@ class Converter {
     const Shape& x = graph_.shape(node.inputs[0]);
     const std::string padding =
         PaddingName(a.padding, {x[2], x[3]}, {a.window_h, a.window_w}, {a.stride_h, a.stride_w});
-    if (padding.empty()) throw NoKerasLayer();
+    if (padding.empty()) throw NoKerasLayer{Scope(node, "pool")};
     const bool is_max = a.mode == Pool2dAttributes::Mode::kMax;
     return Append(is_max ? "MaxPooling2D" : "AveragePooling2D", Scope(node, "pool"), {Input(node)},
                   {{"pool_size", {a.window_h, a.window_w}},
@@ -294,7 +294,7 @@ class Converter {
       case OpKind::kDropout:
         return ConvertDropout(node);
       default:
-        throw NoKerasLayer();
+        throw NoKerasLayer{std::string(Name(node.kind))};
     }
   }
 

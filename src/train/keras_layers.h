@@ -18,7 +18,9 @@ struct KerasNode {
 };
 
 // Thrown where Keras has no layer for an operation.
-struct NoKerasLayer {};
+struct NoKerasLayer {
+  std::string operation;
+};
 
 // From the input "images", which comes first, to the softmax behind `logits`, which comes last.
 std::vector<KerasNode> ConvertToKeras(const Graph& graph, ValueId logits);

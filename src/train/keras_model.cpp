@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "src/core/log.h"
 #include "src/train/keras_layers.h"
 
 namespace carole::train {
@@ -87,7 +88,11 @@ std::optional<io::KerasModel> MakeKerasModel(const Graph& graph, ValueId logits,
       {"backend",
        "tensorflow"}}.dump();
   return model;
-} catch (const NoKerasLayer&) {
+} catch (const NoKerasLayer& missing) {
+  LogInfo("keras",
+          "{}: Keras has no layer for {}: its checkpoints hold the weights in Keras's layout, but "
+          "load_model() cannot rebuild the net",
+          name, missing.operation);
   return std::nullopt;
 }
 

@@ -12,8 +12,8 @@ namespace carole::train {
 
 // The layers between the graph's input "images" and `logits`, and a softmax behind them, in the
 // dialect that Keras 2 and 3 both read. The graph must not be fused; dropout is kept where it was
-// built for training. nullopt when the net needs what Keras has no layer for (local response
-// normalization).
+// built for training. nullopt, and a line in the log, when the net needs what Keras has no layer
+// for (local response normalization).
 std::optional<io::KerasModel> MakeKerasModel(const Graph& graph, ValueId logits,
                                              const std::string& name);
 

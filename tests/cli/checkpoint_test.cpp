@@ -53,6 +53,22 @@ TEST(CheckpointCli, ShowsWhatTensorFlowWrote) {
               HasSubstr(R"({"name":"net/logits/weights","type":"float32","shape":"[4,3]"})"));
 }
 
+TEST(CheckpointCli, VerifiesWhatTensorFlowWrote) {
+  const TemporaryFolder folder;
+  std::filesystem::copy(kFixtures, folder.path(), std::filesystem::copy_options::recursive);
+  for (const char* name : {"v1.ckpt", "v2.ckpt"}) {
+    const ProcessResult good = Carole({"checkpoint", "verify", folder / name});
+    EXPECT_EQ(good.exit_code, 0) << good.err;
+    EXPECT_THAT(good.out, HasSubstr("tensors, all good"));
+  }
+  const std::string data = folder / "v2.ckpt.data-00000-of-00001";
+  std::string bytes = ReadText(data);
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+  WriteText(data, bytes);
+  EXPECT_TRUE(FailsWith(Carole({"checkpoint", "verify", folder / "v2.ckpt"}), 65, {"crc"}));
+  EXPECT_TRUE(FailsWith(Carole({"checkpoint", "verify", folder / "none.h5"}), 74, {"none.h5"}));
+}
+
 TEST(CheckpointCli, SaysWhatIsWrong) {
   TemporaryFolder folder;
   const std::string target = folder.path() + "/x.h5", cut = folder.path() + "/cut.index";

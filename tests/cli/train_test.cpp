@@ -101,6 +101,30 @@ TEST_F(TrainTest, RanksSaveTogetherOnUsr1AndGoOnBitwise) {
   EXPECT_EQ(DigestOf(train_dir_), DigestOf(folder_ / "whole"));
 }
 
+// A power of two only moves exponents.
+TEST_F(TrainTest, LossScaleChangesNothingUntilGradientsOverflow) {
+  Train(folder_ / "plain");
+  Train(folder_ / "scaled", {"--loss_scale=1024"});
+  EXPECT_EQ(DigestOf(folder_ / "scaled"), DigestOf(folder_ / "plain"));
+  Train(train_dir_, {"--loss_scale=dynamic"});
+  const ProcessResult shown = Carole({"checkpoint", "inspect", train_dir_});
+  EXPECT_THAT(shown.out, ::testing::HasSubstr("loss_scale_good_steps"));
+  EXPECT_TRUE(FailsWith(Carole(TrainWords(folder_ / "odd", {"--loss_scale=1000"})), 64,
+                        {"--loss_scale", "got 1000, want auto, dynamic, or a power of two"}));
+}
+
+TEST_F(TrainTest, GoesOnInAnotherPrecisionAndSaysSo) {
+  const ProcessResult first = Carole(TrainWords(train_dir_, {"--precision=bf16"}));
+  if (first.exit_code != 0) {
+    EXPECT_TRUE(FailsWith(first, 78, {"--precision", "bf16"}));
+    GTEST_SKIP() << "bf16 is refused here";
+  }
+  const ProcessResult rest = Train(train_dir_, {"--max_number_of_steps=14"});
+  EXPECT_THAT(rest.err, ::testing::HasSubstr("the run was in bf16 so far and goes on in fp32"));
+  EXPECT_EQ(Train(train_dir_, {"--max_number_of_steps=16"}).err.find("goes on in"),
+            std::string::npos);
+}
+
 TEST_F(TrainTest, FinishedRunStaysAsItIs) {
   Train(train_dir_);
   const std::string digest = DigestOf(train_dir_);
