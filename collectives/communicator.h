@@ -150,6 +150,11 @@ class Communicator {
   // other operation takes such memory. (device_sums.h)
   virtual void SetDeviceSums(std::unique_ptr<DeviceSums> sums) = 0;
 
+  // Sums of the device that its stream recorded, all at once: calls `launch`, which enqueues them
+  // again, when all ranks have come to this with the same tag; waits for no sum, whose ends are
+  // watched all the same. Nothing else may be in flight. (src/backend/backend.h: Recording)
+  virtual void Replay(const std::function<void()>& launch, const Tag& tag) = 0;
+
   // Gets every operation that is through (on a device: under way), on the thread that ran it, which
   // it must not hold up; set it while nothing is in flight. None by default; none with one rank.
   virtual void SetObserver(std::function<void(const CollectiveRecord&)> observer) = 0;

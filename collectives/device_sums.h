@@ -32,6 +32,10 @@ class DeviceSums {
   virtual void Sum(Ticket ticket, std::span<double> data) = 0;
   virtual void Join(Ticket ticket) = 0;
 
+  // Sums that the stream recorded, instead of running them, have been enqueued again: they must end
+  // like others. Tickets may be marked while it records; they are gone afterwards.
+  virtual void NoteReplay() = 0;
+
   // Why sums will not end: an error of the library, or one under way for longer than the deadline;
   // "" while all is well. From any thread.
   virtual std::string Trouble(double deadline_seconds) = 0;

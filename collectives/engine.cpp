@@ -114,6 +114,11 @@ class Engine final : public Communicator {
     exchange_.node->SetWhere({.step = step, .phase = phase});
   }
   void SetDeviceSums(std::unique_ptr<DeviceSums> sums) override { device_ = std::move(sums); }
+  void Replay(const std::function<void()>& launch, const Tag& tag) override {
+    Barrier(tag);
+    launch();
+    if (device_ != nullptr) device_->NoteReplay();
+  }
   void SetObserver(std::function<void(const CollectiveRecord&)> observer) override {
     observer_ = std::move(observer);
   }

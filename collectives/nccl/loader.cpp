@@ -1,6 +1,12 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
+#include <cstdlib>
+#include <span>
+#include <string_view>
+#include <vector>
 
 #include "collectives/communicator.h"
 #include "collectives/nccl/nccl.h"
@@ -20,11 +26,45 @@ const NcclModule& Loaded() {
   return module;
 }
 
+std::string Describe(int version) {
+  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
+
+std::vector<std::string> GpusOfRanks(Communicator& communicator, const std::string& mine) {
+  std::array<char, 32> place{};
+  mine.copy(place.data(), place.size() - 1);
+  std::vector<decltype(place)> all(static_cast<size_t>(communicator.size()));
+  communicator.AllGather(std::as_bytes(std::span(place)), std::as_writable_bytes(std::span(all)),
+                         {.what = "GPUs of ranks"});
+  std::vector<std::string> gpus;
+  for (int rank = 0; rank < communicator.size(); ++rank) {
+    const std::string& name = communicator.NameOf(rank);  // "rank 3 (host)"
+    gpus.push_back(fmt::format("{} {}", all[rank].data(), name.substr(name.find('('))));
+  }
+  return gpus;
+}
+
 }  // namespace
+
+void RequireOwnGpus(std::span<const std::string> gpus, int version, bool may_share) {
+  if (may_share && version >= kNcclSharesGpus) return;
+  for (size_t rank = 0; rank < gpus.size(); ++rank) {
+    const auto first = static_cast<size_t>(std::ranges::find(gpus, gpus[rank]) - gpus.begin());
+    if (first == rank) continue;
+    throw ConfigError(fmt::format(
+        "[nccl] GPU {}: ranks {} and {} both compute on it: got NCCL {}{}, want a GPU for each "
+        "rank; start fewer ranks there, or set NCCL_MULTI_RANK_GPU_ENABLE=1 with NCCL {} or newer",
+        gpus[rank], first, rank, Describe(version),
+        may_share ? "" : " without NCCL_MULTI_RANK_GPU_ENABLE=1", Describe(kNcclSharesGpus)));
+  }
+}
 
 void UseNccl(Communicator& communicator, const DevicePlace& place, double deadline_seconds) {
   if (communicator.size() == 1) return;
   const NcclModule& nccl = Loaded();
+  const char* share = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+  RequireOwnGpus(GpusOfRanks(communicator, nccl.gpu_of(place.device)), nccl.version,
+                 share != nullptr && std::string_view(share) == "1");
   NcclId id{};
   if (communicator.rank() == 0) id = nccl.make_id();
   communicator.Broadcast(std::as_writable_bytes(std::span(id)), 0, {.what = "nccl id"});
@@ -41,9 +81,6 @@ void UseNccl(Communicator& communicator, const DevicePlace& place, double deadli
       nccl.connect(id, communicator.rank(), communicator.size(), place, wait)));
 }
 
-std::string NcclVersion() {
-  const int version = Loaded().version;
-  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
-}
+std::string NcclVersion() { return Describe(Loaded().version); }
 
 }  // namespace carole::collectives

@@ -52,10 +52,7 @@ class NcclSums final : public DeviceSums {
     CAROLE_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
     // Its few blocks go first, or they would wait for the rest of backward.
     CAROLE_CUDA(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, greatest));
-    for (Slot& slot : slots_) {
-      CAROLE_CUDA(cudaEventCreateWithFlags(&slot.ready, cudaEventDisableTiming));
-      CAROLE_CUDA(cudaEventCreateWithFlags(&slot.done, cudaEventDisableTiming));
-    }
+    for (Slot& slot : slots_) slot = MakeSlot();
     ncclUniqueId unique;
     std::memcpy(&unique, id.data(), sizeof unique);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -73,10 +70,8 @@ class NcclSums final : public DeviceSums {
     while (cudaStreamQuery(stream_) == cudaErrorNotReady && Clock::now() - start < kLastWait)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     Abort();
-    for (Slot& slot : slots_) {
-      cudaEventDestroy(slot.ready);
-      cudaEventDestroy(slot.done);
-    }
+    for (const Slot& slot : slots_) DestroySlot(slot);
+    for (const Slot& slot : recorded_) DestroySlot(slot);
     cudaStreamDestroy(stream_);
   }
 
@@ -87,10 +82,8 @@ class NcclSums final : public DeviceSums {
   }
 
   Ticket Mark() override {
-    const Ticket ticket = next_++;
-    Slot& slot = SlotOf(ticket);
-    if (ticket >= kSlots) CAROLE_CUDA(cudaEventSynchronize(slot.done));  // kSlots sums ago
-    CAROLE_CUDA(cudaEventRecord(slot.ready, compute_));
+    const Ticket ticket = IsRecording() ? AddRecorded() : NextTicket();
+    CAROLE_CUDA(cudaEventRecord(SlotOf(ticket).ready, compute_));
     return ticket;
   }
 
@@ -99,6 +92,12 @@ class NcclSums final : public DeviceSums {
 
   void Join(Ticket ticket) override {
     CAROLE_CUDA(cudaStreamWaitEvent(compute_, SlotOf(ticket).done, 0));
+  }
+
+  void NoteReplay() override {
+    const Slot slot = SlotOf(NextTicket());
+    CAROLE_CUDA(cudaEventRecord(slot.done, compute_));
+    Watch(slot);
   }
 
   std::string Trouble(double deadline_seconds) override {
@@ -124,6 +123,7 @@ class NcclSums final : public DeviceSums {
  private:
   static constexpr auto kLastWait = std::chrono::seconds(2);
   static constexpr Ticket kSlots = 256;  // more than sums are ever in flight
+  static constexpr Ticket kRecorded = Ticket{1} << 63;
   struct Slot {
     cudaEvent_t ready = nullptr, done = nullptr;
   };
@@ -133,7 +133,44 @@ class NcclSums final : public DeviceSums {
   };
 
   static bool IsFine(ncclResult_t state) { return state == ncclSuccess || state == ncclInProgress; }
-  Slot& SlotOf(Ticket ticket) { return slots_[ticket % kSlots]; }
+
+  static Slot MakeSlot() {
+    Slot slot;
+    CAROLE_CUDA(cudaEventCreateWithFlags(&slot.ready, cudaEventDisableTiming));
+    CAROLE_CUDA(cudaEventCreateWithFlags(&slot.done, cudaEventDisableTiming));
+    return slot;
+  }
+  static void DestroySlot(const Slot& slot) {
+    cudaEventDestroy(slot.ready);
+    cudaEventDestroy(slot.done);
+  }
+
+  bool IsRecording() const {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    CAROLE_CUDA(cudaStreamIsCapturing(compute_, &status));
+    return status != cudaStreamCaptureStatusNone;
+  }
+  // Recorded events belong to the recording: nobody else may look at them, or record them again.
+  Ticket AddRecorded() {
+    const Slot slot = MakeSlot();
+    const std::lock_guard lock(mutex_);
+    recorded_.push_back(slot);
+    return kRecorded | (recorded_.size() - 1);
+  }
+  Ticket NextTicket() {
+    const Ticket ticket = next_++;
+    if (ticket >= kSlots) CAROLE_CUDA(cudaEventSynchronize(SlotOf(ticket).done));  // kSlots ago
+    return ticket;
+  }
+  Slot SlotOf(Ticket ticket) {
+    if (ticket < kRecorded) return slots_[ticket % kSlots];
+    const std::lock_guard lock(mutex_);
+    return recorded_[ticket & ~kRecorded];
+  }
+  void Watch(const Slot& slot) {
+    const std::lock_guard lock(mutex_);
+    in_flight_.push_back({slot.done, Clock::now()});
+  }
 
   ncclResult_t State() {
     const std::lock_guard lock(mutex_);
@@ -156,7 +193,7 @@ class NcclSums final : public DeviceSums {
   template <typename T>
   void Enqueue(Ticket ticket, std::span<T> data) {
     CAROLE_CUDA(cudaSetDevice(device_));  // this thread's
-    const Slot& slot = SlotOf(ticket);
+    const Slot slot = SlotOf(ticket);
     CAROLE_CUDA(cudaStreamWaitEvent(stream_, slot.ready, 0));
     {
       const std::lock_guard lock(mutex_);
@@ -167,14 +204,14 @@ class NcclSums final : public DeviceSums {
     // Before the event: what is enqueued late must not come after it.
     Finish("ncclAllReduce", [] {});
     CAROLE_CUDA(cudaEventRecord(slot.done, stream_));
-    const std::lock_guard lock(mutex_);
-    in_flight_.push_back({slot.done, Clock::now()});
+    if (ticket < kRecorded) Watch(slot);
   }
 
   const int device_;
   const cudaStream_t compute_;
   cudaStream_t stream_ = nullptr;
   Slot slots_[kSlots];
+  std::deque<Slot> recorded_;
   Ticket next_ = 0;  // of the computing thread
   std::mutex mutex_;
   ncclComm_t comm_ = nullptr;
@@ -187,6 +224,12 @@ NcclId MakeId() {
   NcclId id;
   std::memcpy(id.data(), &unique, id.size());
   return id;
+}
+
+std::string GpuOf(int device) {
+  char place[32] = {};
+  CAROLE_CUDA(cudaDeviceGetPCIBusId(place, sizeof place, device));
+  return place;
 }
 
 DeviceSums* Connect(const NcclId& id, int rank, int size, const DevicePlace& place,
@@ -203,7 +246,7 @@ carole_nccl_module() {
   static const NcclModule module = [] {
     int version = 0;
     CAROLE_NCCL(ncclGetVersion(&version));
-    return NcclModule{version, MakeId, Connect};
+    return NcclModule{version, MakeId, GpuOf, Connect};
   }();
   return &module;
 }

@@ -84,6 +84,15 @@ using DeviceMemory = std::shared_ptr<std::byte>;
 // Of a Buffer.
 DeviceMemory AllocateOnHost(size_t bytes);
 
+// Kernels to be run again and again, all at once, in the memory that they were given. Ends before
+// them and the backend.
+class Recording {
+ public:
+  virtual ~Recording() = default;
+  // In the order of the kernels; waits for nothing.
+  virtual void Replay() = 0;
+};
+
 class ArenaMath;  // arena_math.h
 
 class Backend {
@@ -113,11 +122,24 @@ class Backend {
   // are there, or have been read.
   virtual void CopyToHost(std::byte* host, const std::byte* device, size_t bytes) const;
   virtual void CopyFromHost(std::byte* device, const std::byte* host, size_t bytes) const;
-  // The same, but the host's bytes must stay as they are until WaitForUploads() has returned.
+  // The same beside the kernels, in the order of uploads, for kernels that are run after the next
+  // BeginReading(). Comes after the kernels before the last EndReading(), and no others. The host's
+  // bytes must stay as they are until WaitForUploads() has returned.
   virtual void Upload(std::byte* device, const std::byte* host, size_t bytes) const {
     CopyFromHost(device, host, bytes);
   }
   virtual void WaitForUploads() const {}
+  virtual void BeginReading() const {}
+  virtual void EndReading() const {}
+
+  // Records what `enqueue` runs of kernels and of ArenaMath, and sums of it, instead of running it.
+  // Null where the backend cannot. Only what the host waits for must stay out of it: copies to and
+  // from the host, BeginRun(), Updater::BeginStep() and Sums().
+  virtual bool CanRecord() const { return false; }
+  virtual std::unique_ptr<Recording> Record(const std::function<void()>& enqueue) const {
+    (void)enqueue;
+    return nullptr;
+  }
 
   // What is done to arenas outside of graphs; null where on_host(): there anybody can do it.
   virtual const ArenaMath* arena_math() const { return nullptr; }

@@ -61,7 +61,10 @@ Measurement Measure(const BenchFlags& flags, int64_t local_batch, Job& job, trai
   Measurement result;
   std::vector<double> step_ms;
   int64_t num_steps = 0;
-  auto run = [&] { return step.Run(*source.Next(), {.step = num_steps++, .learning_rate = 1e-3}); };
+  auto run = [&] {
+    const io::Batch batch = step.next_batch() != nullptr ? *step.next_batch() : *source.Next();
+    return step.Run(batch, {.step = num_steps++, .learning_rate = 1e-3, .next = &source});
+  };
   while (num_steps < flags.warmup_steps || IsTuning(step)) run();
   step.executable().ResetTimes();
   job.communicator().Barrier({.what = "start of the measurement"});
@@ -175,6 +178,7 @@ int Run(const BenchFlags& flags, Job& job) {
                                           kState * nets::CountParameters(*model.graph).trainable),
       .optimizer = "momentum"};
   SetStepOptions(flags.ranks, flags.machine, shape, options);
+  if (flags.profile) options.replay = false;  // it shows kernel by kernel
   options.connect_devices = [&job] { job.ConnectDevices(); };
   train::TrainStep step(std::move(model.graph), job.backend(), job.communicator(), options);
   step.store().Initialize(1);

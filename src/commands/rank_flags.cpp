@@ -25,6 +25,8 @@ void AddRankFlags(CommandLine& line, RankFlags& flags) {
   line.Add("audit_every_n_steps", flags.audit_every_n_steps,
            "steps after which ranks compare their weights and slots; 0: never")
       ->check(CLI::NonNegativeNumber);
+  line.AddBool("cuda_graph", flags.cuda_graph,
+               "on GPUs: record a step once, sums over ranks too, and replay it with one call");
   line.Add("bucket_plan", flags.bucket_plan,
            "auto: the first steps find the fastest buckets; fixed: by size, see --bucket_mb")
       ->check(CLI::IsMember({"auto", "fixed"}));
@@ -53,6 +55,7 @@ void SetStepOptions(const RankFlags& flags, const MachineFlags& machine, const S
   options.buckets = MakeBucketOptions(machine);
   options.tune_buckets =
       flags.bucket_plan == "auto" && machine.bucket_mb == 0 && !flags.reproducible;
+  options.replay = flags.cuda_graph;
   options.accumulation_steps = shape.micro_batches;
   options.sync_batch_norm = flags.sync_batch_norm;
   options.reproducible = flags.reproducible;

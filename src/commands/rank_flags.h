@@ -18,6 +18,7 @@ struct RankFlags {
   int64_t local_sgd_steps = 0;
   int64_t audit_every_n_steps = 100;
   std::string bucket_plan = "auto";
+  bool cuda_graph = true;
 };
 void AddRankFlags(CommandLine& line, RankFlags& flags);
 

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <utility>
 
+#include "src/backend/arena_math.h"
 #include "src/backend/host_view.h"
 #include "src/core/check.h"
 #include "src/graph/executable_parts.h"
@@ -61,9 +63,13 @@ void Executable::Bind(const VariableStore& store) {
   }
   for (ValueId id = 0; !backend_.on_host() && id < graph_.num_values(); ++id) {
     const Value& value = graph_.value(id);
-    if (value.producer == kNone && value.variable == kNone)
-      staging_[value.name] = backend_.AllocateStaging(Locate(primary_[id]).bytes());
+    if (value.producer != kNone || value.variable != kNone) continue;
+    const size_t bytes = Locate(primary_[id]).bytes();
+    ahead_[value.name] = {
+        .staging = {backend_.AllocateStaging(bytes), backend_.AllocateStaging(bytes)},
+        .landing = backend_.Allocate(bytes)};
   }
+  backend_.EndReading();  // uploads come after what zeroes this memory
 }
 
 void Executable::ReleaseMemory() {
@@ -74,8 +80,40 @@ Tensor Executable::Input(const std::string& name) const {
   Tensor input = Locate(primary_[graph_.input(name)]);
   if (backend_.on_host()) return input;
   backend_.WaitForUploads();
-  input.data = staging_.at(name).get();
+  input.data = ahead_.at(name).staging[staging_].get();
   return input;
+}
+
+void Executable::Upload() {
+  for (const auto& [name, ahead] : ahead_) {
+    const size_t bytes = Locate(primary_[graph_.input(name)]).bytes();
+    backend_.Upload(ahead.landing.get(), ahead.staging[staging_].get(), bytes);
+  }
+}
+
+void Executable::Send() {
+  Upload();
+  staging_ = 1 - staging_;
+  is_sent_ = true;
+}
+
+void Executable::Receive(const RunContext& context) {
+  CAROLE_CHECK(store_ != nullptr, "Run() before Bind()");
+  if (!ahead_.empty()) {
+    if (!std::exchange(is_sent_, false)) Upload();
+    backend_.BeginReading();
+    for (const auto& [name, ahead] : ahead_) {
+      const Tensor input = Locate(primary_[graph_.input(name)]);
+      backend_.arena_math()->Copy(input.data, ahead.landing.get(), input.bytes());
+    }
+    backend_.EndReading();
+  }
+  backend_.BeginRun(context);
+}
+
+void Executable::Run(const RunContext& context, const GradientReady& gradient_ready) {
+  Receive(context);
+  RunKernels(context, gradient_ready);
 }
 
 Tensor Executable::OutputMemory(ValueId value) const {
@@ -110,13 +148,7 @@ std::vector<double> Executable::Read(Tensor from) const {
   return cast(view.as<float>());
 }
 
-void Executable::Run(const RunContext& context, const GradientReady& gradient_ready) {
-  CAROLE_CHECK(store_ != nullptr, "Run() before Bind()");
-  for (const auto& [name, memory] : staging_) {
-    const Tensor input = Locate(primary_[graph_.input(name)]);
-    backend_.Upload(input.data, memory.get(), input.bytes());
-  }
-  backend_.BeginRun(context);
+void Executable::RunKernels(const RunContext& context, const GradientReady& gradient_ready) {
   using Clock = std::chrono::steady_clock;
   Clock::time_point before = Clock::now();
   for (Step& step : steps_) {

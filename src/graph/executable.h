@@ -73,6 +73,11 @@ class Executable {
   // backend is not on_host() each Run() copies it, and this waits for the copy of the last one.
   Tensor Input(const std::string& name) const;
 
+  // Where the backend is not on_host(): copies the inputs for the next run, beside the one in
+  // progress. Then Input() gives other memory, to be filled anew, and this is kept until it does so
+  // again.
+  void Send();
+
   // A copy of a value marked as output, in plain order (NHWC for rank 4).
   std::vector<double> Output(ValueId value) const;
 
@@ -81,11 +86,18 @@ class Executable {
 
   // Called with the index into VariableStore::ready_order() of each gradient as it becomes final.
   using GradientReady = std::function<void(int ready_index)>;
+  // Receive() and RunKernels().
   void Run(const RunContext& context, const GradientReady& gradient_ready = {});
+  // Brings the inputs that were sent, or are copied now, to where kernels read them.
+  void Receive(const RunContext& context);
+  // May be recorded by the backend: then kernels get what a device reads of the context from
+  // Receive().
+  void RunKernels(const RunContext& context, const GradientReady& gradient_ready = {});
 
   // Gets each kernel from now on when it has run, on the thread of Run().
   using KernelObserver = std::function<void(const KernelRecord& record)>;
   void AddObserver(KernelObserver observer) { observers_.push_back(std::move(observer)); }
+  bool is_observed() const { return !observers_.empty(); }
   // For an observer: a copy of the first output of the kernel that has just run, in plain order.
   std::vector<double> OutputOf(int step) const;
 
@@ -110,6 +122,7 @@ class Executable {
   class Compiler;
 
   Tensor Locate(int representation) const;
+  void Upload();
   std::vector<double> Read(Tensor from) const;
 
   const Graph& graph_;
@@ -122,7 +135,14 @@ class Executable {
   std::vector<Layout> variable_layouts_;
   std::vector<int> ready_order_;
   DeviceMemory arena_;
-  std::map<std::string, DeviceMemory> staging_;  // of inputs, where the arena is not the host's
+  // Of an input, where the arena is not the host's: the batch after the one that is computed.
+  struct Ahead {
+    DeviceMemory staging[2];  // the host's
+    DeviceMemory landing;     // the device's
+  };
+  std::map<std::string, Ahead> ahead_;
+  int staging_ = 0;       // which one Input() gives
+  bool is_sent_ = false;  // what the next run shall read
   ExecutableStatistics statistics_;
   std::vector<KernelObserver> observers_;
   bool waits_for_kernels_ = false;

@@ -16,7 +16,8 @@ void CopyAs(const io::Batch& batch, double row_weight, const Tensor& images,
   // A GPU would wait for one core.
   const float* from = batch.images.data();
   T* to = images.as<T>();
-  const auto count = static_cast<int64_t>(batch.images.size());
+  const bool is_there = static_cast<const void*>(from) == to;  // it is sent once more
+  const int64_t count = is_there ? 0 : static_cast<int64_t>(batch.images.size());
 #pragma omp parallel for simd schedule(static) if (count > (1 << 18))
   for (int64_t i = 0; i < count; ++i) to[i] = from[i];
   std::fill_n(weights.as<T>(), weights.size(), T(0));
@@ -58,7 +59,8 @@ void CopyIn(const io::Batch& batch, double row_weight, const Executable& executa
   const Tensor weights = executable.Input("weights");
   CAROLE_CHECK_EQ(static_cast<int64_t>(batch.images.size()), images.size(), "pixels of a batch");
   CAROLE_CHECK_EQ(static_cast<int64_t>(batch.labels.size()), labels.size(), "labels of a batch");
-  std::copy(batch.labels.begin(), batch.labels.end(), labels.as<int32_t>());
+  if (batch.labels.data() != labels.as<int32_t>())
+    std::copy(batch.labels.begin(), batch.labels.end(), labels.as<int32_t>());
   if (images.dtype == DType::kF64) {
     CopyAs<double>(batch, row_weight, images, weights);
   } else {

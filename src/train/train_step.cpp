@@ -54,6 +54,7 @@ TrainStep::TrainStep(std::unique_ptr<Graph> graph, const Backend& backend,
       backend_(backend),
       communicator_(communicator),
       options_(options),
+      replay_(backend, communicator),
       loss_scale_(options.loss_scale),
       frozen_(FreezeOutside(*graph_, options.trainable_scopes)) {
   CheckOptions(options_);
@@ -68,6 +69,7 @@ TrainStep::TrainStep(std::unique_ptr<Graph> graph, const Backend& backend,
                     : CompileWithin(*graph_, backend_, options.activation_bytes);
   MakeStore();
   executable_->Bind(*store_);
+  if (!backend_.on_host()) ahead_ = std::make_unique<BatchAhead>(*executable_);
   losses_ = std::make_unique<StepLosses>(*graph_, *executable_, backend_, communicator_);
   CheckLayouts();
   guard_ = std::make_unique<StepGuard>(*store_, frozen_);
@@ -203,30 +205,52 @@ RunContext TrainStep::ContextOf(const io::Batch& piece, const StepInput& input) 
   return context;
 }
 
+// Of the loss, so that its gradients are those of a mean over samples.
+double TrainStep::RowWeight(const io::Batch& batch) const {
+  const int64_t samples = IsLocal() ? std::max<int64_t>(batch.valid, 1) : batch.global_valid;
+  return loss_scale_.value() / static_cast<double>(samples);
+}
+
+// Returns the piece in memory that lasts.
+io::Batch TrainStep::Bring(const io::Batch& piece, double row_weight, const StepInput& input,
+                           StepResult& result) {
+  Stopwatch watch;
+  io::Batch kept = piece;
+  if (ahead_ != nullptr) {
+    kept = ahead_->Bring(piece, row_weight);
+  } else {
+    CopyIn(piece, row_weight, *executable_);
+  }
+  losses_->BeginPiece(kept, loss_scale_.value());
+  executable_->Receive(ContextOf(kept, input));
+  result.input_ms += watch.Lap();
+  return kept;
+}
+
+void TrainStep::RunKernels(const io::Batch& piece, const StepInput& input,
+                           const OnReady& on_ready) {
+  EnterPhase(communicator_, collectives::RankPhase::kForward, input.step);
+  bool is_forward = true;
+  const OnReady ready_in_backward = [&](int ready) {
+    if (std::exchange(is_forward, false))
+      EnterPhase(communicator_, collectives::RankPhase::kBackward, input.step);
+    on_ready(ready);
+  };
+  executable_->RunKernels(ContextOf(piece, input), on_ready ? ready_in_backward : OnReady());
+  if (UpdatesFirst()) losses_->Collect();
+}
+
 // Forward and backward of all micro-batches; on_ready is called in the last.
 template <typename T>
 void TrainStep::Compute(GradientFlow<T>& flow, const io::Batch& batch, const StepInput& input,
                         StepResult& result, const OnReady& on_ready) {
   const int64_t count = CountMicroBatches(batch);
   const int64_t rows = static_cast<int64_t>(batch.labels.size()) / options_.accumulation_steps;
-  const int64_t samples = IsLocal() ? std::max<int64_t>(batch.valid, 1) : batch.global_valid;
   losses_->BeginStep();
-  bool is_forward = true;
-  const OnReady in_last = [&](int ready) {
-    if (std::exchange(is_forward, false))
-      EnterPhase(communicator_, collectives::RankPhase::kBackward, input.step);
-    on_ready(ready);
-  };
   for (int64_t i = 0; i < count; ++i) {
-    Stopwatch watch;
-    const io::Batch piece = MicroBatch(batch, i, rows);
-    losses_->BeginPiece(piece, loss_scale_.value());
-    CopyIn(piece, loss_scale_.value() / static_cast<double>(samples), *executable_);
-    result.input_ms += watch.Lap();
+    const io::Batch piece = Bring(MicroBatch(batch, i, rows), RowWeight(batch), input, result);
     const bool is_last = i + 1 == count;
-    EnterPhase(communicator_, collectives::RankPhase::kForward, input.step);
-    executable_->Run(ContextOf(piece, input), is_last ? in_last : OnReady());
-    if (UpdatesFirst()) losses_->Collect();
+    RunKernels(piece, input, is_last ? on_ready : OnReady());
     if (is_last) break;
     losses_->EndPiece();
     flow.EndMicroBatch();
@@ -253,39 +277,88 @@ void TrainStep::WaitForLosses(StepResult& result) {
 }
 
 template <typename T>
+void TrainStep::RunOnHost(GradientFlow<T>& flow, const io::Batch& batch, const StepInput& input,
+                          StepResult& result) {
+  guard_->Save();
+  flow.BeginStep(input.step);
+  Compute(flow, batch, input, result, [&](int ready) {
+    // Before the first bucket: in the same place on every rank, and there by the time that backward
+    // is done.
+    if (!losses_->is_sent()) SendLosses(batch, input);
+    flow.MarkReady(ready);
+  });
+  flow.EndBackward();
+  EnterPhase(communicator_, collectives::RankPhase::kSums, input.step);
+  WaitForLosses(result);
+  WaitForSums(flow, result);
+}
+
+// Enqueues all, and only then waits.
+template <typename T>
+void TrainStep::RunOnDevice(GradientFlow<T>& flow, const io::Batch& batch, const StepInput& input,
+                            StepResult& result) {
+  const OnReady on_ready = [&](int ready) { flow.MarkReady(ready); };
+  const auto begin = [&] {
+    guard_->Save();
+    flow.BeginStep(input.step);
+  };
+  const auto end = [&] {
+    flow.EndBackward();
+    WaitForSums(flow, result);
+    losses_->Inspect(*optimizer_, input.step);
+    optimizer_->Update();
+  };
+  if (options_.accumulation_steps > 1) {
+    begin();
+    Compute(flow, batch, input, result, on_ready);
+    end();
+  } else {
+    losses_->BeginStep();
+    result.batch = Bring(batch, RowWeight(batch), input, result);
+    const bool may_record = options_.replay && backend_.CanRecord() && !options_.reproducible &&
+                            !options_.sync_batch_norm && !executable_->is_observed();
+    replay_.Run(
+        [&] {
+          begin();
+          RunKernels(result.batch, input, on_ready);
+          end();
+        },
+        may_record, input.step);
+    PrepareNext(input, result);
+  }
+  EnterPhase(communicator_, collectives::RankPhase::kSums, input.step);
+  Stopwatch watch;
+  SendLosses(result.batch, input);
+  WaitForLosses(result);
+  result.backward_ms += watch.Lap();  // what a device does is not told apart
+}
+
+void TrainStep::PrepareNext(const StepInput& input, StepResult& result) {
+  if (input.next == nullptr) return;
+  Stopwatch watch;
+  if (const io::Batch* next = input.next->Next()) ahead_->Prepare(*next, RowWeight(*next));
+  result.input_ms += watch.Lap();
+}
+
+template <typename T>
 StepResult TrainStep::RunWith(GradientFlow<T>& flow, const io::Batch& batch,
                               const StepInput& input) {
-  StepResult result;
+  StepResult result{.batch = batch};
   Stopwatch step_watch;
   CheckBatch(batch, losses_->num_classes());
   const double forward_before = executable_->PhaseMilliseconds(Phase::kForward);
   const double backward_before = executable_->PhaseMilliseconds(Phase::kBackward);
-  guard_->Save();
-  flow.BeginStep(input.step);
   optimizer_->BeginStep(input.learning_rate, 1 / loss_scale_.value());
-  Compute(flow, batch, input, result, [&](int ready) {
-    // Before the first bucket: in the same place on every rank, and there by the time that backward
-    // is done.
-    if (!UpdatesFirst() && !losses_->is_sent()) SendLosses(batch, input);
-    flow.MarkReady(ready);
-  });
-  flow.EndBackward();
-  result.forward_ms = executable_->PhaseMilliseconds(Phase::kForward) - forward_before;
-  result.backward_ms = executable_->PhaseMilliseconds(Phase::kBackward) - backward_before;
-
-  EnterPhase(communicator_, collectives::RankPhase::kSums, input.step);
-  if (!UpdatesFirst()) WaitForLosses(result);
-  WaitForSums(flow, result);
+  if (UpdatesFirst()) {
+    RunOnDevice(flow, batch, input, result);
+  } else {
+    RunOnHost(flow, batch, input, result);
+  }
+  result.forward_ms += executable_->PhaseMilliseconds(Phase::kForward) - forward_before;
+  result.backward_ms += executable_->PhaseMilliseconds(Phase::kBackward) - backward_before;
   Stopwatch watch;
   EnterPhase(communicator_, collectives::RankPhase::kOptimizer, input.step);
-  if (UpdatesFirst()) {
-    losses_->Inspect(*optimizer_, input.step);
-    optimizer_->Update();
-    SendLosses(batch, input);
-    WaitForLosses(result);
-    result.backward_ms += watch.Lap();  // what a device does is not told apart
-  }
-  Conclude(flow, batch, input, result);
+  Conclude(flow, result.batch, input, result);
   result.optimizer_ms += watch.Lap();
   flow.Tune(step_watch.Lap());
   return result;

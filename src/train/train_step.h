@@ -21,11 +21,13 @@
 #include "src/graph/graph.h"
 #include "src/optim/moving_averages.h"
 #include "src/optim/optimizer.h"
+#include "src/train/batch_ahead.h"
 #include "src/train/gradient_flow.h"
 #include "src/train/loss_scale.h"
 #include "src/train/state.h"
 #include "src/train/step_guard.h"
 #include "src/train/step_losses.h"
+#include "src/train/step_replay.h"
 
 namespace carole::train {
 
@@ -51,6 +53,7 @@ struct StepOptions {
   int64_t local_sgd_steps = 0;
   LossScaleOptions loss_scale;
   int64_t audit_every_n_steps = 0;  // of replicas (replica_audit.h); 0: never
+  bool replay = true;               // a device's kernels where they can be recorded (step_replay.h)
   // Lets the communicator sum what the backend holds, where that is not on_host(); several ranks
   // need it there. Collective.
   std::function<void()> connect_devices;
@@ -63,9 +66,14 @@ struct StepInput {
   double learning_rate = 0;
   bool ask_stop = false;  // this rank wants to stop after the step
   bool ask_save = false;  // this rank wants a checkpoint after the step
+  // On a device, asked for the next batch while the step is under way: it is copied meanwhile, and
+  // then is next_batch(). Null: none. Ends the lifetime of this batch's memory, see
+  // StepResult::batch.
+  io::BatchSource* next = nullptr;
 };
 
 struct StepResult {
+  io::Batch batch;                 // of the step, where its memory lasts until the next Run()
   std::span<const double> losses;  // over all ranks, in the order of graph().losses(); valid until
                                    // the next Run()
   double data_loss = 0;            // their sum
@@ -101,6 +109,9 @@ class TrainStep {
   // replicas differ.
   StepResult Run(const io::Batch& batch, const StepInput& input);
 
+  // To be given to the next Run(); null where StepInput::next gave none.
+  const io::Batch* next_batch() const { return ahead_ ? ahead_->prepared() : nullptr; }
+
   // Makes replicas equal again after steps of local SGD, before they are saved or evaluated:
   // weights, slots and statistics become their mean over ranks. Collective.
   void Consolidate(int64_t step);
@@ -113,6 +124,7 @@ class TrainStep {
   // All that a checkpoint holds.
   Replica replica() { return {*store_, *optimizer_, averages_.get(), &loss_scale_}; }
   const LossScale& loss_scale() const { return loss_scale_; }
+  int64_t replays() const { return replay_.replays(); }  // steps whose kernels were recorded
   // Null where nothing is tuned.
   const collectives::BucketTuner* bucket_tuner() const;
 
@@ -132,9 +144,20 @@ class TrainStep {
   bool UpdatesFirst() const { return !backend_.on_host() && options_.local_sgd_steps == 0; }
   int64_t CountMicroBatches(const io::Batch& batch) const;
   RunContext ContextOf(const io::Batch& piece, const StepInput& input) const;
+  double RowWeight(const io::Batch& batch) const;
+  io::Batch Bring(const io::Batch& piece, double row_weight, const StepInput& input,
+                  StepResult& result);
+  void RunKernels(const io::Batch& piece, const StepInput& input, const OnReady& on_ready);
   template <typename T>
   void Compute(GradientFlow<T>& flow, const io::Batch& batch, const StepInput& input,
                StepResult& result, const OnReady& on_ready);
+  template <typename T>
+  void RunOnHost(GradientFlow<T>& flow, const io::Batch& batch, const StepInput& input,
+                 StepResult& result);
+  template <typename T>
+  void RunOnDevice(GradientFlow<T>& flow, const io::Batch& batch, const StepInput& input,
+                   StepResult& result);
+  void PrepareNext(const StepInput& input, StepResult& result);
   void SendLosses(const io::Batch& batch, const StepInput& input);
   template <typename T>
   StepResult RunWith(GradientFlow<T>& flow, const io::Batch& batch, const StepInput& input);
@@ -162,6 +185,8 @@ class TrainStep {
   std::unique_ptr<optim::MovingAverages> averages_;
   std::unique_ptr<StepGuard> guard_;
   std::unique_ptr<StepLosses> losses_;
+  std::unique_ptr<BatchAhead> ahead_;  // null on hosts
+  StepReplay replay_;
   LossScale loss_scale_;
   std::vector<int> frozen_;            // variables that would be trainable
   std::optional<double> frozen_loss_;  // their share of the regularization loss

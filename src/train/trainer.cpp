@@ -165,25 +165,34 @@ void Trainer::Write(io::CheckpointWriter& writer,
   if (options_.spare_memory) writer.Wait();
 }
 
+io::Batch Trainer::NextBatch() {
+  if (const io::Batch* batch = step_.next_batch()) return *batch;
+  const io::Batch* batch = source_->Next();
+  CAROLE_CHECK(batch != nullptr, "the training data ended at step {}", state_.step);
+  return *batch;
+}
+
 StepResult Trainer::Step() {
   for (Watcher* watcher : options_.watchers) watcher->StepBegins(state_.step);
   const Clock::time_point start = Clock::now();
   EnterPhase(communicator_, collectives::RankPhase::kInput, state_.step);
-  const io::Batch* batch = source_->Next();
-  CAROLE_CHECK(batch != nullptr, "the training data ended at step {}", state_.step);
+  const io::Batch batch = NextBatch();
   const double waited_ms = SecondsSince(start) * 1e3;
   rate_ = learning_rate_.At(state_.step);
+  const bool is_last =
+      options_.max_number_of_steps > 0 && state_.step + 1 >= options_.max_number_of_steps;
   StepResult result = step_.Run(
-      *batch, {.step = state_.step,
-               .seed = state_.seed,
-               .learning_rate = rate_,
-               .ask_stop = options_.stop_requested && options_.stop_requested(),
-               .ask_save = is_writer() && SecondsSince(last_save_) >= options_.save_interval_secs});
+      batch, {.step = state_.step,
+              .seed = state_.seed,
+              .learning_rate = rate_,
+              .ask_stop = options_.stop_requested && options_.stop_requested(),
+              .ask_save = is_writer() && SecondsSince(last_save_) >= options_.save_interval_secs,
+              .next = is_last ? nullptr : source_.get()});
   result.input_ms += waited_ms;
-  state_.epoch = batch->next_epoch;
-  state_.position = batch->next_position;
-  if (batch->next_epoch != batch->epoch)
-    ReportEpoch(*batch, *source_, options_.max_bad_records, communicator_);
+  state_.epoch = batch.next_epoch;
+  state_.position = batch.next_position;
+  if (batch.next_epoch != batch.epoch)
+    ReportEpoch(batch, *source_, options_.max_bad_records, communicator_);
   if (!result.applied) {
     NoteSkipped(result);
     return result;
@@ -199,7 +208,7 @@ StepResult Trainer::Step() {
                       state_.step);
   LogStep(result, seconds);
   for (Watcher* watcher : options_.watchers)
-    watcher->StepEnded({state_, result, *batch, *source_, rate_, seconds});
+    watcher->StepEnded({state_, result, result.batch, *source_, rate_, seconds});
   return result;
 }
 

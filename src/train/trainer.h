@@ -92,6 +92,7 @@ class Trainer {
   void Start();
   void CompareWith(const std::map<std::string, std::string>& attributes) const;
   bool AskedToStop();
+  io::Batch NextBatch();
   StepResult Step();
   bool Evaluate();
   void KeepBest(double accuracy);

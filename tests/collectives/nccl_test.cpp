@@ -1,67 +1,24 @@
 // DeviceSums by NCCL inside the engine, on emulated streams.
-#include "collectives/nccl/nccl.h"
-
-#include <cuda_runtime.h>
 #include <gmock/gmock.h>
-#include <nccl.h>
 
 #include <numeric>
 
 #include "collectives/reducer.h"
-#include "tests/support/run_ranks.h"
-
-extern "C" const carole::collectives::NcclModule* carole_nccl_module();
+#include "src/core/error.h"
+#include "tests/support/emulated_device.h"
 
 namespace carole::collectives {
 namespace {
 
+using carole::testing::Communicator;
+using carole::testing::EmulatedDevice;
 using carole::testing::ErrorsOfRanks;
 using carole::testing::RunRanks;
-
-// A rank's device: a stream that computes and memory that only it may touch.
-class Device {
- public:
-  Device(Communicator& communicator, size_t count) : values_(count) {
-    const char* begin = reinterpret_cast<const char*>(values_.data());
-    range_ = {begin, begin + count * sizeof(float)};
-    {
-      const std::lock_guard lock(DeviceRanges().mutex);
-      DeviceRanges().ranges.insert(range_);
-    }
-    NcclId id{};
-    if (communicator.rank() == 0) id = carole_nccl_module()->make_id();
-    communicator.Broadcast(std::as_writable_bytes(std::span(id)), 0, {.what = "id"});
-    communicator.SetDeviceSums(std::unique_ptr<DeviceSums>(carole_nccl_module()->connect(
-        id, communicator.rank(), communicator.size(), {.device = 0, .stream = &stream_}, [] {})));
-  }
-  Device(const Device&) = delete;
-  Device& operator=(const Device&) = delete;
-  ~Device() {
-    stream_.Wait();
-    const std::lock_guard lock(DeviceRanges().mutex);
-    DeviceRanges().ranges.erase(range_);
-  }
-
-  std::span<float> values() { return values_; }
-  // Like a kernel: runs when the stream comes to it.
-  void Launch(std::function<void(std::span<float>)> kernel) {
-    stream_.Push([this, kernel = std::move(kernel)] { kernel(values_); });
-  }
-  std::vector<float> Fetch() {
-    stream_.Wait();
-    return values_;
-  }
-
- private:
-  std::vector<float> values_;
-  std::pair<const char*, const char*> range_;
-  EmulatedStream stream_;
-};
 
 TEST(Nccl, SumsInTheOrderOfTheStream) {
   for (int size : {2, 3}) {
     RunRanks(size, [size](Communicator& c) {
-      Device device(c, 1000);
+      EmulatedDevice device(c, 1000);
       for (int step = 1; step <= 300; step += 37) {  // slots are used again
         device.Launch([&, step](std::span<float> v) {
           std::iota(v.begin(), v.end(), static_cast<float>(c.rank() * step));
@@ -83,7 +40,7 @@ TEST(Nccl, SumsInTheOrderOfTheStream) {
 
 TEST(Nccl, TicketsAreUsedAgain) {
   RunRanks(2, [](Communicator& c) {
-    Device device(c, 4);
+    EmulatedDevice device(c, 4);
     device.Launch([](std::span<float> v) { v[0] = 1; });
     for (int i = 0; i < 600; ++i) {
       c.AllReduceAsync(device.values(), {.what = "sum"})->Wait();
@@ -95,7 +52,7 @@ TEST(Nccl, TicketsAreUsedAgain) {
 
 TEST(Nccl, ReducerOverlapsAndHostSumsGoOn) {
   RunRanks(2, [](Communicator& c) {
-    Device device(c, 1024);
+    EmulatedDevice device(c, 1024);
     const std::vector<Range> parameters{{0, 256}, {256, 512}, {768, 256}};
     Reducer reducer(c, device.values(), parameters,
                     {.first_bucket_bytes = 1024, .bucket_bytes = 2048});
@@ -122,7 +79,7 @@ TEST(Nccl, ReducerOverlapsAndHostSumsGoOn) {
 
 TEST(Nccl, ContractIsCheckedBeforeDataMoves) {
   const auto errors = ErrorsOfRanks(2, [](Communicator& c) {
-    Device device(c, 64);
+    EmulatedDevice device(c, 64);
     const auto data = device.values().first(c.rank() == 0 ? 64 : 32);
     c.AllReduce(data, {.what = "gradients", .step = 7});
   });
@@ -133,11 +90,30 @@ TEST(Nccl, ContractIsCheckedBeforeDataMoves) {
   }
 }
 
+TEST(Nccl, RanksHaveGpusOfTheirOwnUnlessTheyMayShare) {
+  const std::vector<std::string> apart{"00:01 (a)", "00:02 (a)", "00:01 (b)"};
+  const std::vector<std::string> shared{"00:01 (a)", "00:02 (a)", "00:02 (a)"};
+  RequireOwnGpus(apart, 22809, false);
+  RequireOwnGpus(shared, kNcclSharesGpus, true);
+  const auto message = [&](int version, bool may_share) {
+    return [&shared, version, may_share] { RequireOwnGpus(shared, version, may_share); };
+  };
+  using ::testing::AllOf;
+  using ::testing::HasSubstr;
+  using ::testing::ThrowsMessage;
+  EXPECT_THAT(message(kNcclSharesGpus, false),
+              ThrowsMessage<ConfigError>(AllOf(
+                  HasSubstr("GPU 00:02 (a): ranks 1 and 2 both compute on it"),
+                  HasSubstr("got NCCL 2.30.0 without NCCL_MULTI_RANK_GPU_ENABLE=1, want a GPU"))));
+  EXPECT_THAT(message(22809, true),
+              ThrowsMessage<ConfigError>(HasSubstr("got NCCL 2.28.9, want a GPU")));
+}
+
 void SumWhile(std::atomic<bool>& fault) {
   fault = true;
   RunRanks(2,
            [](Communicator& c) {
-             Device device(c, 64);
+             EmulatedDevice device(c, 64);
              c.AllReduce(device.values(), {.what = "gradients"});
              device.Fetch();
              std::this_thread::sleep_for(std::chrono::seconds(60));
@@ -152,7 +128,7 @@ TEST(NcclDeathTest, SumThatDoesNotEndEndsTheProcess) {
 
 TEST(Nccl, FailedPeerIsAnError) {
   const auto errors = ErrorsOfRanks(2, [](Communicator& c) {
-    Device device(c, 64);
+    EmulatedDevice device(c, 64);
     c.Barrier({});
     NcclFaults().fails = true;
     c.AllReduce(device.values(), {.what = "gradients"});

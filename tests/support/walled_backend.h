@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -20,12 +21,17 @@
 
 namespace carole::testing {
 
+// When copies that run beside the kernels are made: as soon as they may be, or as late.
+enum class CopyTime : uint8_t { kEarly, kLate };
+
 // What has been asked for, in order, and the memory that it works on.
 class WalledStream {
  public:
+  explicit WalledStream(CopyTime copy_time) : copy_time_(copy_time) {}
+
   void Add(std::function<void()> work) {
     const std::lock_guard lock(mutex_);
-    work_.push_back(std::move(work));
+    (recorded_ != nullptr ? *recorded_ : work_).push_back(std::move(work));
   }
 
   // Does all of it.
@@ -35,10 +41,53 @@ class WalledStream {
   // And then this, while the memory can be touched.
   void Open(const std::function<void()>& last) {
     const std::lock_guard lock(mutex_);
-    SetProtection(PROT_READ | PROT_WRITE);
-    for (const auto& work : std::exchange(work_, {})) work();
+    if (num_open_++ == 0) SetProtection(PROT_READ | PROT_WRITE);
+    while (!work_.empty()) RunNext();
     last();
-    SetProtection(PROT_NONE);
+    if (--num_open_ == 0) SetProtection(PROT_NONE);
+  }
+
+  // What `enqueue` adds is done by whoever plays it.
+  std::unique_ptr<Recording> Record(const std::function<void()>& enqueue);
+  bool is_recording() {
+    const std::lock_guard lock(mutex_);
+    return recorded_ != nullptr;
+  }
+
+  // Of the run in progress: kernels read it as they run.
+  void SetContext(const RunContext& context) {
+    Add([this, context] { context_ = context; });
+  }
+  const RunContext& context() const { return context_; }
+
+  // Beside what is added, as Backend::Upload() and its neighbours.
+  void Upload(std::function<void()> copy) {
+    const std::lock_guard lock(mutex_);
+    CAROLE_CHECK(recorded_ == nullptr, "an upload is recorded");
+    copies_.push_back({std::move(copy), num_ends_});
+    ++num_copies_;
+    if (copy_time_ == CopyTime::kEarly) MakeCopies(num_copies_);
+  }
+  void BeginReading() {
+    const std::lock_guard lock(mutex_);
+    CAROLE_CHECK(recorded_ == nullptr, "what waits for uploads is recorded");
+    Add([this, until = num_copies_] { MakeCopies(until); });
+  }
+  void EndReading() {
+    const std::lock_guard lock(mutex_);
+    CAROLE_CHECK(recorded_ == nullptr, "what uploads wait for is recorded");
+    Add([this, number = ++num_ends_] {
+      ends_done_ = number;
+      if (copy_time_ == CopyTime::kEarly) MakeCopies(num_copies_);
+    });
+  }
+  // Early ones come before all that was added but what they wait for, late ones behind it.
+  void WaitForUploads() {
+    const std::lock_guard lock(mutex_);
+    if (copy_time_ == CopyTime::kLate) Drain();
+    if (num_open_++ == 0) SetProtection(PROT_READ | PROT_WRITE);
+    for (MakeCopies(num_copies_); copies_done_ < num_copies_; MakeCopies(num_copies_)) RunNext();
+    if (--num_open_ == 0) SetProtection(PROT_NONE);
   }
 
   bool Holds(const void* memory) {
@@ -58,20 +107,79 @@ class WalledStream {
   void Free(std::byte* memory) {
     const std::lock_guard lock(mutex_);
     Drain();
+    WaitForUploads();
     const auto region = std::ranges::find(regions_, memory, &std::pair<std::byte*, size_t>::first);
     munmap(region->first, region->second);
     regions_.erase(region);
   }
 
  private:
+  using Work = std::deque<std::function<void()>>;
+  struct Copy {
+    std::function<void()> work;
+    uint64_t after;  // EndReading() of this number
+  };
+  class Played;
+
+  void RunNext() {
+    const auto work = std::move(work_.front());
+    work_.pop_front();
+    work();
+  }
+  // Those before copy number `until` that may be made.
+  void MakeCopies(uint64_t until) {
+    while (copies_done_ < until && copies_.front().after <= ends_done_) {
+      const auto copy = std::move(copies_.front().work);
+      copies_.pop_front();
+      ++copies_done_;
+      if (num_open_ == 0) SetProtection(PROT_READ | PROT_WRITE);
+      copy();
+      if (num_open_ == 0) SetProtection(PROT_NONE);
+    }
+  }
   void SetProtection(int protection) const {
     for (const auto& [memory, bytes] : regions_) mprotect(memory, bytes, protection);
   }
 
+  const CopyTime copy_time_;
   std::recursive_mutex mutex_;
-  std::vector<std::function<void()>> work_;
+  Work work_;
+  std::shared_ptr<Work> recorded_;
+  RunContext context_;
+  std::deque<Copy> copies_;
+  uint64_t num_copies_ = 0, copies_done_ = 0;
+  uint64_t num_ends_ = 0, ends_done_ = 0;
+  int num_open_ = 0;
   std::vector<std::pair<std::byte*, size_t>> regions_;
 };
+
+class WalledStream::Played : public Recording {
+ public:
+  Played(WalledStream& stream, std::shared_ptr<Work> work)
+      : stream_(stream), work_(std::move(work)) {}
+  ~Played() override { stream_.Drain(); }
+  void Replay() override {
+    stream_.Add([work = work_] {
+      for (const auto& one : *work) one();
+    });
+  }
+
+ private:
+  WalledStream& stream_;
+  const std::shared_ptr<Work> work_;
+};
+
+inline std::unique_ptr<Recording> WalledStream::Record(const std::function<void()>& enqueue) {
+  const auto work = std::make_shared<Work>();
+  {
+    const std::lock_guard lock(mutex_);
+    recorded_ = work;
+  }
+  enqueue();
+  const std::lock_guard lock(mutex_);
+  recorded_ = nullptr;
+  return std::make_unique<Played>(*this, work);
+}
 
 using SharedStream = std::shared_ptr<WalledStream>;
 
@@ -87,8 +195,8 @@ class WalledKernel : public Kernel {
 
   int InPlaceInput(int output) const override { return inner_->InPlaceInput(output); }
   void Bind(const KernelMemory& memory) override { inner_->Bind(memory); }
-  void Run(const RunContext& context) override {
-    stream_->Add([this, context] { inner_->Run(context); });
+  void Run(const RunContext&) override {
+    stream_->Add([this] { inner_->Run(stream_->context()); });
   }
 
  private:
@@ -103,6 +211,7 @@ class WalledUpdater : public Updater {
   ~WalledUpdater() override { stream_->Drain(); }
 
   void BeginStep(const UpdateCoefficients& c) override {
+    CAROLE_CHECK(!stream_->is_recording(), "the numbers of a step are recorded");
     stream_->Add([this, c] { inner_->BeginStep(c); });
   }
   void Inspect(Segment range) override {
@@ -175,8 +284,10 @@ class WalledMath : public ArenaMath {
 class WalledBackend : public Backend {
  public:
   // The inner backend's kernels run on the host.
-  explicit WalledBackend(std::unique_ptr<Backend> inner)
-      : inner_(std::move(inner)), math_(inner_->arena_math(), stream_) {}
+  explicit WalledBackend(std::unique_ptr<Backend> inner, CopyTime copy_time = CopyTime::kLate)
+      : inner_(std::move(inner)),
+        stream_(std::make_shared<WalledStream>(copy_time)),
+        math_(inner_->arena_math(), stream_) {}
 
   std::string_view name() const override { return "walled"; }
   int threads() const override { return inner_->threads(); }
@@ -199,14 +310,22 @@ class WalledBackend : public Backend {
     stream_->Drain();
   }
   void CopyFromHost(std::byte* device, const std::byte* host, size_t bytes) const override {
-    Upload(device, host, bytes);
+    stream_->Add([=] { std::copy_n(host, bytes, device); });
     stream_->Drain();
   }
   void Upload(std::byte* device, const std::byte* host, size_t bytes) const override {
-    stream_->Add([=] { std::copy_n(host, bytes, device); });
+    stream_->Upload([=] { std::copy_n(host, bytes, device); });
   }
-  void WaitForUploads() const override { stream_->Drain(); }
+  void WaitForUploads() const override { stream_->WaitForUploads(); }
+  void BeginReading() const override { stream_->BeginReading(); }
+  void EndReading() const override { stream_->EndReading(); }
+  bool CanRecord() const override { return true; }
+  std::unique_ptr<Recording> Record(const std::function<void()>& enqueue) const override {
+    return stream_->Record(enqueue);
+  }
   void BeginRun(const RunContext& context) const override {
+    CAROLE_CHECK(!stream_->is_recording(), "the numbers of a run are recorded");
+    stream_->SetContext(context);
     stream_->Add([this, context] { inner_->BeginRun(context); });
   }
   void Synchronize() const override { stream_->Drain(); }
@@ -216,7 +335,7 @@ class WalledBackend : public Backend {
 
  private:
   const std::unique_ptr<Backend> inner_;
-  const SharedStream stream_ = std::make_shared<WalledStream>();
+  const SharedStream stream_;
   const WalledMath math_;
 };
 

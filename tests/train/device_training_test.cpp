@@ -28,6 +28,10 @@ using ::testing::HasSubstr;
 std::unique_ptr<Backend> MakeWalledReference(int threads) {
   return std::make_unique<WalledBackend>(MakeReferenceBackend(threads));
 }
+std::unique_ptr<Backend> MakeEarlyCopying(int threads) {
+  return std::make_unique<WalledBackend>(MakeReferenceBackend(threads),
+                                         carole::testing::CopyTime::kEarly);
+}
 std::unique_ptr<Backend> MakeWalledOneDnn(int threads) {
   return std::make_unique<WalledBackend>(MakeOneDnnBackend(threads));
 }
@@ -37,13 +41,16 @@ std::unique_ptr<Backend> MakeEmulatedCuda(int threads) {
 }
 
 // As on the backend that the training is for.
-void ExpectSameBits(RankTraining training,
-                    std::unique_ptr<Backend> (*make_device)(int threads) = MakeWalledReference) {
+TrainingOutcome ExpectSameBits(RankTraining training, std::unique_ptr<Backend> (*make_device)(
+                                                          int threads) = MakeWalledReference) {
+  training.ahead = false;
   const TrainingOutcome host = Train(training);
   training.backend = make_device;
-  const TrainingOutcome device = Train(training);
+  training.ahead = true;
+  TrainingOutcome device = Train(training);
   EXPECT_EQ(device.losses, host.losses);
   EXPECT_EQ(device.weights, host.weights);
+  return device;
 }
 
 TEST(DeviceTraining, EveryOptimizerGivesTheHostsBits) {
@@ -65,6 +72,45 @@ TEST(DeviceTraining, SoDoMicroBatchesShardsAndFrozenVariables) {
   }
   ExpectSameBits({.options = {.optimizer = "momentum", .trainable_scopes = {"net/logits"}}});
   ExpectSameBits({.options = {.optimizer = "sgd", .local_sgd_steps = 2}});
+}
+
+constexpr int64_t kManySteps = 8;
+constexpr int64_t kReplayed = kManySteps - StepReplay::kStepsBefore;
+
+// Dropout, batch norm, a batch that is short, and rates that change.
+std::unique_ptr<Graph> MakeDropoutNet(int64_t rows, DType dtype) {
+  SmallNet net(rows, true, dtype);
+  Graph& g = *net.graph;
+  const ValueId dropped = ops::Dropout(g, net.logits, {.keep = 0.7});
+  g.AddLoss("dropped",
+            ops::SoftmaxCrossEntropy(g, dropped, g.input("labels"), g.input("weights"), {}));
+  return std::move(net.graph);
+}
+
+TEST(DeviceTraining, ReplayedStepsGiveTheHostsBits) {
+  for (const char* optimizer : {"momentum", "adam", "lars"}) {
+    const RankTraining training{.steps = kManySteps,
+                                .options = {.optimizer = optimizer,
+                                            .optimizer_options = {.clip_gradient_norm = 1},
+                                            .moving_average_decay = 0.9},
+                                .graph = MakeDropoutNet};
+    EXPECT_EQ(ExpectSameBits(training).replays, kReplayed) << optimizer;
+    EXPECT_EQ(ExpectSameBits(training, MakeEarlyCopying).replays, kReplayed) << optimizer;
+  }
+}
+
+TEST(DeviceTraining, ReplaysOfCudasOwnKernelsGiveTheirBits) {
+  RankTraining training{.steps = kManySteps,
+                        .backend = MakeEmulatedCuda,
+                        .options = {.optimizer = "adam"},
+                        .graph = MakeDropoutNet};
+  const TrainingOutcome replayed = Train(training);
+  EXPECT_EQ(replayed.replays, kReplayed);
+  training.options.replay = false;
+  const TrainingOutcome eager = Train(training);
+  EXPECT_EQ(eager.replays, 0);
+  EXPECT_EQ(replayed.losses, eager.losses);
+  EXPECT_EQ(replayed.weights, eager.weights);
 }
 
 TEST(DeviceTraining, OneDnnsLayoutsToo) {
@@ -158,23 +204,105 @@ TEST(DeviceTraining, SaysWhatFitsIntoItsMemory) {
   });
 }
 
+// Its batch number `bad` has a pixel that is not finite, or that makes others so.
+class SpoiledSource : public io::BatchSource {
+ public:
+  SpoiledSource(int bad, float pixel) : left_(bad), pixel_(pixel) {}
+
+  const io::Batch* Next() override {
+    const io::Batch* batch = source_.Next();
+    if (left_-- != 0) return batch;
+    spoiled_ = *batch;
+    images_.assign(batch->images.begin(), batch->images.end());
+    images_[5] = pixel_;
+    spoiled_.images = images_;
+    return &spoiled_;
+  }
+  int64_t num_samples() const override { return source_.num_samples(); }
+
+ private:
+  FormulaSource source_{{}};
+  int left_;
+  const float pixel_;
+  std::vector<float> images_;
+  io::Batch spoiled_;
+};
+
+// So that activations and loss are moderate, but what flows back is not.
+void MakeGradientsLarge(VariableStore& store) {
+  for (const auto& [name, factor] :
+       {std::pair("net/conv/weights", 1e-36F), {"net/logits/weights", 1e30F}}) {
+    const int variable = store.Find(name);
+    std::vector<float> values(static_cast<size_t>(store.places()[variable].tf_shape.size()));
+    store.Read(variable, values);
+    for (float& v : values) v *= factor;
+    store.Write(variable, values);
+  }
+}
+
+// Losses and last weights of a run of which one batch is bad, while steps are replayed and batches
+// prepared. Where the loss stays finite, the loss scale is taken to be too large, with which the
+// batch after was prepared.
+std::vector<double> TrainPastBadBatch(std::unique_ptr<Backend> (*make)(int), float pixel) {
+  constexpr int kSteps = 9, kBad = 5;
+  std::vector<double> numbers;
+  RunRanks(1, [&](Communicator& c) {
+    const auto backend = make(1);
+    const bool overflows = std::isfinite(pixel);
+    const double rate = overflows ? 0 : 0.01;  // the weights stay such
+    TrainStep step(SmallNet(4, !overflows).graph, *backend, c,
+                   {.optimizer = overflows ? "sgd" : "adam",
+                    .loss_scale = {.initial = 1024, .is_dynamic = true},
+                    .audit_every_n_steps = 3});
+    step.store().Initialize(7);
+    if (overflows) MakeGradientsLarge(step.store());
+    SpoiledSource source(kBad, pixel);
+    int64_t updates = 0;
+    for (int i = 0; i < kSteps; ++i) {
+      const io::Batch batch = step.next_batch() != nullptr ? *step.next_batch() : *source.Next();
+      const int32_t label = batch.labels[0];
+      const StepResult result =
+          step.Run(batch, {.step = updates, .learning_rate = rate, .next = &source});
+      EXPECT_EQ(result.applied, i != kBad) << result.blame;
+      EXPECT_TRUE(backend->on_host() || result.batch.labels[0] == label);
+      updates += result.applied ? 1 : 0;
+      if (result.applied) numbers.push_back(result.total_loss);
+    }
+    EXPECT_EQ(step.loss_scale().value(), overflows ? 512 : 1024);
+    EXPECT_EQ(step.replays(), backend->on_host() ? 0 : kSteps - StepReplay::kStepsBefore);
+    for (double w : carole::testing::AllWeights(step.store())) numbers.push_back(w);
+  });
+  return numbers;
+}
+
+TEST(DeviceTraining, GoesOnAfterABadBatchAsTheHostDoes) {
+  for (const float pixel : {INFINITY, 1e12F}) {
+    const std::vector<double> host = TrainPastBadBatch(MakeReferenceBackend, pixel);
+    EXPECT_EQ(TrainPastBadBatch(MakeWalledReference, pixel), host);
+    EXPECT_EQ(TrainPastBadBatch(MakeEarlyCopying, pixel), host);
+  }
+}
+
 // With two ranks each sum is of two numbers, so that its order does not matter.
 TEST(DeviceTraining, SeveralRanksGiveTheHostsBits) {
-  for (const bool local_sgd : {false, true}) {
+  for (const auto& [local_sgd, accumulated] : {std::pair(false, 1), {false, 2}, {true, 2}}) {
     RankTraining training{.num_ranks = 2,
                           .rows = 4,
+                          .steps = kManySteps,
                           .options = {.optimizer = "momentum",
                                       .optimizer_options = {.clip_gradient_norm = 1},
                                       .moving_average_decay = 0.9,
-                                      .accumulation_steps = 2,
+                                      .accumulation_steps = accumulated,
                                       .local_sgd_steps = local_sgd ? 2 : 0,
                                       .audit_every_n_steps = 2}};
     const TrainingOutcome host = Train(training);
     training.backend = MakeWalledReference;
     training.connect_devices = carole::testing::ConnectWalled(2);
+    training.ahead = true;
     const TrainingOutcome device = Train(training);
-    EXPECT_EQ(device.losses, host.losses) << local_sgd;
-    EXPECT_EQ(device.weights, host.weights) << local_sgd;
+    EXPECT_EQ(device.losses, host.losses) << local_sgd << accumulated;
+    EXPECT_EQ(device.weights, host.weights) << local_sgd << accumulated;
+    EXPECT_EQ(device.replays, accumulated == 1 ? kReplayed : 0);
   }
 }
 

@@ -25,11 +25,13 @@ struct RankTraining {
   std::function<std::unique_ptr<Graph>(int64_t rows, DType dtype)> graph =
       [](int64_t rows, DType dtype) { return std::move(SmallNet(rows, true, dtype).graph); };
   int64_t pixels = kSmallImage * kSmallImage;
+  bool ahead = false;  // the step asks for the next batch itself
 };
 
 struct TrainingOutcome {
   std::vector<double> losses;   // of each step, as rank 0 reports them
   std::vector<double> weights;  // and statistics, of rank 0
+  int64_t replays = 0;
 };
 
 inline TrainingOutcome Train(const RankTraining& t) {
@@ -46,11 +48,15 @@ inline TrainingOutcome Train(const RankTraining& t) {
                           .rank = c.rank(),
                           .size = c.size()});
     for (int64_t s = 0; s < t.steps; ++s) {
-      const train::StepResult result =
-          step.Run(*source.Next(), {.step = s, .seed = 3, .learning_rate = 0.05});
+      const io::Batch batch = step.next_batch() != nullptr ? *step.next_batch() : *source.Next();
+      train::StepInput input{
+          .step = s, .seed = 3, .learning_rate = 0.05 / static_cast<double>(1 + s % 3)};
+      if (t.ahead) input.next = &source;
+      const train::StepResult result = step.Run(batch, input);
       if (c.rank() == 0) outcome.losses.push_back(result.total_loss);
     }
     if (c.rank() == 0) outcome.weights = AllWeights(step.store());
+    if (c.rank() == 0) outcome.replays = step.replays();
   });
   return outcome;
 }

@@ -12,10 +12,11 @@ namespace {
 constexpr double kLargestDouble = 1.7976931348623157e308;
 constexpr float kLargestFloat = 3.402823466e38f;
 
-// Of the step in progress, on the device.
+// Of the step in progress, on the device: a recorded step reads each run's.
 struct StepNumbers {
   UpdateSums sums;
   double scale;  // of the gradient
+  UpdateCoefficients now;
 };
 
 // The sum of f(i) over the block's threads' i in [begin, end), in thread 0.
@@ -64,7 +65,6 @@ struct RateTask {
   const float *weights, *gradients;
   const Segment* segments;
   double trust, weight_decay;
-  UpdateCoefficients now;
   double* rates;
 };
 
@@ -76,9 +76,9 @@ __global__ void __launch_bounds__(kThreads) RatesKernel(RateTask task, const Ste
   const double gradient =
       BlockSum(s.begin, s.end, [=](int64_t i) { return Square(task.gradients[i]); });
   if (threadIdx.x != 0) return;
-  task.rates[blockIdx.x] =
-      task.now.learning_rate * update_rules::Trust(task.trust, task.weight_decay, task.now.epsilon,
-                                                   sqrt(weight), numbers->scale * sqrt(gradient));
+  task.rates[blockIdx.x] = numbers->now.learning_rate *
+                           update_rules::Trust(task.trust, task.weight_decay, numbers->now.epsilon,
+                                               sqrt(weight), numbers->scale * sqrt(gradient));
 }
 
 struct UpdateTask {
@@ -88,8 +88,7 @@ struct UpdateTask {
   const UpdateBlock* blocks;
   double weight_decay;
   const double* rates;  // of segments; null: the step's
-  UpdateCoefficients now;
-  double* squares;  // of the blocks' weights; null where nothing decays
+  double* squares;      // of the blocks' weights; null where nothing decays
 };
 
 // One block of threads for each block of the arenas.
@@ -99,8 +98,9 @@ __global__ void __launch_bounds__(kThreads)
   if (!numbers->sums.is_finite) return;
   const UpdateBlock block = task.blocks[blockIdx.x];
   const bool regularized = block.segment >= 0;
-  if (regularized && task.rates != nullptr) task.now.learning_rate = task.rates[block.segment];
-  const Rule rule(task.now);
+  UpdateCoefficients now = numbers->now;
+  if (regularized && task.rates != nullptr) now.learning_rate = task.rates[block.segment];
+  const Rule rule(now);
   const float scale = static_cast<float>(numbers->scale);
   const float decay = regularized ? static_cast<float>(task.weight_decay) : 0;
   float* w = task.weights;
@@ -129,9 +129,9 @@ class CudaUpdater : public Updater {
   }
 
   void BeginStep(const UpdateCoefficients& coefficients) override {
-    now_ = coefficients;
     StepNumbers* numbers = step_numbers();
-    ForEach(device_.stream, 1, [=] __device__(int64_t) { *numbers = {.sums = {}, .scale = 1}; });
+    ForEach(device_.stream, 1,
+            [=] __device__(int64_t) { *numbers = {.sums = {}, .scale = 1, .now = coefficients}; });
   }
 
   void Inspect(Segment range) override {
@@ -153,8 +153,9 @@ class CudaUpdater : public Updater {
   void Update() override {
     if (num_blocks_ == 0) return;
     StepNumbers* numbers = step_numbers();
-    const double clip_norm = job_.clip_norm, scale = now_.gradient_scale;
+    const double clip_norm = job_.clip_norm;
     ForEach(device_.stream, 1, [=] __device__(int64_t) {
+      const double scale = numbers->now.gradient_scale;
       numbers->scale = scale * update_rules::GradientScale(
                                    clip_norm, scale * scale * numbers->sums.gradient_squares);
     });
@@ -166,9 +167,8 @@ class CudaUpdater : public Updater {
                           .blocks = reinterpret_cast<const UpdateBlock*>(blocks_.get()),
                           .weight_decay = job_.weight_decay,
                           .rates = job_.trust != 0 ? doubles(rates_) : nullptr,
-                          .now = now_,
                           .squares = decays ? doubles(parts_) : nullptr};
-    update_rules::Visit<float>(job_.rule, now_, [&](auto rule) {
+    update_rules::Visit<float>(job_.rule, {}, [&](auto rule) {
       Launch(device_.stream, dim3(Blocks(num_blocks_)), UpdateKernel<decltype(rule)>, task,
              numbers);
     });
@@ -201,7 +201,6 @@ class CudaUpdater : public Updater {
                         .segments = reinterpret_cast<const Segment*>(segments_.get()),
                         .trust = job_.trust,
                         .weight_decay = job_.weight_decay,
-                        .now = now_,
                         .rates = doubles(rates_)};
     Launch(device_.stream, dim3(Blocks(job_.regularized.size())), RatesKernel, task,
            step_numbers());
@@ -212,7 +211,6 @@ class CudaUpdater : public Updater {
   const size_t num_blocks_;
   DeviceMemory blocks_, segments_, rates_, numbers_;
   DeviceMemory parts_;  // of sums over the whole arena
-  UpdateCoefficients now_;
 };
 
 class CudaArenaMath : public ArenaMath {

@@ -7,7 +7,9 @@
 #include "src/backend/cuda/arena_math.h"
 #include "src/backend/cuda/cuda.h"
 #include "src/backend/cuda/device_memory.h"
+#include "src/backend/cuda/recording.h"
 #include "src/backend/cuda/status.h"
+#include "src/backend/cuda/uploads.h"
 #include "src/core/check.h"
 
 namespace carole {
@@ -75,12 +77,12 @@ class CudaBackend : public Backend {
     }
     if (cublasLtCreate(&device_.blas) != CUBLAS_STATUS_SUCCESS)
       throw DeviceError(fmt::format("[cublas] does not start on GPU {}", options.device));
-    Check(cudaEventCreateWithFlags(&uploaded_, cudaEventDisableTiming), "cudaEventCreate");
+    uploads_ = std::make_unique<Uploads>(device_.stream);
     numbers_ = AllocateDevice(sizeof(RunNumbers), device_.stream);
     device_.numbers = reinterpret_cast<const RunNumbers*>(numbers_.get());
   }
   ~CudaBackend() override {
-    cudaEventDestroy(uploaded_);
+    uploads_.reset();
     cublasLtDestroy(device_.blas);
     cudnnDestroy(device_.cudnn);
     cudaStreamDestroy(device_.stream);
@@ -120,13 +122,17 @@ class CudaBackend : public Backend {
   }
 
   void Upload(std::byte* device, const std::byte* host, size_t bytes) const override {
-    Check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, device_.stream),
-          "cudaMemcpyAsync");
-    Check(cudaEventRecord(uploaded_, device_.stream), "cudaEventRecord");
+    uploads_->Copy(device, host, bytes);
   }
-  void WaitForUploads() const override {
-    Check(cudaEventSynchronize(uploaded_), "cudaEventSynchronize");
+  void WaitForUploads() const override { uploads_->WaitOnHost(); }
+  void BeginReading() const override { uploads_->BeginReading(); }
+  void EndReading() const override { uploads_->EndReading(); }
+
+  bool CanRecord() const override { return true; }
+  std::unique_ptr<Recording> Record(const std::function<void()>& enqueue) const override {
+    return RecordGraph(device_.stream, enqueue);
   }
+
   std::optional<size_t> FreeBytes() const override {
     size_t free = 0, all = 0;
     Check(cudaMemGetInfo(&free, &all), "cudaMemGetInfo");
@@ -148,7 +154,7 @@ class CudaBackend : public Backend {
   std::string gpu_;
   int capability_ = 0;
   DeviceMemory numbers_;
-  cudaEvent_t uploaded_ = nullptr;
+  std::unique_ptr<Uploads> uploads_;
   const std::unique_ptr<ArenaMath> arena_math_ = MakeArenaMath(device_);
 };
 

@@ -114,7 +114,8 @@ void EmulatedSum(EmulatedComm* comm, int number, T* data, size_t count) {
 inline ncclResult_t ncclAllReduce(const void*, void* data, size_t count, ncclDataType_t type,
                                   ncclRedOp_t, ncclComm_t comm, cudaStream_t stream) {
   if (NcclFaults().fails) return ncclSuccess;
-  stream->Push([=, number = comm->round++] {
+  stream->Push([=] {
+    const int number = comm->round++;
     if (type == ncclFloat32) return EmulatedSum(comm, number, static_cast<float*>(data), count);
     EmulatedSum(comm, number, static_cast<double*>(data), count);
   });

@@ -1,0 +1,31 @@
+#include "src/train/step_replay.h"
+
+#include <fmt/format.h>
+
+#include <span>
+
+#include "src/core/error.h"
+
+namespace carole::train {
+
+void StepReplay::Record(const std::function<void()>& enqueue) {
+  try {
+    recording_ = backend_.Record(enqueue);
+  } catch (const DeviceError& error) {
+    throw DeviceError(fmt::format("{}; while a step was recorded: --cuda_graph=false does without",
+                                  error.what()));
+  }
+}
+
+void StepReplay::Run(const std::function<void()>& enqueue, bool may_record, int64_t step) {
+  if (recording_ == nullptr && steps_++ == kStepsBefore) {
+    double unfit = may_record ? 0 : 1;
+    communicator_.AllReduce(std::span(&unfit, 1), {.what = "recording", .step = step});
+    if (unfit == 0) Record(enqueue);
+  }
+  if (recording_ == nullptr) return enqueue();
+  communicator_.Replay([this] { recording_->Replay(); }, {.what = "recorded step", .step = step});
+  ++replays_;
+}
+
+}  // namespace carole::train

@@ -1,0 +1,63 @@
+// A rank with a device: an emulated stream (nccl_emulation) that computes, memory that only it may
+// touch, and NCCL between ranks.
+#pragma once
+
+#include <cuda_runtime.h>
+#include <nccl.h>
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "collectives/communicator.h"
+#include "collectives/nccl/nccl.h"
+#include "tests/support/run_ranks.h"
+
+extern "C" const carole::collectives::NcclModule* carole_nccl_module();
+
+namespace carole::testing {
+
+class EmulatedDevice {
+ public:
+  EmulatedDevice(collectives::Communicator& communicator, size_t count) : values_(count) {
+    const char* begin = reinterpret_cast<const char*>(values_.data());
+    range_ = {begin, begin + count * sizeof(float)};
+    {
+      const std::lock_guard lock(DeviceRanges().mutex);
+      DeviceRanges().ranges.insert(range_);
+    }
+    collectives::NcclId id{};
+    if (communicator.rank() == 0) id = carole_nccl_module()->make_id();
+    communicator.Broadcast(std::as_writable_bytes(std::span(id)), 0, {.what = "id"});
+    communicator.SetDeviceSums(std::unique_ptr<collectives::DeviceSums>(
+        carole_nccl_module()->connect(id, communicator.rank(), communicator.size(),
+                                      {.device = 0, .stream = &stream_}, [] {})));
+  }
+  EmulatedDevice(const EmulatedDevice&) = delete;
+  EmulatedDevice& operator=(const EmulatedDevice&) = delete;
+  ~EmulatedDevice() {
+    stream_.Wait();
+    const std::lock_guard lock(DeviceRanges().mutex);
+    DeviceRanges().ranges.erase(range_);
+  }
+
+  EmulatedStream* stream() { return &stream_; }
+  std::span<float> values() { return values_; }
+  // Like a kernel: runs when the stream comes to it.
+  void Launch(std::function<void(std::span<float>)> kernel) {
+    stream_.Push([this, kernel = std::move(kernel)] { kernel(values_); });
+  }
+  std::vector<float> Fetch() {
+    stream_.Wait();
+    return values_;
+  }
+
+ private:
+  std::vector<float> values_;
+  std::pair<const char*, const char*> range_;
+  EmulatedStream stream_;
+};
+
+}  // namespace carole::testing
