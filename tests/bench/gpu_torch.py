@@ -63,6 +63,7 @@ def measure(args, batch):
         "program": f"pytorch {torch.__version__}",
         "net": args.model_name,
         "precision": args.precision,
+        "compiled": not args.eager,
         "batch_size": batch,
         "images_per_second": round(batch / statistics.median(groups), 1),
     }
