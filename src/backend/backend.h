@@ -178,7 +178,8 @@ bool OneDnnAvailable();
 // live in a library of their own, libcarole_cuda.so beside the program, which is loaded when it is
 // asked for: so the program starts where there is no CUDA, and what is missing is said in one line.
 struct CudaOptions {
-  int device = 0;  // among those that CUDA_VISIBLE_DEVICES lets through
+  int device = 0;            // among those that CUDA_VISIBLE_DEVICES lets through
+  bool times_plans = false;  // for the fastest convolutions, kept in a file (plan_cache.h)
 };
 // Throws ConfigError when the library or one that it needs is missing, DeviceError when there is no
 // such GPU or its driver is too old.

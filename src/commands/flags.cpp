@@ -92,6 +92,9 @@ void AddMachineFlags(CommandLine& line, MachineFlags& flags) {
       "precision", flags.precision,
       "of activations and products: fp32, bf16, fp16 or tf32, where the device has it; weights "
       "stay fp32");
+  line.AddBool("autotune", flags.autotune,
+               "on GPUs: time cuDNN's plans for each new convolution, and keep the fastest in "
+               "$XDG_CACHE_HOME/carole/plans");
 }
 
 void AddCollectiveFlags(CommandLine& line, MachineFlags& flags) {

@@ -47,6 +47,7 @@ struct MachineFlags {
   std::string backend = "auto";
   int threads = 0;  // of each rank; 0: this rank's share of the cores
   std::string precision = "fp32";
+  bool autotune = true;
   std::string all_reduce = "auto";
   std::string wire_dtype = "fp32";
   double collective_timeout = 60;  // seconds

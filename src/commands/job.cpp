@@ -91,15 +91,16 @@ bool HaveGpus(collectives::Communicator& communicator) {
   return lacking[0] == 0;
 }
 
-std::unique_ptr<Backend> MakeBackend(const std::string& name, int threads,
+std::unique_ptr<Backend> MakeBackend(const MachineFlags& flags, int threads,
                                      collectives::Communicator& communicator) {
+  const std::string& name = flags.backend;
   const bool is_auto = name == "auto";
   if (name == kCudaBackend.name) {
     if (const std::string trouble = kCudaBackend.trouble(); !trouble.empty())
       throw ConfigError(fmt::format("[cuda] --backend=cuda: {}; use --backend=onednn", trouble));
   }
   if (name == kCudaBackend.name || (is_auto && HaveGpus(communicator)))
-    return MakeCudaBackend({.device = ChooseGpu()});
+    return MakeCudaBackend({.device = ChooseGpu(), .times_plans = flags.autotune});
   for (const BackendEntry& entry : kBackends) {
     if (is_auto ? entry.trouble().empty() : entry.name == name) return entry.make(threads);
   }
@@ -117,7 +118,7 @@ Job::Job(const MachineFlags& flags) : collective_timeout_(flags.collective_timeo
   cores_ = ShareOfCores(*communicator_);
   const int threads = flags.threads > 0 ? flags.threads : cores_;
   omp_set_num_threads(threads);
-  backend_ = MakeBackend(flags.backend, threads, *communicator_);
+  backend_ = MakeBackend(flags, threads, *communicator_);
   backend_->SetPrecision(precision);
 }
 

@@ -9,6 +9,7 @@
 //   step.Run(context, [&](int ready) { reducer.MarkReady(ready); });
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <functional>
 #include <map>
@@ -137,8 +138,8 @@ class Executable {
   DeviceMemory arena_;
   // Of an input, where the arena is not the host's: the batch after the one that is computed.
   struct Ahead {
-    DeviceMemory staging[2];  // the host's
-    DeviceMemory landing;     // the device's
+    std::array<DeviceMemory, 2> staging;  // the host's
+    DeviceMemory landing;                 // the device's
   };
   std::map<std::string, Ahead> ahead_;
   int staging_ = 0;       // which one Input() gives

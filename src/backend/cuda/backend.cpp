@@ -10,6 +10,7 @@
 #include "src/backend/cuda/recording.h"
 #include "src/backend/cuda/status.h"
 #include "src/backend/cuda/uploads.h"
+#include "src/backend/plan_cache.h"
 #include "src/core/check.h"
 
 namespace carole {
@@ -78,6 +79,11 @@ class CudaBackend : public Backend {
     if (cublasLtCreate(&device_.blas) != CUBLAS_STATUS_SUCCESS)
       throw DeviceError(fmt::format("[cublas] does not start on GPU {}", options.device));
     uploads_ = std::make_unique<Uploads>(device_.stream);
+    if (options.times_plans) {
+      plans_ = std::make_unique<PlanCache>(PlanCache::DefaultPath(),
+                                           fmt::format("{}, cuDNN {}", gpu_, cudnnGetVersion()));
+      device_.plans = plans_.get();
+    }
     numbers_ = AllocateDevice(sizeof(RunNumbers), device_.stream);
     device_.numbers = reinterpret_cast<const RunNumbers*>(numbers_.get());
   }
@@ -155,6 +161,7 @@ class CudaBackend : public Backend {
   int capability_ = 0;
   DeviceMemory numbers_;
   std::unique_ptr<Uploads> uploads_;
+  std::unique_ptr<PlanCache> plans_;
   const std::unique_ptr<ArenaMath> arena_math_ = MakeArenaMath(device_);
 };
 

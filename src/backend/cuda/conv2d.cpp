@@ -13,6 +13,7 @@
 #include "src/backend/cuda/bias.h"
 #include "src/backend/cuda/copy.h"
 #include "src/backend/cuda/cuda.h"
+#include "src/backend/cuda/fastest_plan.h"
 #include "src/core/check.h"
 #include "src/tensor/buffer.h"
 
@@ -139,7 +140,11 @@ fe::error_t Build(Graph& graph, const Task& task, const Device& device) {
   if (error.is_bad()) return error;
   graph.deselect_numeric_notes(Unwanted(task, device));
   error = graph.check_support();
-  return error.is_good() ? graph.build_plans(fe::BuildPlanPolicy_t::HEURISTICS_CHOICE) : error;
+  if (error.is_bad()) return error;
+  const auto bytes = [](const Shape& shape) { return shape.size() * sizeof(float); };  // at most
+  PlanTimer::TensorBytes tensors{{kX, bytes(task.x)}, {kW, bytes(task.w)}, {kY, bytes(task.y)}};
+  if (task.bias) tensors.emplace_back(kBias, task.y[1] * sizeof(float));
+  return BuildFastest(graph, task.Describe() + (device.tf32 ? ", tf32" : ""), tensors, device);
 }
 
 struct Plan {

@@ -9,6 +9,9 @@
 
 #include "src/backend/plain_kernel.h"
 
+namespace carole {
+class PlanCache;
+}
 struct CUstream_st;
 struct cudnnContext;
 struct cublasLtContext;
@@ -33,6 +36,7 @@ struct Device {
   cudnnContext* cudnn = nullptr;        // cudnnHandle_t
   cublasLtContext* blas = nullptr;      // cublasLtHandle_t
   bool tf32 = false;                    // products may round their operands to TF32
+  PlanCache* plans = nullptr;           // of convolutions; null: plans are not timed
 };
 
 // Throws ConfigError where a GPU of this compute capability (90 for 9.0) cannot multiply in it.

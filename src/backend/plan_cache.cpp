@@ -1,0 +1,101 @@
+#include "src/backend/plan_cache.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <system_error>
+
+#include "src/core/check.h"
+#include "src/core/hash.h"
+#include "src/core/log.h"
+
+namespace carole {
+namespace {
+
+constexpr size_t kMaxBytes = 16 << 20;
+
+std::string HeadLine(const std::string& body) {
+  return fmt::format("carole plans 1 {:016x}\n", Fnv1a64(body));
+}
+
+bool IsOneField(const std::string& text) { return text.find_first_of("\t\n") == std::string::npos; }
+
+// nullopt: there is no such file. Of one that is too large, nothing.
+std::optional<std::string> ReadAll(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return std::nullopt;
+  std::ostringstream text;
+  if (std::filesystem::file_size(path, error) <= kMaxBytes)
+    text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
+}
+
+}  // namespace
+
+PlanCache::PlanCache(std::string path, std::string machine)
+    : path_(std::move(path)), machine_(std::move(machine)) {
+  CAROLE_CHECK(IsOneField(machine_), "tabs or line ends in: {}", machine_);
+  Read();
+}
+
+std::string PlanCache::DefaultPath() {
+  const char* cache = std::getenv("XDG_CACHE_HOME");
+  if (cache != nullptr && cache[0] == '/') return std::string(cache) + "/carole/plans";
+  const char* home = std::getenv("HOME");
+  return home != nullptr && home[0] == '/' ? std::string(home) + "/.cache/carole/plans" : "";
+}
+
+void PlanCache::Read() {
+  const std::optional<std::string> text = path_.empty() ? std::nullopt : ReadAll(path_);
+  if (!text) return;
+  const std::string body = text->substr(std::min(text->find('\n') + 1, text->size()));
+  if (*text != HeadLine(body) + body) {
+    LogWarning("plans", "{}: not whole: it is ignored, and written anew", path_);
+    return;
+  }
+  std::istringstream lines(body);
+  std::string machine, task, plan;
+  while (std::getline(lines, machine, '\t') && std::getline(lines, task, '\t') &&
+         std::getline(lines, plan)) {
+    plans_[{machine, task}] = plan;
+  }
+}
+
+std::optional<std::string> PlanCache::Find(const std::string& task) const {
+  const auto found = plans_.find({machine_, task});
+  return found == plans_.end() ? std::nullopt : std::optional(found->second);
+}
+
+void PlanCache::Add(const std::string& task, const std::string& plan) {
+  CAROLE_CHECK(IsOneField(task) && IsOneField(plan), "tabs or line ends in: {} {}", task, plan);
+  if (is_writable_) Read();  // what others have found meanwhile
+  plans_[{machine_, task}] = plan;
+  if (path_.empty() || !is_writable_) return;
+  is_writable_ = Write();
+  if (!is_writable_) LogWarning("plans", "{}: cannot be written: plans are not kept", path_);
+}
+
+// Aside, then in the place of the old one.
+bool PlanCache::Write() const {
+  std::string body;
+  for (const auto& [key, plan] : plans_)
+    body += fmt::format("{}\t{}\t{}\n", key.first, key.second, plan);
+  if (body.size() + HeadLine(body).size() > kMaxBytes) return false;
+  std::error_code error;
+  std::filesystem::create_directories(std::filesystem::path(path_).parent_path(), error);
+  const std::string part = fmt::format("{}.{}.part", path_, getpid());
+  std::ofstream file(part, std::ios::binary | std::ios::trunc);
+  file << HeadLine(body) << body;
+  file.close();
+  const bool written = file && std::rename(part.c_str(), path_.c_str()) == 0;
+  if (!written) std::remove(part.c_str());
+  return written;
+}
+
+}  // namespace carole
