@@ -8,6 +8,7 @@
 #include "src/backend/arena_math.h"
 #include "src/backend/host_view.h"
 #include "src/core/check.h"
+#include "src/core/float16.h"
 #include "src/graph/executable_parts.h"
 #include "src/tensor/buffer.h"
 
@@ -130,9 +131,8 @@ std::vector<double> Executable::OutputOf(int step) const {
 std::vector<double> Executable::Read(Tensor from) const {
   const Layout plain = Layout::PlainActivation(from.shape);
   DeviceMemory reordered;
-  const bool narrow = SizeOf(from.dtype) == 2;
-  if (narrow || from.layout != plain) {  // a plain one, as every loss, is read where it lies
-    const DType dtype = narrow ? DType::kF32 : from.dtype;
+  if (from.layout != plain) {  // a plain one, as every loss, is read where it lies
+    const DType dtype = SizeOf(from.dtype) == 2 ? DType::kF32 : from.dtype;
     Tensor to{.data = nullptr, .shape = from.shape, .dtype = dtype, .layout = plain};
     reordered = backend_.Allocate(to.bytes());
     to.data = reordered.get();
@@ -144,6 +144,8 @@ std::vector<double> Executable::Read(Tensor from) const {
     return std::vector<double>(values.begin(), values.end());
   };
   if (from.dtype == DType::kF64) return cast(view.as<double>());
+  if (from.dtype == DType::kBF16) return cast(view.as<Bf16>());
+  if (from.dtype == DType::kF16) return cast(view.as<Fp16>());
   if (from.dtype == DType::kI32) return cast(view.as<int32_t>());
   return cast(view.as<float>());
 }
