@@ -1,5 +1,5 @@
-// One list of cases (conformance_cases.h) for every backend: each is run in fp32, and in bf16 and
-// fp16 where the backend has them, and compared with the reference backend in double on the same
+// One list of cases (conformance_cases.h) for every backend: each is run in fp32, and in the other
+// precisions that the backend has, and compared with the reference backend in double on the same
 // numbers, with plain layouts and with those that the backend's own convolutions hand on, and in
 // place where the kernel allows it.
 #include <gtest/gtest.h>
@@ -28,21 +28,22 @@ constexpr double kRoundingsPerRoot = 4;
 // three, gradients where windows of a pool overlap), and what is added may be larger than its sum.
 constexpr double kNarrowRoundings = 4;
 
-double NarrowRounding(DType stored) {
+double RoundingOf(DType stored) {
   return stored == DType::kBF16 ? 0x1p-9 : stored == DType::kF16 ? 0x1p-12 : 0;
 }
 
-double Tolerance(double terms, const Elements& want, DType stored) {
+double Tolerance(double terms, const Elements& want, double rounding) {
   double largest = 0;
   for (double v : want) largest = std::max(largest, std::abs(v));
-  const double narrow = kNarrowRoundings * NarrowRounding(stored);
-  return (narrow + kRounding * (kRoundingsBase + kRoundingsPerRoot * std::sqrt(terms))) * largest;
+  return (kNarrowRoundings * rounding +
+          kRounding * (kRoundingsBase + kRoundingsPerRoot * std::sqrt(terms))) *
+         largest;
 }
 
 void ExpectClose(const std::string& what, const Elements& got, const Elements& want, double terms,
-                 DType stored = DType::kF32) {
+                 double rounding = 0) {
   ASSERT_EQ(got.size(), want.size()) << what;
-  const double tolerance = Tolerance(terms, want, stored);
+  const double tolerance = Tolerance(terms, want, rounding);
   for (size_t i = 0; i < got.size(); ++i) {
     ASSERT_TRUE(std::abs(got[i] - want[i]) <= tolerance)  // false for NaN
         << what << ": element " << i << " of " << got.size() << ": got " << got[i] << ", want "
@@ -221,13 +222,21 @@ Results RunCase(const Backend& backend, const ConformanceCase& c, DType dtype,
   return results;
 }
 
-void ExpectConforms(const ConformanceCase& c, DType type, bool narrows_filters, const Results& got,
-                    const Results& want) {
-  const OpSpec spec = InType(c.spec, type);
+// How output `o` is rounded beyond fp32.
+double RoundingOf(const ConformanceCase& c, Precision precision, bool narrows_filters, size_t o) {
+  const DType type = ActivationType(precision);
+  const bool is_product = c.spec.kind <= OpKind::kLinearBackwardFilter;
+  if (precision == Precision::kTf32 && is_product) return 0x1p-11;
+  if (narrows_filters && o == 0 && c.spec.kind == OpKind::kConv2dBackwardFilter)
+    return RoundingOf(type);
+  return RoundingOf(InType(c.spec, type).outputs[o].dtype);
+}
+
+void ExpectConforms(const ConformanceCase& c, Precision precision, bool narrows_filters,
+                    const Results& got, const Results& want) {
   for (size_t i = 0; i < want.outputs.size(); ++i) {
-    const bool narrowed = narrows_filters && i == 0 && c.spec.kind == OpKind::kConv2dBackwardFilter;
     ExpectClose("output " + std::to_string(i), got.outputs[i], want.outputs[i], c.terms,
-                narrowed ? type : spec.outputs[i].dtype);
+                RoundingOf(c, precision, narrows_filters, i));
   }
   for (size_t i = 0; i < want.inputs.size(); ++i) {
     ExpectClose("state " + std::to_string(i), got.inputs[i], want.inputs[i], c.terms);
@@ -241,7 +250,7 @@ struct TestedBackend {
   std::string_view name;
   std::unique_ptr<Backend> (*make)(int threads);
   std::string (*trouble)();            // why it cannot be made here; empty when it can
-  std::vector<Precision> narrow = {};  // where the machine has them
+  std::vector<Precision> others = {};  // than fp32, where the machine has them
   // Its filters' gradients may be rounded to 16 bits before they are fp32.
   bool narrows_filters = false;
 };
@@ -258,7 +267,7 @@ const TestedBackend kTested[] = {
     {"cuda",
      [](int) { return MakeCudaBackend({}); },
      CudaTrouble,
-     {Precision::kBf16, Precision::kFp16},
+     {Precision::kTf32, Precision::kBf16, Precision::kFp16},
      true},
 };
 
@@ -266,20 +275,22 @@ void PrintTo(const TestedBackend& backend, std::ostream* out) { *out << backend.
 
 class Conformance : public ::testing::TestWithParam<std::tuple<TestedBackend, ConformanceCase>> {};
 
-void ExpectConformsIn(DType type, const Backend& backend, const ConformanceCase& c,
+void ExpectConformsIn(Precision precision, const Backend& backend, const ConformanceCase& c,
                       bool narrows_filters) {
-  SCOPED_TRACE(Name(type));
+  SCOPED_TRACE(Name(precision));
+  const DType type = ActivationType(precision);
   const std::vector<Elements> inputs = CaseInputs(c, type);
   const Results want = RunCase(Oracle(), c, DType::kF64, inputs, false, false);
   const OpSpec plain = InType(c.spec, type);
   for (const bool native : {false, true}) {
     SCOPED_TRACE(native ? "the backend's own layouts" : "plain layouts");
-    ExpectConforms(c, type, narrows_filters, RunCase(backend, c, type, inputs, native, false),
+    ExpectConforms(c, precision, narrows_filters, RunCase(backend, c, type, inputs, native, false),
                    want);
     const OpSpec spec = AskedFor(backend, plain, native);
     if (!OpRun(backend, spec, MakeInputs(plain, inputs)).CanRunInPlace()) continue;
     SCOPED_TRACE("in place");
-    ExpectConforms(c, type, narrows_filters, RunCase(backend, c, type, inputs, native, true), want);
+    ExpectConforms(c, precision, narrows_filters, RunCase(backend, c, type, inputs, native, true),
+                   want);
   }
 }
 
@@ -290,15 +301,14 @@ TEST_P(Conformance, MatchesReferenceInDouble) {
   const auto backend = entry.make(kThreads);
   const UseMemoryOf memory(*backend);
   if (!backend->Supports(c.spec)) GTEST_SKIP() << entry.name << " does not support " << c.name;
-  ExpectConformsIn(DType::kF32, *backend, c, entry.narrows_filters);
+  ExpectConformsIn(Precision::kFp32, *backend, c, entry.narrows_filters);
   const bool has_narrow = IsNarrow(InType(c.spec, DType::kBF16).inputs[0].dtype);
   if (c.spec.kind == OpKind::kReorder || !has_narrow) return;
-  for (const Precision precision : entry.narrow) {
+  for (const Precision precision : entry.others) {
     const std::string trouble = PrecisionTrouble(precision, *backend);
     if (!trouble.empty()) GTEST_SKIP() << "skipped: " << trouble;
-    const DType type = ActivationType(precision);
-    EXPECT_TRUE(backend->Supports(InType(c.spec, type))) << "no kernel in " << Name(type);
-    ExpectConformsIn(type, *backend, c, entry.narrows_filters);
+    EXPECT_TRUE(backend->Supports(InType(c.spec, ActivationType(precision)))) << Name(precision);
+    ExpectConformsIn(precision, *backend, c, entry.narrows_filters);
   }
 }
 

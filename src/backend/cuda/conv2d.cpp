@@ -35,13 +35,22 @@ void CheckPlan(fe::error_t error, const std::string& what) {
 
 // What the library is asked for.
 struct Task {
-  Direction direction;
-  Shape x, w, y;
+  Direction direction = Direction::kForward;
+  Shape x = {}, w = {}, y = {};
   Conv2dAttributes a;  // padded alike on both sides
   DType type;          // of what is read
   DType result;        // of what is made
   bool bias = false;   // forward: added in the same pass, as is a.relu
 
+  // Of an image that is padded before.
+  Task Symmetric() const {
+    Task task = *this;
+    const Padding& p = a.padding;
+    if (p.top == p.bottom && p.left == p.right) return task;
+    task.x = Shape{x[0], x[1], x[2] + p.top + p.bottom, x[3] + p.left + p.right};
+    task.a.padding = {};
+    return task;
+  }
   // Without what the library may not have in one pass: bias and ReLU, results in another type.
   Task Plain() const {
     Task plain = *this;
@@ -59,6 +68,25 @@ struct Task {
         bias ? ", bias" : "", a.relu ? ", ReLU" : "");
   }
 };
+
+Task MakeTask(const OpSpec& spec) {
+  const auto &in = spec.inputs, &out = spec.outputs;
+  Task task{.a = spec.attributes_as<Conv2dAttributes>(),
+            .type = ElementType(spec),
+            .result = out[0].dtype};
+  if (spec.kind == OpKind::kConv2d) {
+    task.direction = Direction::kForward;
+    task.x = in[0].shape, task.w = in[1].shape, task.y = out[0].shape;
+    task.bias = in.size() > 2 && in[2].present;
+  } else if (spec.kind == OpKind::kConv2dBackwardData) {
+    task.direction = Direction::kData;
+    task.x = out[0].shape, task.w = in[1].shape, task.y = in[0].shape;
+  } else {
+    task.direction = Direction::kFilter;
+    task.x = in[0].shape, task.w = out[0].shape, task.y = in[1].shape;
+  }
+  return task;
+}
 
 fe::DataType_t LibraryType(DType dtype) {
   return dtype == DType::kBF16  ? fe::DataType_t::BFLOAT16
@@ -134,7 +162,8 @@ std::vector<fe::NumericalNote_t> Unwanted(const Task& task, const Device& device
 
 fe::error_t Build(Graph& graph, const Task& task, const Device& device) {
   fe::error_t error = graph.validate();
-  if (error.is_good()) error = graph.build_operation_graph(device.cudnn);
+  if (error.is_good() && device.cudnn == nullptr) error = graph.build_operation_graph();
+  if (error.is_good() && device.cudnn != nullptr) error = graph.build_operation_graph(device.cudnn);
   if (error.is_good())
     error = graph.create_execution_plans({fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK});
   if (error.is_bad()) return error;
@@ -152,8 +181,11 @@ struct Plan {
   fe::error_t error;  // bad: the library has no kernel for it
 };
 
-Plan MakePlan(const Task& task, const Device& device) {
+// For the device's GPU, or one that is described.
+using Description = std::shared_ptr<const fe::DeviceProperties>;
+Plan MakePlan(const Task& task, const Device& device, const Description& described = nullptr) {
   Plan plan{.graph = std::make_shared<Graph>(), .error = {}};
+  if (described != nullptr) plan.graph->set_device_properties(described);
   plan.graph->set_io_data_type(LibraryType(task.type))
       .set_intermediate_data_type(fe::DataType_t::FLOAT)
       .set_compute_data_type(fe::DataType_t::FLOAT);
@@ -176,16 +208,11 @@ const Plan& PlanOnce(const Task& task, const Device& device) {
 // result that must be cast, then the library's own.
 class Convolution : public CudaKernel {
  public:
-  Convolution(const OpSpec& spec, const Device& device, Task task)
-      : CudaKernel(spec, device), task_(std::move(task)) {
-    const Padding p = task_.a.padding;
-    if (p.top != p.bottom || p.left != p.right) {
-      padding_ = p;
-      const Shape x = task_.x;
-      task_.x = Shape{x[0], x[1], x[2] + p.top + p.bottom, x[3] + p.left + p.right};
-      task_.a.padding = {};
-      padded_bytes_ = AlignUp(task_.x.size() * SizeOf(task_.type));
-    }
+  Convolution(const OpSpec& spec, const Device& device)
+      : CudaKernel(spec, device),
+        task_(MakeTask(spec).Symmetric()),
+        padding_(spec.attributes_as<Conv2dAttributes>().padding) {
+    if (task_.a.padding != padding_) padded_bytes_ = AlignUp(task_.x.size() * SizeOf(task_.type));
     const DType wanted = task_.result;
     const Plan* plan = &PlanOnce(task_, device);
     if (plan->error.is_bad()) {
@@ -226,7 +253,7 @@ class Convolution : public CudaKernel {
   }
 
   Task task_;
-  Padding padding_;
+  const Padding padding_;
 
  private:
   size_t padded_bytes_ = 0, narrow_bytes_ = 0;
@@ -237,16 +264,7 @@ int64_t Pixels(const Shape& y) { return y[0] * y[2] * y[3]; }
 
 class Conv2d : public Convolution {
  public:
-  Conv2d(const OpSpec& spec, const Device& device)
-      : Convolution(spec, device,
-                    {.direction = Direction::kForward,
-                     .x = spec.inputs[0].shape,
-                     .w = spec.inputs[1].shape,
-                     .y = spec.outputs[0].shape,
-                     .a = spec.attributes_as<Conv2dAttributes>(),
-                     .type = ElementType(spec),
-                     .result = ElementType(spec),
-                     .bias = IsPresent(spec.inputs, 2)}) {
+  Conv2d(const OpSpec& spec, const Device& device) : Convolution(spec, device) {
     input_layouts_[1] = Layout::Nhwc();
   }
 
@@ -262,15 +280,7 @@ class Conv2d : public Convolution {
 
 class Conv2dBackwardData : public Convolution {
  public:
-  Conv2dBackwardData(const OpSpec& spec, const Device& device)
-      : Convolution(spec, device,
-                    {.direction = Direction::kData,
-                     .x = spec.outputs[0].shape,
-                     .w = spec.inputs[1].shape,
-                     .y = spec.inputs[0].shape,
-                     .a = spec.attributes_as<Conv2dAttributes>(),
-                     .type = ElementType(spec),
-                     .result = ElementType(spec)}) {
+  Conv2dBackwardData(const OpSpec& spec, const Device& device) : Convolution(spec, device) {
     input_layouts_[1] = Layout::Nhwc();
   }
 
@@ -286,15 +296,7 @@ class Conv2dBackwardData : public Convolution {
 // type of its operands, as in other frameworks, and is cast.
 class Conv2dBackwardFilter : public Convolution {
  public:
-  Conv2dBackwardFilter(const OpSpec& spec, const Device& device)
-      : Convolution(spec, device,
-                    {.direction = Direction::kFilter,
-                     .x = spec.inputs[0].shape,
-                     .w = spec.outputs[0].shape,
-                     .y = spec.inputs[1].shape,
-                     .a = spec.attributes_as<Conv2dAttributes>(),
-                     .type = ElementType(spec),
-                     .result = DType::kF32}) {
+  Conv2dBackwardFilter(const OpSpec& spec, const Device& device) : Convolution(spec, device) {
     output_layouts_[0] = Layout::Nhwc();
     if (IsPresent(spec.outputs, 1)) {
       workspace_bytes_ =
@@ -326,6 +328,20 @@ std::unique_ptr<Kernel> MakeConv2dBackwardData(const OpSpec& spec, const Device&
 }
 std::unique_ptr<Kernel> MakeConv2dBackwardFilter(const OpSpec& spec, const Device& device) {
   return std::make_unique<Conv2dBackwardFilter>(spec, device);
+}
+
+// Whether cuDNN has a plan for a convolution on a GPU that is described in its own JSON and need
+// not be there: `trouble` gets its words, or nothing. For tests.
+extern "C" void carole_check_plan(const OpSpec& spec, Precision precision, const std::string& gpu,
+                                  std::string& trouble) {
+  const auto described = std::make_shared<fe::DeviceProperties>();
+  fe::error_t error = described->deserialize({gpu.begin(), gpu.end()});
+  Device device;
+  device.tf32 = precision == Precision::kTf32;
+  const Task task = MakeTask(spec).Symmetric();
+  if (error.is_good()) error = MakePlan(task, device, described).error;
+  if (error.is_bad()) error = MakePlan(task.Plain(), device, described).error;
+  trouble = error.is_good() ? "" : error.get_message();
 }
 
 }  // namespace carole::cuda
