@@ -9,6 +9,7 @@
 #include "io/datasets.h"
 #include "io/record_index.h"
 #include "io/tfrecord.h"
+#include "src/commands/raw_data.h"
 #include "src/core/error.h"
 
 namespace carole::commands {
@@ -34,8 +35,13 @@ Finding CheckData(const DatasetFlags& flags, double seconds) {
   using Clock = std::chrono::steady_clock;
   const auto end = Clock::now() + std::chrono::duration<double>(seconds);
   try {
-    const auto shards = io::FindShards(io::FindDataset(flags.dataset_name),
-                                       flags.dataset_split_name, flags.dataset_dir);
+    const io::DatasetEntry& dataset = io::FindDataset(flags.dataset_name);
+    if (HoldsOnlyRawFiles(dataset, flags.dataset_dir)) {
+      return {"data", Verdict::kOk,
+              fmt::format("{}: raw files; training writes their TFRecords once", flags.dataset_dir),
+              ""};
+    }
+    const auto shards = io::FindShards(dataset, flags.dataset_split_name, flags.dataset_dir);
     size_t step = std::max<size_t>(1, shards.size() * 5 / 8);  // comes by every shard once
     while (std::gcd(step, shards.size()) != 1) ++step;
     size_t looked_at = 0;

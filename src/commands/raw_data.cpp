@@ -43,10 +43,13 @@ fs::path WritableFolder(const DatasetFlags& flags) {
 
 }  // namespace
 
+bool HoldsOnlyRawFiles(const io::DatasetEntry& dataset, const std::string& dataset_dir) {
+  return dataset.build == io::BuildMnist && !HoldsRecords(dataset_dir, dataset) &&
+         io::HoldsRawMnist(dataset, dataset_dir);
+}
+
 DatasetFlags PrepareRecords(const DatasetFlags& flags, const NetInput& input, const Job& job) {
-  if (input.dataset->build != io::BuildMnist || HoldsRecords(flags.dataset_dir, *input.dataset) ||
-      !io::HoldsRawMnist(*input.dataset, flags.dataset_dir))
-    return flags;
+  if (!HoldsOnlyRawFiles(*input.dataset, flags.dataset_dir)) return flags;
   DatasetFlags prepared = flags;
   prepared.dataset_dir = WritableFolder(flags);
   if (job.communicator().local_rank() == 0 && !HoldsRecords(prepared.dataset_dir, *input.dataset)) {

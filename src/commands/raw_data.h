@@ -5,11 +5,13 @@
 
 namespace carole::commands {
 
-// Where dataset_dir holds MNIST's raw IDX files, or holds or is mnist.npz, and there are no
-// TFRecords (the MNIST programs' data_dir), one rank of each machine writes TFRecords once, into
-// the folder `records` there or, when it is read-only, of work_dir. Returns the flags with the
-// folder of the TFRecords. Collective. Throws DataError for damaged files, DiskError when neither
-// folder can be written.
+// Whether dataset_dir holds MNIST's raw files, or is mnist.npz, and there are no TFRecords.
+bool HoldsOnlyRawFiles(const io::DatasetEntry& dataset, const std::string& dataset_dir);
+
+// Where dataset_dir holds only raw files (the MNIST programs' data_dir), one rank of each machine
+// writes TFRecords once, into the folder `records` there or, when it is read-only, of work_dir.
+// Returns the flags with the folder of the TFRecords. Collective. Throws DataError for damaged
+// files, DiskError when neither folder can be written.
 DatasetFlags PrepareRecords(const DatasetFlags& flags, const NetInput& input, const Job& job);
 
 }  // namespace carole::commands

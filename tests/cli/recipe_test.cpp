@@ -115,6 +115,8 @@ TEST_F(RecipeTest, MnistFromKerasFile) {
   const std::string data = folder_ / "keras";
   std::filesystem::create_directory(data);
   std::filesystem::copy(TestData() + "/npz/mnist.npz", data);
+  EXPECT_THAT(Carole({"doctor", "--dataset_name=mnist", "--dataset_dir=" + data}).out,
+              HasSubstr(data + ": raw files; training writes their TFRecords once"));
   const ProcessResult run = Train({"--recipe=mnist", "--data_dir=" + data + "/mnist.npz",
                                    "--output_dir=" + train_dir_, "--train_epochs=1"});
   EXPECT_THAT(run.err, HasSubstr("mnist train: 40 samples in " + data + "/records"));
