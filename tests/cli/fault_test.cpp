@@ -3,48 +3,45 @@
 // were started differently: they are refused before they train.
 #include <chrono>
 #include <thread>
+#include <tuple>
 
 #include "tests/cli/cli.h"
 
 namespace carole::testing {
 namespace {
 
-struct FaultCase {
-  const char* phase;
+constexpr const char* kPhases[] = {"input",     "forward", "backward",  "sums",
+                                   "optimizer", "saving",  "evaluation"};
+
+struct Fault {
   const char* kind;  // src/train/phase.h
   int exit_code;     // of mpirun, which gives a rank's own if it saw it end
 };
+constexpr Fault kFaults[] = {{"kill", 137}, {"segv", 139}, {"exit", 3}, {"quit", 1}, {"stop", 69}};
 
-void PrintTo(const FaultCase& c, std::ostream* out) { *out << c.phase << "_" << c.kind; }
-
-constexpr FaultCase kFaultCases[] = {
-    {"input", "kill", 137},      {"forward", "kill", 137},   {"backward", "kill", 137},
-    {"sums", "kill", 137},       {"optimizer", "kill", 137}, {"saving", "kill", 137},
-    {"evaluation", "kill", 137}, {"sums", "segv", 139},      {"input", "exit", 3},
-    {"backward", "quit", 1},     {"saving", "quit", 1},      {"input", "stop", 69},
-    {"forward", "stop", 69},     {"sums", "stop", 69},       {"saving", "stop", 69},
-    {"evaluation", "stop", 69}};
+void PrintTo(const Fault& fault, std::ostream* out) { *out << fault.kind; }
 
 constexpr int kStep = 3;  // whose phase is hit; a checkpoint is saved after each step
 
-class FaultTest : public CliTest, public ::testing::WithParamInterface<FaultCase> {
+class FaultTest : public CliTest,
+                  public ::testing::WithParamInterface<std::tuple<const char*, Fault>> {
  protected:
-  bool freezes() const { return GetParam().kind == std::string("stop"); }
+  std::string phase() const { return std::get<0>(GetParam()); }
+  const Fault& fault() const { return std::get<1>(GetParam()); }
+  bool freezes() const { return fault().kind == std::string("stop"); }
 
   ProcessResult RunWithFault(const Words& arguments, int step) {
-    const std::string fault = "CAROLE_TEST_FAULT=1:" + std::to_string(step) + ":" +
-                              GetParam().phase + ":" + GetParam().kind;
-    Words words = {"env", fault};
+    Words words = {
+        "env", "CAROLE_TEST_FAULT=1:" + std::to_string(step) + ":" + phase() + ":" + fault().kind};
     for (const std::string& word : CaroleWords(arguments, 2)) words.push_back(word);
     return RunProcess(words, 60);
   }
 
   void ExpectEnd(const ProcessResult& result, int step) {
     constexpr double kDeadline = 2, kSeconds = 15;
-    EXPECT_EQ(result.exit_code, GetParam().exit_code) << result.err;
+    EXPECT_EQ(result.exit_code, fault().exit_code) << result.err;
     EXPECT_LE(result.seconds, kSeconds + (freezes() ? kDeadline : 0));
-    const std::string where =
-        std::string(" in ") + GetParam().phase + " of step " + std::to_string(step);
+    const std::string where = " in " + phase() + " of step " + std::to_string(step);
     EXPECT_THAT(result.err, ::testing::ContainsRegex("rank 1 \\([^)]*\\)" + where));
     EXPECT_THAT(result.err, ::testing::HasSubstr(freezes() ? "deadline" : "is gone"));
     for (int i = 0; i < 20 && !ProcessesWith(folder_.path()).empty(); ++i)
@@ -54,7 +51,7 @@ class FaultTest : public CliTest, public ::testing::WithParamInterface<FaultCase
 };
 
 TEST_P(FaultTest, EndsTheJobAndKeepsTheCheckpoint) {
-  if (GetParam().phase == std::string("evaluation")) {
+  if (phase() == "evaluation") {
     ASSERT_EQ(Carole(TrainWords(train_dir_)).exit_code, 0);
     const Words words = EvalWords(train_dir_, {"--collective_timeout=2", "--batch_size=8"});
     return ExpectEnd(RunWithFault(words, 2), 2);
@@ -62,15 +59,19 @@ TEST_P(FaultTest, EndsTheJobAndKeepsTheCheckpoint) {
   const Words words = TrainWords(train_dir_, {"--save_interval_secs=0", "--collective_timeout=2"});
   ExpectEnd(RunWithFault(words, kStep), kStep);
   EXPECT_THAT(DigestOf(train_dir_), ::testing::Not(::testing::StartsWith("no checkpoint")));
-  if (GetParam().phase != std::string("saving")) return;
+  if (phase() != "saving") return;
   const ProcessResult resumed = Carole(TrainWords(train_dir_));
   EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
   EXPECT_THAT(resumed.err, ::testing::HasSubstr("resuming from"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Phases, FaultTest, ::testing::ValuesIn(kFaultCases), [](const auto& info) {
-  return std::string(info.param.phase) + "_" + info.param.kind;
-});
+INSTANTIATE_TEST_SUITE_P(Phases, FaultTest,
+                         ::testing::Combine(::testing::ValuesIn(kPhases),
+                                            ::testing::ValuesIn(kFaults)),
+                         [](const auto& info) {
+                           return std::string(std::get<0>(info.param)) + "_" +
+                                  std::get<1>(info.param).kind;
+                         });
 
 class DifferentRanksTest : public CliTest, public ::testing::WithParamInterface<const char*> {};
 
