@@ -12,6 +12,7 @@
 #include <jerror.h>
 #include <jpeglib.h>
 
+#include "io/jpeg/baseline.h"
 #include "src/core/check.h"
 #include "src/core/error.h"
 
@@ -32,6 +33,63 @@ bool HasEndMarker(const JOCTET* data, size_t size) {
     if (data[i - 2] == 0xff && data[i - 1] == JPEG_EOI) return true;
   }
   return false;
+}
+
+// The fast triangle of libjpeg's needs more columns of chroma than this.
+constexpr JDIMENSION kNarrow = 2;
+
+jpeg::HuffmanCode ToCode(const JHUFF_TBL& table) {
+  jpeg::HuffmanCode code;
+  std::copy_n(table.bits + 1, 16, code.counts.begin() + 1);
+  std::copy_n(table.huffval, 256, code.symbols.begin());
+  return code;
+}
+
+bool HasKnownLayout(const jpeg_decompress_struct& jpeg) {
+  const jpeg_component_info* c = jpeg.comp_info;
+  if (jpeg.jpeg_color_space == JCS_GRAYSCALE) return jpeg.num_components == 1;
+  if (jpeg.jpeg_color_space != JCS_YCbCr || jpeg.num_components != 3) return false;
+  for (int i = 1; i < 3; ++i) {
+    if (c[i].h_samp_factor != 1 || c[i].v_samp_factor != 1) return false;
+  }
+  if (c[0].h_samp_factor == 1) return c[0].v_samp_factor == 1;
+  return c[0].h_samp_factor == 2 && c[0].v_samp_factor <= 2 && jpeg.image_width > 2 * kNarrow;
+}
+
+// What io/jpeg needs to know of the header that has been read; false when the image is not for it.
+bool ToBaselineScan(const jpeg_decompress_struct& jpeg, jpeg::BaselineScan* scan) {
+  const bool is_baseline = !jpeg.progressive_mode && !jpeg.arith_code && jpeg.data_precision == 8 &&
+                           jpeg.Ss == 0 && jpeg.Se == 63 && jpeg.Ah == 0 && jpeg.Al == 0;
+  if (!is_baseline || jpeg.dct_method != JDCT_IFAST || !HasKnownLayout(jpeg) ||
+      jpeg.comps_in_scan != jpeg.num_components)
+    return false;
+  for (int i = 0; i < jpeg.num_components; ++i) {
+    const jpeg_component_info& component = jpeg.comp_info[i];
+    // libjpeg looks at these numbers later than here.
+    if (component.quant_tbl_no >= NUM_QUANT_TBLS || component.dc_tbl_no >= NUM_HUFF_TBLS ||
+        component.ac_tbl_no >= NUM_HUFF_TBLS)
+      return false;
+    const JQUANT_TBL* quantizers = jpeg.quant_tbl_ptrs[component.quant_tbl_no];
+    const JHUFF_TBL* dc = jpeg.dc_huff_tbl_ptrs[component.dc_tbl_no];
+    const JHUFF_TBL* ac = jpeg.ac_huff_tbl_ptrs[component.ac_tbl_no];
+    if (quantizers == nullptr || dc == nullptr || ac == nullptr ||
+        jpeg.cur_comp_info[i] != &component)
+      return false;
+    jpeg::BaselineComponent& to = scan->components[i];
+    std::copy_n(quantizers->quantval, 64, to.quantizers.begin());
+    to.dc = ToCode(*dc);
+    to.ac = ToCode(*ac);
+  }
+  const bool is_grey = jpeg.num_components == 1;  // then a unit is a block, whatever its factors
+  scan->height = static_cast<int>(jpeg.image_height);
+  scan->width = static_cast<int>(jpeg.image_width);
+  scan->num_components = jpeg.num_components;
+  scan->horizontal = is_grey ? 1 : jpeg.comp_info[0].h_samp_factor;
+  scan->vertical = is_grey ? 1 : jpeg.comp_info[0].v_samp_factor;
+  scan->restart_interval = static_cast<int>(jpeg.restart_interval);
+  scan->bytes = {reinterpret_cast<const char*>(jpeg.src->next_input_byte),
+                 jpeg.src->bytes_in_buffer};
+  return true;
 }
 
 }  // namespace
@@ -62,10 +120,12 @@ class JpegDecoder::Impl {
 
   int height() const { return static_cast<int>(jpeg_.image_height); }
   int width() const { return static_cast<int>(jpeg_.image_width); }
+  bool by_libjpeg() const { return by_libjpeg_; }
 
   void Open(std::string_view bytes, const JpegOptions& options) {
     jpeg_abort_decompress(&jpeg_);
     channels_ = options.channels;
+    only_libjpeg_ = options.only_libjpeg;
     if (!ReadHeader(bytes)) Fail();
     cmyk_ = jpeg_.jpeg_color_space == JCS_CMYK || jpeg_.jpeg_color_space == JCS_YCCK;
     if (cmyk_ && channels_ == 1)
@@ -87,6 +147,12 @@ class JpegDecoder::Impl {
                  "a window of {}x{} at ({}, {}) of {}x{}", window.height, window.width, window.top,
                  window.left, height(), width());
     ResizeImage("jpeg", window.height, window.width, channels_, image);
+    by_libjpeg_ = only_libjpeg_ || !ToBaselineScan(jpeg_, &scan_) ||
+                  !baseline_.Decode(scan_, window, channels_, image->pixels.data());
+    if (!by_libjpeg_) {
+      jpeg_abort_decompress(&jpeg_);
+      return;
+    }
     row_.resize(size_t{jpeg_.image_width} * 4);  // four: CMYK
     if (!ReadWindow(window, image->pixels.data())) Fail();
   }
@@ -163,7 +229,11 @@ class JpegDecoder::Impl {
   char message_[JMSG_LENGTH_MAX] = {};
   int channels_ = 3;
   bool cmyk_ = false;
+  bool only_libjpeg_ = false;
+  bool by_libjpeg_ = false;
   std::vector<uint8_t> row_;
+  jpeg::BaselineScan scan_;
+  jpeg::BaselineDecoder baseline_;
 };
 
 JpegDecoder::JpegDecoder() : impl_(std::make_unique<Impl>()) {}
@@ -173,6 +243,7 @@ void JpegDecoder::Open(std::string_view bytes, const JpegOptions& options) {
 }
 int JpegDecoder::height() const { return impl_->height(); }
 int JpegDecoder::width() const { return impl_->width(); }
+bool JpegDecoder::by_libjpeg() const { return impl_->by_libjpeg(); }
 void JpegDecoder::Decode(const Window& window, Image* image) { impl_->Decode(window, image); }
 
 void DecodeJpeg(std::string_view bytes, int channels, Image* image, DctMethod dct_method) {

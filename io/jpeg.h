@@ -1,4 +1,5 @@
-// JPEG through libjpeg-turbo, decoded only where pixels are wanted.
+// JPEG, decoded only where pixels are wanted: sound baseline images by io/jpeg, all others by
+// libjpeg-turbo, which reads all headers and decides what is an error.
 #pragma once
 
 #include <memory>
@@ -11,6 +12,7 @@ namespace carole::io {
 struct JpegOptions {
   int channels = 3;  // 1 or 3
   DctMethod dct_method = DctMethod::kIntegerFast;
+  bool only_libjpeg = false;  // otherwise io/jpeg decodes what it can, to the same pixels
 };
 
 // A decompressor that is used again and again by its thread: setting it up costs more than decoding
@@ -33,6 +35,9 @@ class JpegDecoder {
   // the entropy decoding, where most time goes.) Afterwards the image is no longer open. Throws
   // DataError.
   void Decode(const Window& window, Image* image);
+
+  // Whether the last Decode() was libjpeg's.
+  bool by_libjpeg() const;
 
  private:
   class Impl;

@@ -12,6 +12,7 @@
 
 #include "io/example.h"
 #include "io/image.h"
+#include "io/jpeg.h"
 #include "io/pipeline.h"
 #include "io/tfrecord.h"
 #include "src/commands/commands.h"
@@ -94,7 +95,9 @@ Rate FullDecodeRate(const std::vector<std::string>& jpegs, int threads, io::DctM
   if (jpegs.empty()) return {};
   return RateOf(jpegs.size(), threads, [&](size_t i) {
     thread_local io::Image image;
-    io::DecodeJpeg(jpegs[i], 3, &image, method);
+    thread_local io::JpegDecoder decoder;
+    decoder.Open(jpegs[i], {.dct_method = method, .only_libjpeg = true});
+    decoder.Decode({.height = decoder.height(), .width = decoder.width()}, &image);
   });
 }
 

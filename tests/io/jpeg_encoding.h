@@ -1,0 +1,70 @@
+// JPEGs of every kind, made by libjpeg.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+// jpeglib.h needs FILE and size_t.
+#include <jpeglib.h>
+
+#include "src/core/rng.h"
+
+namespace carole::io {
+
+struct Encoding {
+  J_COLOR_SPACE in = JCS_RGB;
+  J_COLOR_SPACE file = JCS_YCbCr;
+  int components = 3;
+  int horizontal = 2;  // chroma is divided by this
+  int vertical = 2;
+  int quality = 85;
+  int restart_rows = 0;
+  bool progressive = false;
+  bool optimized = false;  // Huffman codes of the image's own
+  int restart_units = 0;
+};
+
+// A JPEG of coarse noise, whose edges show every mistake of a decoder.
+inline std::string Encode(int height, int width, const Encoding& encoding) {
+  jpeg_compress_struct jpeg{};
+  jpeg_error_mgr errors{};
+  jpeg.err = jpeg_std_error(&errors);  // an error here ends the test binary: all is valid
+  jpeg_create_compress(&jpeg);
+  unsigned char* bytes = nullptr;
+  unsigned long size = 0;
+  jpeg_mem_dest(&jpeg, &bytes, &size);
+  jpeg.image_height = height;
+  jpeg.image_width = width;
+  jpeg.input_components = encoding.components;
+  jpeg.in_color_space = encoding.in;
+  jpeg_set_defaults(&jpeg);
+  jpeg_set_colorspace(&jpeg, encoding.file);
+  jpeg_set_quality(&jpeg, encoding.quality, TRUE);
+  jpeg.restart_in_rows = encoding.restart_rows;
+  jpeg.restart_interval = encoding.restart_units;
+  jpeg.optimize_coding = encoding.optimized ? TRUE : FALSE;
+  if (encoding.components == 3) {
+    jpeg.comp_info[0].h_samp_factor = encoding.horizontal;
+    jpeg.comp_info[0].v_samp_factor = encoding.vertical;
+  }
+  if (encoding.progressive) jpeg_simple_progression(&jpeg);
+  jpeg_start_compress(&jpeg, TRUE);
+  std::vector<uint8_t> row(static_cast<size_t>(width) * encoding.components);
+  for (int y = 0; y < height; ++y) {
+    for (size_t i = 0; i < row.size(); ++i) {
+      const uint64_t x = i / encoding.components / 3;
+      row[i] = static_cast<uint8_t>(SplitMix64(x * 7919 + y / 2 * 104729 + i % 3));
+    }
+    JSAMPROW pointer = row.data();
+    jpeg_write_scanlines(&jpeg, &pointer, 1);
+  }
+  jpeg_finish_compress(&jpeg);
+  std::string file(reinterpret_cast<char*>(bytes), size);
+  jpeg_destroy_compress(&jpeg);
+  std::free(bytes);
+  return file;
+}
+
+}  // namespace carole::io
