@@ -259,7 +259,9 @@ std::vector<double> TrainPastBadBatch(std::unique_ptr<Backend> (*make)(int), flo
     SpoiledSource source(kBad, pixel);
     int64_t updates = 0;
     for (int i = 0; i < kSteps; ++i) {
-      const io::Batch batch = step.next_batch() != nullptr ? *step.next_batch() : *source.Next();
+      const io::Batch* next = step.next_batch() != nullptr ? step.next_batch() : source.Next();
+      ASSERT_NE(next, nullptr);
+      const io::Batch batch = *next;
       const int32_t label = batch.labels[0];
       const StepResult result =
           step.Run(batch, {.step = updates, .learning_rate = rate, .next = &source});
