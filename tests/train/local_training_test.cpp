@@ -18,6 +18,7 @@ using carole::testing::ErrorsOfRanks;
 using carole::testing::FormulaSource;
 using carole::testing::LargestDifference;
 using carole::testing::RankTraining;
+using carole::testing::RateAt;
 using carole::testing::RunRanks;
 using carole::testing::SmallNet;
 using carole::testing::Train;
@@ -39,7 +40,7 @@ class LoneRank {
   void Step(int64_t s) {
     io::Batch batch = *source_.Next();
     batch.global_valid = batch.valid;
-    loss_ = step_.Run(batch, {.step = s, .learning_rate = kRate}).total_loss;
+    loss_ = step_.Run(batch, {.step = s, .learning_rate = RateAt(s)}).total_loss;
   }
 
   double loss() const { return loss_; }

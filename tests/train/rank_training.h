@@ -34,6 +34,9 @@ struct TrainingOutcome {
   int64_t replays = 0;
 };
 
+// Differs from step to step.
+inline double RateAt(int64_t step) { return 0.05 / static_cast<double>(1 + step % 3); }
+
 inline TrainingOutcome Train(const RankTraining& t) {
   TrainingOutcome outcome;
   RunRanks(t.num_ranks, [&](Communicator& c) {
@@ -49,8 +52,7 @@ inline TrainingOutcome Train(const RankTraining& t) {
                           .size = c.size()});
     for (int64_t s = 0; s < t.steps; ++s) {
       const io::Batch batch = step.next_batch() != nullptr ? *step.next_batch() : *source.Next();
-      train::StepInput input{
-          .step = s, .seed = 3, .learning_rate = 0.05 / static_cast<double>(1 + s % 3)};
+      train::StepInput input{.step = s, .seed = 3, .learning_rate = RateAt(s)};
       if (t.ahead) input.next = &source;
       const train::StepResult result = step.Run(batch, input);
       if (c.rank() == 0) outcome.losses.push_back(result.total_loss);
