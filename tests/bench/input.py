@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Speed of carole's input beside tf.data: the same shards, the same cores, interleaved.
 
-    python tests/bench/input.py --photos DIR --threads 1        JPEGs of DIR, packed into shards in a temporary folder
-    python tests/bench/input.py --dataset_dir DIR --threads 2   shards of ImageNet's form that are there already
+    ./run bench-input --photos DIR --threads 1          JPEGs of DIR, packed into shards in a temporary folder
+    ./run bench-input --dataset_dir DIR --threads 2     shards of ImageNet's form that are there already
 
-Run it with the Python of build/deps/peers, which has TensorFlow. Each measurement is a process of its own on the same
-cores, in the order A B A B ...; the table shows medians over the rounds. Both take random boxes of
-sample_distorted_bounding_box, decode only those (tf.data by decode_and_crop_jpeg), resize to 224x224, mirror and
-scale to [-1, 1]; carole distorts brightness and saturation too, which tf.data is spared. Reading is of whole records
-with their checksums. libjpeg-turbo's rate is of whole pictures, measured by carole in the same process.
+Each measurement is a process of its own on the same cores, in the order A B A B ...; the table shows medians over the
+rounds. Both take random boxes of sample_distorted_bounding_box, decode only those (tf.data by decode_and_crop_jpeg),
+resize to 224x224, mirror and scale to [-1, 1]; carole distorts brightness and saturation too, which tf.data is spared.
+Reading is of whole records with their checksums. libjpeg-turbo's rate is of whole pictures, measured by carole in the
+same process.
 """
 
 import argparse
