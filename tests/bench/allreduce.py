@@ -78,8 +78,7 @@ def run_carole(ranks, args, all_reduce, open_mpi=0):
         command += ["--mca", "coll_tuned_allreduce_algorithm", str(open_mpi)]
     command += [args.carole, "bench", "allreduce", f"--all_reduce={all_reduce}", "--threads=1", "--json"]
     command += [f"--steps={args.steps}", f"--warmup_steps={WARMUP_STEPS}", "--sizes=" + ",".join(map(str, args.sizes))]
-    env = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
-    done = subprocess.run(command, env=env, text=True, capture_output=True, timeout=args.timeout)
+    done = subprocess.run(command, env=peers.mpi_environment(), text=True, capture_output=True, timeout=args.timeout)
     if done.returncode != 0:
         fail(" ".join(command), done.returncode, done.stdout + done.stderr)
     return rows_of(done.stdout)
@@ -126,11 +125,7 @@ def parse_arguments():
     parser.add_argument("--sizes", type=numbers, default=list(SIZES), help="bytes, comma-separated")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=20, help="timed sums of one measurement")
-    parser.add_argument("--timeout", type=int, default=600, help="seconds for one measurement")
-    parser.add_argument("--json", metavar="FILE", help="write the table there")
-    parser.add_argument("--carole", default=os.path.join(peers.HERE, "..", "..", "build", "carole"))
-    parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--store", help=argparse.SUPPRESS)
+    peers.add_job_arguments(parser)
     return parser.parse_args()
 
 
@@ -139,9 +134,7 @@ def main():
     if args.store:
         gloo_rank(args)
         return
-    if not os.access(args.carole, os.X_OK):
-        sys.exit(f"[bench] {args.carole}: not there; run ./run build")
-    print(f"{peers.processor()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.2f} before the start", flush=True)
+    peers.begin(args)
     rows = []
     for ranks in args.ranks:
         rounds = []
@@ -151,9 +144,7 @@ def main():
                 rounds[-1][name] = measure()
                 print(f"round {i + 1}/{args.rounds}  {ranks} ranks  {name}", file=sys.stderr, flush=True)
         rows += summarize(ranks, rounds, args)
-    if args.json:
-        with open(args.json, "w", encoding="utf-8") as file:
-            json.dump({"processor": peers.processor(), "sums": rows}, file, indent=1)
+    peers.save(args, "sums", rows)
 
 
 if __name__ == "__main__":

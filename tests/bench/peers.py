@@ -86,6 +86,33 @@ def command(contender, net, args):
             str(args.threads), "--steps", str(steps), "--warmup_steps", str(warmup)]  # fmt: skip
 
 
+def mpi_environment():
+    """Open MPI runs as root only when told so twice."""
+    return dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+
+
+def add_job_arguments(parser):
+    """Flags of benchmarks whose measurements are jobs of several ranks."""
+    parser.add_argument("--timeout", type=int, default=600, help="seconds for one measurement")
+    parser.add_argument("--json", metavar="FILE", help="write all measurements there")
+    parser.add_argument("--carole", default=os.path.join(HERE, "..", "..", "build", "carole"))
+    parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--store", help=argparse.SUPPRESS)
+
+
+def begin(args):
+    """Says what machine it is, once the program is found."""
+    if not os.access(args.carole, os.X_OK):
+        sys.exit(f"[bench] {args.carole}: not there; run ./run build")
+    print(f"{processor()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.2f} before the start", flush=True)
+
+
+def save(args, name, rows):
+    if args.json:
+        with open(args.json, "w", encoding="utf-8") as file:
+            json.dump({"processor": processor(), name: rows}, file, indent=1)
+
+
 def last_json(text):
     lines = [line for line in text.splitlines() if line.startswith("{")]
     return json.loads(lines[-1]) if lines else None

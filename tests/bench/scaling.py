@@ -65,7 +65,7 @@ def run_carole(net, args, ranks):
     batch, steps = NETS[net]
     train = [args.carole, "bench", "train", f"--model_name={net}", f"--batch_size={batch}", "--threads=1", "--json",
              f"--steps={steps}", f"--warmup_steps={WARMUP_STEPS}"]  # fmt: skip
-    env = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+    env = peers.mpi_environment()
     if ranks > 1:
         return together([["mpirun", "-np", str(ranks), *train]], env, args.timeout)[0]
     return sum(together([train] * args.ranks, env, args.timeout))
@@ -101,11 +101,7 @@ def parse_arguments():
     parser.add_argument("--contenders", type=lambda text: text.split(","), default=["carole", "torch"])
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--timeout", type=int, default=600, help="seconds for one measurement")
-    parser.add_argument("--json", metavar="FILE", help="write all measurements there")
-    parser.add_argument("--carole", default=os.path.join(peers.HERE, "..", "..", "build", "carole"))
-    parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--store", help=argparse.SUPPRESS)
+    peers.add_job_arguments(parser)
     return parser.parse_args()
 
 
@@ -114,7 +110,7 @@ def main():
     if args.rank is not None:
         torch_rank(args)
         return
-    print(f"{peers.processor()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.2f} before the start", flush=True)
+    peers.begin(args)
     peers.cores(args.ranks)
     rows = []
     for net in args.nets:
@@ -127,9 +123,7 @@ def main():
                     runs.setdefault((who, how), []).append(run(net, args, ranks))
                     print(f"round {i + 1}/{args.rounds}  {net} {who} {how} {runs[who, how][-1]:.2f}", file=sys.stderr)
         rows += summarize(net, runs)
-    if args.json:
-        with open(args.json, "w", encoding="utf-8") as file:
-            json.dump({"processor": peers.processor(), "scaling": rows}, file, indent=1)
+    peers.save(args, "scaling", rows)
 
 
 if __name__ == "__main__":
