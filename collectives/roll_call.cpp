@@ -6,7 +6,6 @@ RollCall::RollCall(Transport& transport, int rank, int size, double pause_second
     : transport_(transport),
       rank_(rank),
       pause_(pause_seconds),
-      last_call_(std::chrono::steady_clock::time_point::min()),
       answers_(size),
       arriving_(size),
       receives_(size) {}
@@ -27,8 +26,7 @@ void RollCall::Call(uint64_t sequence, int waiting_for) {
 
 void RollCall::Send(uint64_t sequence, int waiting_for) {
   const auto now = std::chrono::steady_clock::now();
-  const bool is_first = last_call_ == std::chrono::steady_clock::time_point::min();
-  if (mine_.sequence == sequence || (!is_first && now - last_call_ < pause_)) return;
+  if (mine_.sequence == sequence || (last_call_ && now - *last_call_ < pause_)) return;
   last_call_ = now;
   sends_.clear();  // gives up what is still on its way, and mine_ with it
   mine_ = {.sequence = sequence, .waiting_for = waiting_for};

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "collectives/transport.h"
@@ -36,7 +37,7 @@ class RollCall {
   Transport& transport_;
   const int rank_;
   const std::chrono::duration<double> pause_;
-  std::chrono::steady_clock::time_point last_call_;
+  std::optional<std::chrono::steady_clock::time_point> last_call_;
   Answer mine_;
   std::vector<Answer> answers_;  // of each rank, the last
   std::vector<Answer> arriving_;
