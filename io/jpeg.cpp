@@ -13,6 +13,7 @@
 #include <jpeglib.h>
 
 #include "io/jpeg/baseline.h"
+#include "io/jpeg/nvjpeg.h"
 #include "src/core/check.h"
 #include "src/core/error.h"
 
@@ -126,6 +127,9 @@ class JpegDecoder::Impl {
     jpeg_abort_decompress(&jpeg_);
     channels_ = options.channels;
     only_libjpeg_ = options.only_libjpeg;
+    if (nvjpeg_ != options.nvjpeg) gpu_.reset();
+    nvjpeg_ = options.nvjpeg;
+    bytes_ = bytes;
     if (!ReadHeader(bytes)) Fail();
     cmyk_ = jpeg_.jpeg_color_space == JCS_CMYK || jpeg_.jpeg_color_space == JCS_YCCK;
     if (cmyk_ && channels_ == 1)
@@ -147,14 +151,15 @@ class JpegDecoder::Impl {
                  "a window of {}x{} at ({}, {}) of {}x{}", window.height, window.width, window.top,
                  window.left, height(), width());
     ResizeImage("jpeg", window.height, window.width, channels_, image);
-    by_libjpeg_ = only_libjpeg_ || !ToBaselineScan(jpeg_, &scan_) ||
-                  !baseline_.Decode(scan_, window, channels_, image->pixels.data());
+    uint8_t* const out = image->pixels.data();
+    by_libjpeg_ = !DecodeOnGpu(window, out) && (only_libjpeg_ || !ToBaselineScan(jpeg_, &scan_) ||
+                                                !baseline_.Decode(scan_, window, channels_, out));
     if (!by_libjpeg_) {
       jpeg_abort_decompress(&jpeg_);
       return;
     }
     row_.resize(size_t{jpeg_.image_width} * 4);  // four: CMYK
-    if (!ReadWindow(window, image->pixels.data())) Fail();
+    if (!ReadWindow(window, out)) Fail();
   }
 
  private:
@@ -169,6 +174,13 @@ class JpegDecoder::Impl {
     jpeg_mem_src(&jpeg_, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
     jpeg_read_header(&jpeg_, TRUE);
     return true;
+  }
+
+  // Colour as photos have it, if a GPU was asked for and takes this one.
+  bool DecodeOnGpu(const Window& window, uint8_t* out) {
+    if (nvjpeg_ == nullptr || channels_ != 3 || jpeg_.jpeg_color_space != JCS_YCbCr) return false;
+    if (gpu_ == nullptr) gpu_ = std::make_unique<jpeg::NvJpegDecoder>(*nvjpeg_);
+    return gpu_->Decode(bytes_, height(), width(), window, out);
   }
 
   bool ReadWindow(const Window& window, uint8_t* const out) {
@@ -231,9 +243,12 @@ class JpegDecoder::Impl {
   bool cmyk_ = false;
   bool only_libjpeg_ = false;
   bool by_libjpeg_ = false;
+  std::string_view bytes_;  // of the open image
   std::vector<uint8_t> row_;
   jpeg::BaselineScan scan_;
   jpeg::BaselineDecoder baseline_;
+  const jpeg::NvJpeg* nvjpeg_ = nullptr;
+  std::unique_ptr<jpeg::NvJpegDecoder> gpu_;
 };
 
 JpegDecoder::JpegDecoder() : impl_(std::make_unique<Impl>()) {}

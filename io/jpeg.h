@@ -1,5 +1,6 @@
 // JPEG, decoded only where pixels are wanted: sound baseline images by io/jpeg, all others by
-// libjpeg-turbo, which reads all headers and decides what is an error.
+// libjpeg-turbo, which reads all headers and decides what is an error. Where it is asked for, a GPU
+// decodes the colour images that it can.
 #pragma once
 
 #include <memory>
@@ -9,10 +10,15 @@
 
 namespace carole::io {
 
+namespace jpeg {
+class NvJpeg;
+}
+
 struct JpegOptions {
   int channels = 3;  // 1 or 3
   DctMethod dct_method = DctMethod::kIntegerFast;
   bool only_libjpeg = false;  // otherwise io/jpeg decodes what it can, to the same pixels
+  const jpeg::NvJpeg* nvjpeg = nullptr;  // decodes what it can; must outlive the decoder
 };
 
 // A decompressor that is used again and again by its thread: setting it up costs more than decoding

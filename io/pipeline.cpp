@@ -296,6 +296,7 @@ std::unique_ptr<BatchSource> MakePipeline(const PipelineOptions& options) {
                        .num_classes = options.num_classes,
                        .seed = options.seed,
                        .dct_method = options.dct_method,
+                       .nvjpeg = options.nvjpeg,
                        .fast_mode = options.fast_mode,
                        .use_bounding_boxes = options.use_bounding_boxes,
                        .random_order = options.shuffle && options.shuffle_block_records == 0},

@@ -18,6 +18,7 @@
 #include "io/dataset.h"
 #include "io/datasets.h"
 #include "io/image.h"
+#include "io/jpeg.h"
 
 namespace carole::io {
 
@@ -49,8 +50,9 @@ struct PipelineOptions {
   // Records of an epoch that each rank may skip, with a warning; 0: the first bad one is an error.
   int64_t max_bad_records = 0;
   DctMethod dct_method = DctMethod::kIntegerFast;
-  bool fast_mode = true;            // of Inception's training
-  bool use_bounding_boxes = false;  // of the records, in Inception's training
+  std::shared_ptr<const jpeg::NvJpeg> nvjpeg;  // null: JPEGs are decoded by the CPU
+  bool fast_mode = true;                       // of Inception's training
+  bool use_bounding_boxes = false;             // of the records, in Inception's training
   int threads = 1;
   int depth = 4;  // batches in memory
 };

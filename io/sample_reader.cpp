@@ -195,8 +195,9 @@ int32_t SampleReader::CheckedLabel(int64_t stored) const {
 
 void SampleReader::OpenPicture(const LabelledImage& image, Scratch& scratch) const {
   if (!image.raw) {
-    scratch.picture.Open(image.encoded,
-                         {.channels = options_.channels, .dct_method = options_.dct_method});
+    scratch.picture.Open(image.encoded, {.channels = options_.channels,
+                                         .dct_method = options_.dct_method,
+                                         .nvjpeg = options_.nvjpeg.get()});
     return;
   }
   CheckImageSize("raw", image.height, image.width);

@@ -62,9 +62,10 @@ struct SampleOptions {
   int num_classes = 0;    // labels are then in [0, num_classes)
   uint64_t seed = 0;
   DctMethod dct_method = DctMethod::kIntegerFast;
-  bool fast_mode = true;            // of Inception's training
-  bool use_bounding_boxes = false;  // of the records, where the preprocessing takes them
-  bool random_order = false;        // of reads: a hint to the operating system
+  std::shared_ptr<const jpeg::NvJpeg> nvjpeg;  // JpegOptions::nvjpeg, shared by pipelines
+  bool fast_mode = true;                       // of Inception's training
+  bool use_bounding_boxes = false;             // of the records, where the preprocessing takes them
+  bool random_order = false;                   // of reads: a hint to the operating system
 };
 
 // Shared by all threads: the shards, open, and their index.

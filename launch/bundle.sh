@@ -31,7 +31,7 @@ done
 # What must be the machine's own.
 is_foreign() {
   [[ $1 =~ ^(ld-linux|libc\.|libm\.|libdl\.|librt\.|libpthread\.|libresolv\.|libutil\.|libnsl|libmvec) ]] ||
-    [[ $1 =~ ^(libcuda|libcudart|libcudnn|libcublas|libnvidia|libnvrtc|libnccl) ]]
+    [[ $1 =~ ^(libcuda|libcudart|libcudnn|libcublas|libcupti|libnvidia|libnvrtc|libnccl) ]]
 }
 
 # Copies the libraries that a file needs, and theirs.
@@ -52,7 +52,7 @@ for test in "$build"/tests/carole_*_tests; do
   fi
 done
 cp -r "$source_root/tests/data" "$top/tests/data"
-cp "$source_root/launch/gpu_check.sh" "$source_root"/tests/bench/{gpu_torch,peer_torch,peer_nets}.py "$top/"
+cp "$source_root/launch/gpu_check.sh" "$source_root"/tests/bench/{gpu_torch,torch_nets,peer_torch,peer_nets}.py "$top/"
 fashion_mnist=/usr/share/datasets/fashion-mnist
 [[ ! -d $fashion_mnist ]] || cp -rL "$fashion_mnist" "$top/share/"
 
@@ -84,7 +84,7 @@ if [ -z "${CAROLE_CUDA_FOLDERS+set}" ]; then
   CAROLE_CUDA_FOLDERS=$(python3 - <<'PYTHON' 2>/dev/null
 import glob, site, sys
 places = [p for s in [*site.getsitepackages(), site.getusersitepackages(), *sys.path] for p in glob.glob(s + "/nvidia/*/lib")]
-places += glob.glob("/usr/local/cuda*/lib*")
+places += glob.glob("/usr/local/cuda*/lib*") + glob.glob("/usr/local/cuda*/extras/CUPTI/lib64")
 print(":".join(dict.fromkeys(places)))
 PYTHON
   )

@@ -1,4 +1,4 @@
-#include <filesystem>
+#include <dlfcn.h>
 
 #include "src/backend/backend.h"
 #include "src/core/error.h"
@@ -29,11 +29,9 @@ std::unique_ptr<Backend> MakeCudaBackend(const CudaOptions& options) {
 int CountGpus() { return Load<int()>("carole_count_gpus")(); }
 
 std::string CudaTrouble() {
-  std::error_code ignored;
-  const auto is_there = [&](const char* path) { return std::filesystem::exists(path, ignored); };
-  // Saves loading hundreds of megabytes. Windows' subsystem for Linux has the second.
-  if (!is_there("/proc/driver/nvidia/version") && !is_there("/dev/dxg"))
-    return "no GPU: this machine has no driver of NVIDIA's";
+  // Saves loading hundreds of megabytes.
+  if (dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL) == nullptr)
+    return "no GPU: this machine has no driver of NVIDIA's (libcuda.so.1)";
   try {
     return CountGpus() > 0 ? "" : "no GPU";
   } catch (const Error& error) {

@@ -1,4 +1,5 @@
-// carole bench train: training steps on synthetic images, and where their time goes.
+// carole bench train: training steps on synthetic images, or on a data set's, and where their time
+// goes.
 #include <fmt/format.h>
 #include <sys/resource.h>
 
@@ -11,6 +12,7 @@
 #include "nets/summary.h"
 #include "src/commands/activation_memory.h"
 #include "src/commands/commands.h"
+#include "src/commands/inputs.h"
 #include "src/commands/job.h"
 #include "src/commands/rank_flags.h"
 #include "src/core/stopwatch.h"
@@ -20,6 +22,7 @@ namespace carole::commands {
 namespace {
 
 struct BenchFlags {
+  DatasetFlags dataset;
   NetFlags net{.model_name = "resnet_v1_50"};
   MachineFlags machine;
   RankFlags ranks;
@@ -166,12 +169,42 @@ void PrintProfile(const BenchFlags& flags, const Job& job, const Executable& exe
                100 * primitives / step_ms);
 }
 
+// What the net is fed: the data set's images, or else random ones in the net's own form.
+struct BenchInput {
+  nets::ModelOptions model;
+  std::unique_ptr<io::BatchSource> source;
+};
+
+BenchInput MakeInput(const BenchFlags& flags, const Job& job, const StepShape& shape) {
+  BenchInput input;
+  if (!flags.dataset.dataset_dir.empty()) {
+    const NetInput data = ResolveNetInput(flags.net, flags.dataset);
+    io::PipelineOptions options =
+        MakePipelineOptions(flags.dataset, data, job, shape.local_batch());
+    options.training = options.shuffle = options.repeat = true;
+    input.model = MakeModelOptions(data, shape.graph_batch);
+    input.source = io::MakePipeline(options);
+  } else {
+    const nets::NetEntry& net = nets::FindNet(flags.net.model_name);
+    input.model.batch_size = shape.graph_batch;
+    input.model.image_size = flags.net.image_size > 0 ? flags.net.image_size : net.image_size;
+    const auto size = static_cast<int>(input.model.image_size);
+    input.source = io::MakeSyntheticBatches({.local_batch = shape.local_batch(),
+                                             .height = size,
+                                             .width = size,
+                                             .channels = static_cast<int>(net.channels),
+                                             .num_classes = static_cast<int>(net.num_classes),
+                                             .rank = job.rank(),
+                                             .size = job.size()});
+  }
+  input.model.training = true;
+  return input;
+}
+
 int Run(const BenchFlags& flags, Job& job) {
-  const nets::NetEntry& net = nets::FindNet(flags.net.model_name);
-  const int64_t image_size = flags.net.image_size > 0 ? flags.net.image_size : net.image_size;
   const StepShape shape = MakeStepShape(flags.ranks, flags.batch_size, job.size());
-  nets::Model model = nets::BuildModel(
-      net, {.batch_size = shape.graph_batch, .image_size = image_size, .training = true});
+  const BenchInput input = MakeInput(flags, job, shape);
+  nets::Model model = nets::BuildModel(nets::FindNet(flags.net.model_name), input.model);
   constexpr int64_t kState = 3 * sizeof(float);  // weight, gradient and momentum
   train::StepOptions options{
       .activation_bytes = ActivationBytes(flags.activation_memory, job,
@@ -183,17 +216,9 @@ int Run(const BenchFlags& flags, Job& job) {
   train::TrainStep step(std::move(model.graph), job.backend(), job.communicator(), options);
   step.store().Initialize(1);
   if (flags.profile) step.executable().WaitForKernels();
-  const std::unique_ptr<io::BatchSource> source =
-      io::MakeSyntheticBatches({.local_batch = shape.local_batch(),
-                                .height = static_cast<int>(image_size),
-                                .width = static_cast<int>(image_size),
-                                .channels = static_cast<int>(net.channels),
-                                .num_classes = static_cast<int>(net.num_classes),
-                                .rank = job.rank(),
-                                .size = job.size()});
-  const Measurement measurement = Measure(flags, shape.local_batch(), job, step, *source);
+  const Measurement measurement = Measure(flags, shape.local_batch(), job, step, *input.source);
   if (!job.is_chief()) return 0;
-  Print(flags, job, image_size, measurement, step.bucket_tuner());
+  Print(flags, job, input.model.image_size, measurement, step.bucket_tuner());
   if (flags.profile) PrintProfile(flags, job, step.executable(), measurement.step_ms_median);
   return 0;
 }
@@ -203,7 +228,9 @@ int Run(const BenchFlags& flags, Job& job) {
 int BenchTrain(const Arguments& arguments) {
   BenchFlags flags;
   CommandLine line("carole bench train",
-                   "Speed of training steps on synthetic images, alone or under mpirun.");
+                   "Speed of training steps, alone or under mpirun; on synthetic images, unless "
+                   "--dataset_dir names others.");
+  AddDatasetFlags(line, flags.dataset);
   AddNetFlags(line, flags.net);
   AddMachineFlags(line, flags.machine);
   AddActivationMemoryFlag(line, flags.activation_memory);

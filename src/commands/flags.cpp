@@ -24,6 +24,10 @@ void AddDatasetFlags(CommandLine& line, DatasetFlags& flags) {
   line.Add("dct_method", flags.dct_method,
            "how JPEGs are decoded: INTEGER_FAST, as TensorFlow does, or INTEGER_ACCURATE")
       ->check(CLI::IsMember({"INTEGER_FAST", "INTEGER_ACCURATE"}));
+  line.Add("jpeg_decoder", flags.jpeg_decoder,
+           "cpu; or nvjpeg: the rank's GPU decodes colour JPEGs, to pixels that differ by a few "
+           "levels, and computes less meanwhile; what NVIDIA's library does not take is the CPU's")
+      ->check(CLI::IsMember({"cpu", "nvjpeg"}));
   line.Add(
           "max_bad_records", flags.max_bad_records,
           "of an epoch, over all ranks, that are skipped with a warning; 0: the first one ends the "

@@ -23,7 +23,8 @@ struct DatasetFlags {
   std::string preprocessing_name;
   int num_preprocessing_threads = 4;
   std::string dct_method = "INTEGER_FAST";  // of JPEGs; TensorFlow's default
-  bool fast_mode = true;                    // of Inception's training
+  std::string jpeg_decoder = "cpu";
+  bool fast_mode = true;  // of Inception's training
   bool use_bounding_boxes = false;
   int64_t shuffle_block_records = 0;
   int64_t max_bad_records = 0;

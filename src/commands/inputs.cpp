@@ -4,11 +4,23 @@
 
 #include <algorithm>
 
+#include "io/jpeg/nvjpeg.h"
 #include "io/preprocessing.h"
+#include "src/backend/arena_math.h"
 #include "src/commands/same_flags.h"
 #include "src/core/error.h"
 
 namespace carole::commands {
+
+namespace {
+
+// The GPU that the rank computes on, or would.
+int GpuOf(const Job& job) {
+  const ArenaMath* math = job.backend().arena_math();
+  return math != nullptr ? math->device() : job.communicator().local_rank();
+}
+
+}  // namespace
 
 NetInput ResolveNetInput(const NetFlags& net, const DatasetFlags& dataset) {
   NetInput input;
@@ -66,6 +78,8 @@ io::PipelineOptions MakePipelineOptions(const DatasetFlags& flags, const NetInpu
   options.size = job.size();
   options.dct_method = flags.dct_method == "INTEGER_ACCURATE" ? io::DctMethod::kIntegerAccurate
                                                               : io::DctMethod::kIntegerFast;
+  if (flags.jpeg_decoder == "nvjpeg")
+    options.nvjpeg = std::make_shared<io::jpeg::NvJpeg>(GpuOf(job));
   options.fast_mode = flags.fast_mode;
   options.use_bounding_boxes = flags.use_bounding_boxes;
   options.shuffle_block_records = flags.shuffle_block_records;

@@ -222,11 +222,12 @@ Results RunCase(const Backend& backend, const ConformanceCase& c, DType dtype,
   return results;
 }
 
+bool IsProduct(OpKind kind) { return kind <= OpKind::kLinearBackwardFilter; }
+
 // How output `o` is rounded beyond fp32.
 double RoundingOf(const ConformanceCase& c, Precision precision, bool narrows_filters, size_t o) {
   const DType type = ActivationType(precision);
-  const bool is_product = c.spec.kind <= OpKind::kLinearBackwardFilter;
-  if (precision == Precision::kTf32 && is_product) return 0x1p-11;
+  if (precision == Precision::kTf32 && IsProduct(c.spec.kind)) return 0x1p-11;
   if (narrows_filters && o == 0 && c.spec.kind == OpKind::kConv2dBackwardFilter)
     return RoundingOf(type);
   return RoundingOf(InType(c.spec, type).outputs[o].dtype);
@@ -263,7 +264,7 @@ const TestedBackend kTested[] = {
     {"emulated_cuda",
      MakeEmulatedCudaBackend,
      [] { return std::string(); },
-     {Precision::kBf16, Precision::kFp16}},
+     {Precision::kTf32, Precision::kBf16, Precision::kFp16}},
     {"cuda",
      [](int) { return MakeCudaBackend({}); },
      CudaTrouble,
@@ -305,6 +306,7 @@ TEST_P(Conformance, MatchesReferenceInDouble) {
   const bool has_narrow = IsNarrow(InType(c.spec, DType::kBF16).inputs[0].dtype);
   if (c.spec.kind == OpKind::kReorder || !has_narrow) return;
   for (const Precision precision : entry.others) {
+    if (precision == Precision::kTf32 && !IsProduct(c.spec.kind)) continue;  // the same as fp32
     const std::string trouble = PrecisionTrouble(precision, *backend);
     if (!trouble.empty()) GTEST_SKIP() << "skipped: " << trouble;
     EXPECT_TRUE(backend->Supports(InType(c.spec, ActivationType(precision)))) << Name(precision);

@@ -15,6 +15,11 @@ NETS = {
     "resnet_v1_50": {"size": 224, "channels": 3, "classes": 1000, "batch": 16, "parameters": 25_557_032},
     "lenet": {"size": 28, "channels": 1, "classes": 10, "batch": 64, "parameters": 3_274_634},
 }
+GPU_NETS = NETS | {  # beside PyTorch on a GPU (torch_nets.py)
+    "vgg_16": {"size": 224, "channels": 3, "classes": 1000, "parameters": 138_357_544},
+    "inception_v3": {"size": 299, "channels": 3, "classes": 1000, "parameters": 27_143_152},
+    "mobilenet_v2": {"size": 224, "channels": 3, "classes": 1000, "parameters": 3_504_872},
+}
 
 
 def resnet_units():

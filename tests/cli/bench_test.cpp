@@ -68,5 +68,17 @@ TEST_F(BenchInputTest, CountsEachStage) {
   EXPECT_EQ(rows[0]["libjpeg_full_decode_images_per_second"], 0);  // digits are PNGs
 }
 
+TEST_F(BenchInputTest, TrainOnADataSet) {
+  const auto rows =
+      RowsOf(Carole({"bench", "train", "--model_name=lenet", "--dataset_name=mnist", "--threads=1",
+                     "--dataset_dir=" + data_dir_, "--batch_size=8", "--steps=4", "--json"}),
+             {"net", "batch_size", "images_per_second"});
+  ASSERT_EQ(rows.size(), 1U);
+  EXPECT_EQ(rows[0]["image_size"], 28);
+  EXPECT_GT(rows[0]["images_per_second"], 1);
+  const Words elsewhere = {"bench", "train", "--dataset_name=mnist", "--dataset_dir=nowhere"};
+  EXPECT_TRUE(FailsWith(Carole(elsewhere), 65, {"nowhere"}));
+}
+
 }  // namespace
 }  // namespace carole::testing

@@ -1,9 +1,24 @@
-// Training, evaluation and prediction on a GPU, or what is said where there is none.
+// Training and evaluation on a GPU, or what is said where there is none or not all that it takes;
+// JPEGs that a GPU decodes.
+#include <cstdlib>
+#include <fstream>
+
 #include "src/backend/backend.h"
 #include "tests/cli/cli.h"
 
 namespace carole::testing {
 namespace {
+
+// carole, with the libraries of these folders before all others, and more variables.
+ProcessResult CaroleWith(const std::string& folders, const Words& arguments,
+                         const Words& variables = {}) {
+  const char* others = std::getenv("LD_LIBRARY_PATH");
+  Words words = {"env", "LD_LIBRARY_PATH=" + folders + (others == nullptr ? "" : ":") +
+                            (others == nullptr ? "" : others)};
+  words.insert(words.end(), variables.begin(), variables.end());
+  for (const std::string& word : CaroleWords(arguments)) words.push_back(word);
+  return RunProcess(words);
+}
 
 class GpuTest : public CliTest {};
 
@@ -16,11 +31,81 @@ TEST_F(GpuTest, WithoutOneEveryCommandSaysSoInOneLine) {
                         {"--backend", "gpu not in {auto,cuda,onednn,reference}"}));
 }
 
+// The driver is a stand-in that is older than any CUDA that this is built with; without libcudnn
+// beside it, or with a broken one.
+TEST_F(GpuTest, OldDriverAndBrokenLibraryAreNamed) {
+  const Words words = {"bench", "train", "--backend=cuda"};
+  const ProcessResult old_driver = CaroleWith(CAROLE_FAKE_GPU, words);
+  if (old_driver.err.find("without CUDA") != std::string::npos)
+    GTEST_SKIP() << "skipped: " << old_driver.err;
+  EXPECT_TRUE(FailsWith(
+      old_driver, 78,
+      {"--backend=cuda: no GPU", "driver version is insufficient", "use --backend=onednn"}));
+  const std::string broken = folder_ / "broken";
+  std::filesystem::create_directories(broken);
+  std::ofstream(broken + "/libcudnn.so.9") << "no library";
+  EXPECT_TRUE(FailsWith(CaroleWith(broken + ":" + CAROLE_FAKE_GPU, words), 78,
+                        {"libcudnn.so.9", "install cuDNN 9 and cuBLAS"}));
+}
+
 TEST_F(GpuTest, TrainsAndEvaluates) {
   if (const std::string trouble = CudaTrouble(); !trouble.empty())
     GTEST_SKIP() << "skipped: " << trouble;
   ASSERT_EQ(Carole(TrainWords(train_dir_, {"--backend=cuda"})).exit_code, 0);
   EXPECT_EQ(Carole(EvalWords(train_dir_, {"--backend=cuda"})).exit_code, 0);
+}
+
+// Drawn JPEGs, and a GPU that is none (tests/support/fake_gpu).
+class NvJpegTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const ProcessResult built =
+        Carole({"dataset", "build", "--dataset_name=synthetic", "--num_images=24",
+                "--num_classes=4", "--image_width=48", "--dataset_dir=" + data_dir_});
+    ASSERT_EQ(built.exit_code, 0) << built.err;
+  }
+
+  Words TrainWords(const std::string& train_dir, const Words& more) const {
+    Words words{"train",
+                "--dataset_name=synthetic",
+                "--dataset_dir=" + data_dir_,
+                "--train_dir=" + train_dir,
+                "--model_name=cifarnet",
+                "--backend=reference",
+                "--batch_size=4",
+                "--max_number_of_steps=3",
+                "--threads=1",
+                "--num_preprocessing_threads=2"};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+
+  TemporaryFolder folder_;
+  std::string data_dir_ = folder_ / "data";
+};
+
+// The stand-in decodes with libjpeg's accurate DCT: so its pixels reach the net if, and only if,
+// the weights are those of that DCT.
+TEST_F(NvJpegTest, ItsPixelsReachTheNet) {
+  const std::string gpu = folder_ / "gpu", fast = folder_ / "fast", accurate = folder_ / "accurate";
+  const ProcessResult trained =
+      CaroleWith(CAROLE_FAKE_GPU, TrainWords(gpu, {"--jpeg_decoder=nvjpeg"}));
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  ASSERT_EQ(Carole(TrainWords(fast, {})).exit_code, 0);
+  ASSERT_EQ(Carole(TrainWords(accurate, {"--dct_method=INTEGER_ACCURATE"})).exit_code, 0);
+  EXPECT_EQ(DigestOf(gpu), DigestOf(accurate));
+  EXPECT_NE(DigestOf(gpu), DigestOf(fast));
+}
+
+TEST_F(NvJpegTest, WhatIsMissingIsSaidInOneLine) {
+  const Words words = TrainWords(folder_ / "run", {"--jpeg_decoder=nvjpeg"});
+  EXPECT_TRUE(FailsWith(CaroleWith(CAROLE_FAKE_GPU, words, {"FAKE_GPU_COUNT=0"}), 78,
+                        {"no GPU to decode on", "use --jpeg_decoder=cpu"}));
+  EXPECT_TRUE(FailsWith(CaroleWith(CAROLE_FAKE_GPU, words, {"FAKE_NVJPEG_STATUS=6"}), 69,
+                        {"nvjpegDecode: status 6"}));
+  if (!CudaTrouble().empty()) {
+    EXPECT_TRUE(FailsWith(Carole(words), 78, {"cannot be loaded", "use --jpeg_decoder=cpu"}));
+  }
 }
 
 }  // namespace

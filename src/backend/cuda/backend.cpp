@@ -19,17 +19,7 @@ namespace {
 
 KernelMaker* FindMaker(const OpSpec& spec) {
   if (!HasTypes(spec)) return nullptr;
-  switch (spec.kind) {
-    case OpKind::kLinear:
-      return MakeLinear;
-    case OpKind::kLinearBackwardData:
-      return MakeLinearBackwardData;
-    case OpKind::kLinearBackwardFilter:
-      return MakeLinearBackwardFilter;
-    default:
-      break;
-  }
-  if (KernelMaker* own = FindOwnMaker(spec)) return own;
+  if (KernelMaker* maker = FindMakerWithoutCudnn(spec)) return maker;
   switch (spec.kind) {
     case OpKind::kConv2d:
       return MakeConv2d;

@@ -64,9 +64,9 @@ KernelMaker MakeSoftmax, MakeSoftmaxCrossEntropy;
 KernelMaker MakeChannelCopy;  // concat, slice
 KernelMaker MakePad2d, MakeReorder;
 
-// The maker among those of our own kernels, or nullptr where a library's is needed or there is
+// The maker of one of our own kernels or of a product, or nullptr where it takes cuDNN or there is
 // none.
-KernelMaker* FindOwnMaker(const OpSpec& spec);
+KernelMaker* FindMakerWithoutCudnn(const OpSpec& spec);
 
 // In which the activations of an operation are stored, and the filters that multiply them.
 DType ElementType(const OpSpec& spec);

@@ -4,6 +4,9 @@
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 
+#include <memory>
+#include <type_traits>
+
 #include "src/backend/cuda/bias.h"
 #include "src/backend/cuda/cuda.h"
 #include "src/core/check.h"
@@ -21,175 +24,176 @@ cudaDataType_t LibraryType(DType dtype) {
   return dtype == DType::kBF16 ? CUDA_R_16BF : dtype == DType::kF16 ? CUDA_R_16F : CUDA_R_32F;
 }
 
-// A matrix, columns one after the other.
-class Matrix {
- public:
-  Matrix(DType dtype, int64_t rows, int64_t columns) {
-    Check(cublasLtMatrixLayoutCreate(&layout_, LibraryType(dtype), static_cast<uint64_t>(rows),
-                                     static_cast<uint64_t>(columns), rows),
-          "cublasLtMatrixLayoutCreate");
-  }
-  ~Matrix() { cublasLtMatrixLayoutDestroy(layout_); }
-  Matrix(const Matrix&) = delete;
-  Matrix& operator=(const Matrix&) = delete;
-
-  cublasLtMatrixLayout_t get() const { return layout_; }
-
- private:
-  cublasLtMatrixLayout_t layout_ = nullptr;
-};
-
-// How a product is made; with an epilogue after it.
-class Operation {
- public:
-  Operation(bool tf32, bool transpose_a, bool transpose_b) {
-    Check(cublasLtMatmulDescCreate(
-              &descriptor_, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F),
-          "cublasLtMatmulDescCreate");
-    Set(CUBLASLT_MATMUL_DESC_TRANSA, transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
-    Set(CUBLASLT_MATMUL_DESC_TRANSB, transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
-  }
-  ~Operation() { cublasLtMatmulDescDestroy(descriptor_); }
-  Operation(const Operation&) = delete;
-  Operation& operator=(const Operation&) = delete;
-
+// What the library describes things by, owned.
+template <auto destroy>
+struct Destroy {
   template <typename T>
-  void Set(cublasLtMatmulDescAttributes_t attribute, const T& value) {
-    Check(cublasLtMatmulDescSetAttribute(descriptor_, attribute, &value, sizeof value),
-          "cublasLtMatmulDescSetAttribute");
+  void operator()(T* description) const {
+    destroy(description);
   }
-  cublasLtMatmulDesc_t get() const { return descriptor_; }
-
- private:
-  cublasLtMatmulDesc_t descriptor_ = nullptr;
 };
+template <typename Pointer, auto destroy>
+using Owned = std::unique_ptr<std::remove_pointer_t<Pointer>, Destroy<destroy>>;
+using Matrix = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
+using Operation = Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
+using Preference = Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
 
-class Preference {
- public:
-  Preference() { Check(cublasLtMatmulPreferenceCreate(&preference_), "cublasLtMatmulPreference"); }
-  ~Preference() { cublasLtMatmulPreferenceDestroy(preference_); }
-  Preference(const Preference&) = delete;
-  Preference& operator=(const Preference&) = delete;
+template <typename T>
+void Set(const Operation& operation, cublasLtMatmulDescAttributes_t attribute, const T& value) {
+  Check(cublasLtMatmulDescSetAttribute(operation.get(), attribute, &value, sizeof value),
+        "cublasLtMatmulDescSetAttribute");
+}
+template <typename T>
+void Set(const Preference& preference, cublasLtMatmulPreferenceAttributes_t attribute,
+         const T& value) {
+  Check(cublasLtMatmulPreferenceSetAttribute(preference.get(), attribute, &value, sizeof value),
+        "cublasLtMatmulPreferenceSetAttribute");
+}
 
-  template <typename T>
-  void Set(cublasLtMatmulPreferenceAttributes_t attribute, const T& value) {
-    Check(cublasLtMatmulPreferenceSetAttribute(preference_, attribute, &value, sizeof value),
-          "cublasLtMatmulPreferenceSetAttribute");
-  }
-  cublasLtMatmulPreference_t get() const { return preference_; }
+// Columns one after the other.
+Matrix MakeMatrix(DType dtype, int64_t rows, int64_t columns) {
+  cublasLtMatrixLayout_t layout = nullptr;
+  Check(cublasLtMatrixLayoutCreate(&layout, LibraryType(dtype), static_cast<uint64_t>(rows),
+                                   static_cast<uint64_t>(columns), rows),
+        "cublasLtMatrixLayoutCreate");
+  return Matrix(layout);
+}
 
- private:
-  cublasLtMatmulPreference_t preference_ = nullptr;
-};
+Operation MakeOperation(bool tf32, bool transpose_a, bool transpose_b) {
+  cublasLtMatmulDesc_t descriptor = nullptr;
+  Check(cublasLtMatmulDescCreate(
+            &descriptor, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F),
+        "cublasLtMatmulDescCreate");
+  Operation operation(descriptor);
+  Set(operation, CUBLASLT_MATMUL_DESC_TRANSA, transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
+  Set(operation, CUBLASLT_MATMUL_DESC_TRANSB, transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
+  return operation;
+}
 
-// The algorithm that the library thinks fastest, within the workspace and the alignment that plans
-// have, among those that sum in fp32.
-cublasLtMatmulAlgo_t Choose(const Device& device, const Operation& operation, const Matrix& a,
-                            const Matrix& b, const Matrix& result, size_t workspace_bytes) {
-  Preference preference;
-  preference.Set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace_bytes);
-  preference.Set<uint32_t>(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-                           CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
+constexpr size_t kMaxWorkspaceBytes = 32 << 20;  // what NVIDIA advises for its newest GPUs
+constexpr size_t kWorkspaceAlignment = 256;      // more than plans give
+
+// Sums in fp32, within the workspace and the alignment that plans have.
+Preference MakePreference() {
+  cublasLtMatmulPreference_t made = nullptr;
+  Check(cublasLtMatmulPreferenceCreate(&made), "cublasLtMatmulPreferenceCreate");
+  Preference preference(made);
+  Set<uint64_t>(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kMaxWorkspaceBytes);
+  Set<uint32_t>(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
   for (const auto matrix :
        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
-    preference.Set<uint32_t>(matrix, Buffer::kAlignment);
+    Set<uint32_t>(preference, matrix, Buffer::kAlignment);
+  return preference;
+}
+
+// The algorithm that the library thinks fastest.
+cublasLtMatmulHeuristicResult_t Choose(const Device& device, const Operation& operation,
+                                       const Matrix& a, const Matrix& b, const Matrix& result) {
+  const Preference preference = MakePreference();
   cublasLtMatmulHeuristicResult_t found{};
   int count = 0;
   Check(cublasLtMatmulAlgoGetHeuristic(device.blas, operation.get(), a.get(), b.get(), result.get(),
                                        result.get(), preference.get(), 1, &found, &count),
         "cublasLtMatmulAlgoGetHeuristic");
   if (count == 0) throw DeviceError("[cublas] the library has no algorithm for this product");
-  return found.algo;
+  return found;
 }
 
-// Numbers of a product: result (m,n) = op(a) op(b), all counted columns first.
-struct Sizes {
-  int64_t m, n, inner;
+// result (m,n) = op(a) op(b), all counted columns first, and what is done to the result.
+struct ProductOptions {
+  bool transpose_a = false, transpose_b = false;
+  int64_t m = 0, n = 0, inner = 0;
+  cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
 };
 
 class Product : public CudaKernel {
  public:
-  Product(const OpSpec& spec, const Device& device, bool transpose_a, bool transpose_b, Sizes s)
+  Product(const OpSpec& spec, const Device& device, const ProductOptions& o)
       : CudaKernel(spec, device),
-        operation_(device.tf32 && ElementType(spec) == DType::kF32, transpose_a, transpose_b),
-        a_(ElementType(spec), transpose_a ? s.inner : s.m, transpose_a ? s.m : s.inner),
-        b_(ElementType(spec), transpose_b ? s.n : s.inner, transpose_b ? s.inner : s.n),
-        result_(spec.outputs[0].dtype, s.m, s.n) {
-    workspace_bytes_ = kWorkspaceBytes;
-  }
-
-  void Bind(const KernelMemory& memory) override {
-    CudaKernel::Bind(memory);
-    algorithm_ = Choose(device_, operation_, a_, b_, result_, kWorkspaceBytes);
+        operation_(MakeOperation(device.tf32 && ElementType(spec) == DType::kF32, o.transpose_a,
+                                 o.transpose_b)),
+        a_(MakeMatrix(ElementType(spec), o.transpose_a ? o.inner : o.m,
+                      o.transpose_a ? o.m : o.inner)),
+        b_(MakeMatrix(ElementType(spec), o.transpose_b ? o.n : o.inner,
+                      o.transpose_b ? o.inner : o.n)),
+        result_(MakeMatrix(spec.outputs[0].dtype, o.m, o.n)) {
+    Set(operation_, CUBLASLT_MATMUL_DESC_EPILOGUE, o.epilogue);
+    if ((o.epilogue & CUBLASLT_EPILOGUE_BIAS) != 0)
+      SetBias(reinterpret_cast<const float*>(Buffer::kAlignment));  // its alignment counts by now
+    chosen_ = Choose(device_, operation_, a_, b_, result_);
+    workspace_bytes_ = chosen_.workspaceSize + kWorkspaceAlignment;
   }
 
  protected:
+  void SetBias(const float* bias) { Set(operation_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias); }
+
   // Of inputs number a and b.
   void Multiply(size_t a, size_t b) {
     const float one = 1, zero = 0;
     std::byte* const result = memory_.outputs[0].data;
+    void* workspace = memory_.workspace;
+    size_t space = workspace_bytes_;
+    std::align(kWorkspaceAlignment, chosen_.workspaceSize, workspace, space);
     Check(cublasLtMatmul(device_.blas, operation_.get(), &one, memory_.inputs[a].data, a_.get(),
                          memory_.inputs[b].data, b_.get(), &zero, result, result_.get(), result,
-                         result_.get(), &algorithm_, memory_.workspace, kWorkspaceBytes,
+                         result_.get(), &chosen_.algo, workspace, chosen_.workspaceSize,
                          device_.stream),
           "cublasLtMatmul");
   }
 
-  Operation operation_;
-
  private:
-  static constexpr size_t kWorkspaceBytes = 32 << 20;  // what NVIDIA advises for its newest GPUs
-
+  const Operation operation_;
   const Matrix a_, b_, result_;
-  cublasLtMatmulAlgo_t algorithm_{};
+  cublasLtMatmulHeuristicResult_t chosen_{};
 };
 
 class Linear : public Product {
  public:
   Linear(const OpSpec& spec, const Device& device)
-      : Product(spec, device, false, false,
-                {spec.inputs[1].shape[0], spec.inputs[0].shape[0], spec.inputs[1].shape[1]}),
-        relu_(spec.attributes_as<LinearAttributes>().relu) {
+      : Product(spec, device,
+                {.m = spec.inputs[1].shape[0],
+                 .n = spec.inputs[0].shape[0],
+                 .inner = spec.inputs[1].shape[1],
+                 .epilogue = Epilogue(spec)}) {
     input_layouts_[1] = Layout::Filter();
   }
 
-  // The library adds biases in the type of the result only, which must not round ours.
   void Bind(const KernelMemory& memory) override {
-    memory_ = memory;
-    const float* bias = in<float>(2);
-    adds_bias_ = bias != nullptr && out_type() == DType::kF32;
-    if (adds_bias_) {
-      operation_.Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
-      operation_.Set(CUBLASLT_MATMUL_DESC_EPILOGUE,
-                     relu_ ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS);
-    } else if (relu_ && bias == nullptr) {
-      operation_.Set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_RELU);
-    }
     Product::Bind(memory);
+    SetBias(in<float>(2));
   }
 
   void Run(const RunContext&) override {
     Multiply(1, 0);
     const float* bias = in<float>(2);
-    if (bias == nullptr || adds_bias_) return;
-    AddBiasRelu(device_.stream, out_type(), memory_.outputs[0].data, bias, out_shape(0)[0],
-                out_shape(0)[1], relu_);
+    if (bias == nullptr || AddsBias(spec_)) return;
+    AddBiasRelu(device_.stream, spec_.outputs[0].dtype, memory_.outputs[0].data, bias,
+                out_shape(0)[0], out_shape(0)[1], spec_.attributes_as<LinearAttributes>().relu);
   }
 
  private:
-  DType out_type() const { return spec_.outputs[0].dtype; }
-
-  const bool relu_;
-  bool adds_bias_ = false;
+  // The library adds biases in the type of the result only, which must not round ours.
+  static bool AddsBias(const OpSpec& spec) {
+    return IsPresent(spec.inputs, 2) && spec.outputs[0].dtype == DType::kF32;
+  }
+  static cublasLtEpilogue_t Epilogue(const OpSpec& spec) {
+    const bool relu = spec.attributes_as<LinearAttributes>().relu;
+    if (AddsBias(spec)) return relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS;
+    return relu && !IsPresent(spec.inputs, 2) ? CUBLASLT_EPILOGUE_RELU : CUBLASLT_EPILOGUE_DEFAULT;
+  }
 };
 
 // dx^T (C,N) = w (C,K) dy^T (K,N)
 class LinearBackwardData : public Product {
  public:
   LinearBackwardData(const OpSpec& spec, const Device& device)
-      : Product(spec, device, true, false,
-                {spec.inputs[1].shape[1], spec.inputs[0].shape[0], spec.inputs[1].shape[0]}) {
+      : Product(spec, device,
+                {.transpose_a = true,
+                 .m = spec.inputs[1].shape[1],
+                 .n = spec.inputs[0].shape[0],
+                 .inner = spec.inputs[1].shape[0]}) {
     input_layouts_[1] = Layout::Filter();
   }
 
@@ -200,8 +204,11 @@ class LinearBackwardData : public Product {
 class LinearBackwardFilter : public Product {
  public:
   LinearBackwardFilter(const OpSpec& spec, const Device& device)
-      : Product(spec, device, false, true,
-                {spec.inputs[1].shape[1], spec.inputs[0].shape[1], spec.inputs[0].shape[0]}) {
+      : Product(spec, device,
+                {.transpose_b = true,
+                 .m = spec.inputs[1].shape[1],
+                 .n = spec.inputs[0].shape[1],
+                 .inner = spec.inputs[0].shape[0]}) {
     output_layouts_[0] = Layout::Filter();
     if (IsPresent(spec.outputs, 1)) {
       workspace_bytes_ = std::max(

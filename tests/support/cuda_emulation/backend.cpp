@@ -1,5 +1,7 @@
 #include "tests/support/cuda_emulation/backend.h"
 
+#include <cublasLt.h>
+
 #include "src/backend/cuda/arena_math.h"
 #include "src/backend/cuda/cuda.h"
 #include "src/backend/cuda/launch.h"
@@ -17,6 +19,7 @@ class EmulatedCudaBackend : public Backend {
   std::string_view name() const override { return "emulated_cuda"; }
   int threads() const override { return 1; }
   void SetPrecision(Precision precision) override {
+    device_.tf32 = precision == Precision::kTf32;
     activation_dtype_ = ActivationType(precision);
     if (libraries_ != nullptr) libraries_->SetPrecision(precision);
   }
@@ -24,7 +27,7 @@ class EmulatedCudaBackend : public Backend {
     return IsOwn(spec) || (libraries_ != nullptr && libraries_->Supports(spec));
   }
   std::unique_ptr<Kernel> MakeKernel(const OpSpec& spec) const override {
-    if (IsOwn(spec)) return cuda::FindOwnMaker(spec)(spec, device_);
+    if (IsOwn(spec)) return cuda::FindMakerWithoutCudnn(spec)(spec, device_);
     CAROLE_CHECK(libraries_ != nullptr, "no emulated kernel for {}", Name(spec.kind));
     return libraries_->MakeKernel(spec);
   }
@@ -33,7 +36,7 @@ class EmulatedCudaBackend : public Backend {
 
  private:
   static bool IsOwn(const OpSpec& spec) {
-    return cuda::FindOwnMaker(spec) != nullptr && cuda::HasTypes(spec);
+    return cuda::FindMakerWithoutCudnn(spec) != nullptr && cuda::HasTypes(spec);
   }
 
   const std::unique_ptr<Backend> libraries_;
@@ -43,6 +46,11 @@ class EmulatedCudaBackend : public Backend {
 };
 
 }  // namespace
+
+std::string LastProduct() { return EmulatedLastProduct(); }
+
+FailEveryCall::FailEveryCall() { EmulatedStickyError() = 700; }
+FailEveryCall::~FailEveryCall() { EmulatedStickyError() = cudaSuccess; }
 
 std::unique_ptr<Backend> MakeEmulatedCudaBackend(int) {
   return std::make_unique<EmulatedCudaBackend>(nullptr);

@@ -1,8 +1,10 @@
-// The CUDA backend's own kernels as a backend that runs on the CPU (see cuda_runtime.h here).
-// Convolutions and products, which are the libraries', are not there, or another backend's.
+// The CUDA backend's own kernels and its products as a backend that runs on the CPU (see
+// cuda_runtime.h and cublasLt.h here). Convolutions, which are cuDNN's, are not there, or another
+// backend's.
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "src/backend/backend.h"
 
@@ -10,5 +12,18 @@ namespace carole::testing {
 
 std::unique_ptr<Backend> MakeEmulatedCudaBackend(int threads);
 std::unique_ptr<Backend> MakeEmulatedCudaBackend(std::unique_ptr<Backend> libraries);
+
+// How the last product was asked of cuBLASLt: operands' type, whether each is transposed, the
+// result's type and what is done to it, as in "bf16 NT to f32, relu, bias".
+std::string LastProduct();
+
+// Lets every call of CUDA's fail while it lives, as after a kernel that wrote where it must not.
+class FailEveryCall {
+ public:
+  FailEveryCall();
+  ~FailEveryCall();
+  FailEveryCall(const FailEveryCall&) = delete;
+  FailEveryCall& operator=(const FailEveryCall&) = delete;
+};
 
 }  // namespace carole::testing

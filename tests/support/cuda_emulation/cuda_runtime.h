@@ -24,15 +24,24 @@ using cudaStream_t = struct CUstream_st*;
 using cudaError_t = int;
 inline constexpr cudaError_t cudaSuccess = 0, cudaErrorMemoryAllocation = 2;
 inline const char* cudaGetErrorString(cudaError_t) { return "emulated"; }
-inline const char* cudaGetErrorName(cudaError_t) { return "emulated"; }
+inline const char* cudaGetErrorName(cudaError_t error) {
+  return error == 700 ? "cudaErrorIllegalAddress" : "emulated";
+}
 inline cudaError_t cudaGetDevice(int* device) {
   *device = 0;
   return cudaSuccess;
 }
 inline cudaError_t cudaGetLastError() { return cudaSuccess; }
 
+// What every call returns once a kernel has failed; tests set it.
+inline cudaError_t& EmulatedStickyError() {
+  static cudaError_t error = cudaSuccess;
+  return error;
+}
+
 // Memory is the host's, and whatever is asked for has been done on return.
 inline cudaError_t cudaMalloc(void** memory, size_t bytes) {
+  if (EmulatedStickyError() != cudaSuccess) return EmulatedStickyError();
   *memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
   return *memory == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
 }
@@ -60,9 +69,9 @@ enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpy
 inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
                                    cudaStream_t) {
   std::memmove(to, from, bytes);
-  return cudaSuccess;
+  return EmulatedStickyError();
 }
-inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return EmulatedStickyError(); }
 inline cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
 
 struct dim3 {
@@ -149,6 +158,7 @@ inline void __syncthreads() { cuda_emulation::Block::current_block->Barrier(); }
 template <typename... Parameters, typename... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                Arguments&&... arguments) {
+  if (EmulatedStickyError() != cudaSuccess) return EmulatedStickyError();
   cuda_emulation::Block& block = cuda_emulation::BlockOf(config->blockDim.x);
   gridDim = config->gridDim;
   blockDim = config->blockDim;

@@ -1,4 +1,4 @@
-// Which of our own kernels serves an operation.
+// Which kernel serves an operation: one of our own, or a product of cuBLASLt's.
 #include <algorithm>
 
 #include "src/backend/cuda/cuda.h"
@@ -19,7 +19,7 @@ bool AllPlain(const OpSpec& spec) {
 
 }  // namespace
 
-KernelMaker* FindOwnMaker(const OpSpec& spec) {
+KernelMaker* FindMakerWithoutCudnn(const OpSpec& spec) {
   switch (spec.kind) {
     case OpKind::kConv2d:
       return IsDepthwise(spec, spec.inputs[0].shape) ? MakeDepthwise : nullptr;
@@ -27,6 +27,12 @@ KernelMaker* FindOwnMaker(const OpSpec& spec) {
       return IsDepthwise(spec, spec.outputs[0].shape) ? MakeDepthwiseBackwardData : nullptr;
     case OpKind::kConv2dBackwardFilter:
       return IsDepthwise(spec, spec.inputs[0].shape) ? MakeDepthwiseBackwardFilter : nullptr;
+    case OpKind::kLinear:
+      return MakeLinear;
+    case OpKind::kLinearBackwardData:
+      return MakeLinearBackwardData;
+    case OpKind::kLinearBackwardFilter:
+      return MakeLinearBackwardFilter;
     case OpKind::kBatchNorm:
       return MakeBatchNorm;
     case OpKind::kBatchNormBackward:

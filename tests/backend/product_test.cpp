@@ -1,0 +1,44 @@
+// What the CUDA backend asks of cuBLASLt: that its results are right says conformance_test.cpp.
+#include <gtest/gtest.h>
+
+#include "tests/support/cuda_emulation/backend.h"
+#include "tests/support/op_runner.h"
+#include "tests/support/op_specs.h"
+
+namespace carole::testing {
+namespace {
+
+std::string ProductOf(const OpSpec& plain, Precision precision) {
+  const auto backend = MakeEmulatedCudaBackend(1);
+  backend->SetPrecision(precision);
+  const DType type = ActivationType(precision);
+  const OpSpec spec = type == DType::kF32 ? plain : InNarrow(plain, type);
+  std::vector<Elements> inputs;
+  for (const TensorSpec& t : spec.inputs)
+    inputs.push_back(t.present ? RandomElements(t.shape.size(), inputs.size()) : Elements());
+  RunPlain(*backend, spec, inputs);
+  return LastProduct();
+}
+
+// Bias and ReLU come with the product; a bias in fp32 cannot be added to a result in 16 bits.
+TEST(Products, FuseWhatTheLibraryCan) {
+  const LinearSizes both{.n = 3, .c = 20, .k = 7, .bias = true, .relu = true};
+  const LinearSizes bias{.n = 3, .c = 20, .k = 7, .bias = true};
+  const LinearSizes relu{.n = 3, .c = 20, .k = 7, .relu = true};
+  EXPECT_EQ(ProductOf(LinearSpec(both), Precision::kFp32), "f32 NN to f32, relu, bias");
+  EXPECT_EQ(ProductOf(LinearSpec(bias), Precision::kTf32), "tf32 NN to f32, bias");
+  EXPECT_EQ(ProductOf(LinearSpec(relu), Precision::kBf16), "bf16 NN to bf16, relu");
+  EXPECT_EQ(ProductOf(LinearSpec(both), Precision::kFp16), "fp16 NN to fp16");
+}
+
+// Weights' gradients leave the product in fp32; what is stored in 16 bits is never rounded to TF32.
+TEST(Products, MultiplyInTheTypeOfTheActivations) {
+  const LinearSizes sizes{.n = 3, .c = 20, .k = 7, .bias = true};
+  EXPECT_EQ(ProductOf(LinearBackwardDataSpec(sizes), Precision::kBf16), "bf16 TN to bf16");
+  EXPECT_EQ(ProductOf(LinearBackwardFilterSpec(sizes), Precision::kBf16), "bf16 NT to f32");
+  EXPECT_EQ(ProductOf(LinearBackwardFilterSpec(sizes), Precision::kTf32), "tf32 NT to f32");
+  EXPECT_EQ(ProductOf(LinearBackwardDataSpec(sizes), Precision::kFp32), "f32 TN to f32");
+}
+
+}  // namespace
+}  // namespace carole::testing

@@ -1,0 +1,161 @@
+"""VGG-16, Inception v3 and MobileNet v2 for PyTorch, with the layers and parameters that carole's have (TF-Slim's)."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+def conv_bn(c_in, c_out, kernel, stride=1, padding=0, groups=1, epsilon=1e-3, decay=0.997, gamma=True, activation=None):
+    norm = nn.BatchNorm2d(c_out, eps=epsilon, momentum=1 - decay)
+    norm.weight.requires_grad_(gamma)
+    layers = [nn.Conv2d(c_in, c_out, kernel, stride, padding, groups=groups, bias=False), norm]
+    return nn.Sequential(*layers, *([activation(inplace=True)] if activation else []))
+
+
+def vgg_16(classes):
+    layers, c_in = [], 3
+    for c_out, count in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
+        for _ in range(count):
+            layers += [nn.Conv2d(c_in, c_out, 3, padding=1), nn.ReLU(inplace=True)]
+            c_in = c_out
+        layers.append(nn.MaxPool2d(2))
+    return nn.Sequential(
+        *layers,
+        nn.Flatten(),
+        nn.Linear(7 * 7 * 512, 4096), nn.ReLU(inplace=True), nn.Dropout(0.5),
+        nn.Linear(4096, 4096), nn.ReLU(inplace=True), nn.Dropout(0.5),
+        nn.Linear(4096, classes),
+    )  # fmt: skip
+
+
+class InvertedResidual(nn.Module):
+    def __init__(self, c_in, c_out, stride, factor):
+        super().__init__()
+        self.residual = stride == 1 and c_in == c_out
+        wide = c_in * factor
+        layers = [conv_bn(c_in, wide, 1, activation=nn.ReLU6)] if factor > 1 else []
+        layers.append(conv_bn(wide, wide, 3, stride, 1, groups=wide, activation=nn.ReLU6))
+        self.layers = nn.Sequential(*layers, conv_bn(wide, c_out, 1))
+
+    def forward(self, x):
+        y = self.layers(x)
+        return x + y if self.residual else y
+
+
+def mobilenet_v2(classes):
+    layers, c_in = [conv_bn(3, 32, 3, 2, 1, activation=nn.ReLU6)], 32
+    for factor, c_out, stride, count in (
+        (1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 2, 3), (6, 64, 2, 4), (6, 96, 1, 3), (6, 160, 2, 3), (6, 320, 1, 1),
+    ):  # fmt: skip
+        for i in range(count):
+            layers.append(InvertedResidual(c_in, c_out, stride if i == 0 else 1, factor))
+            c_in = c_out
+    return nn.Sequential(
+        *layers,
+        conv_bn(320, 1280, 1, activation=nn.ReLU6),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.2), nn.Linear(1280, classes),
+    )  # fmt: skip
+
+
+def conv(c_in, c_out, kernel, stride=1, same=True):
+    """Inception's: batch norm without gamma, ReLU."""
+    sides = kernel if isinstance(kernel, tuple) else (kernel, kernel)
+    padding = tuple(side // 2 for side in sides) if same else 0
+    return conv_bn(c_in, c_out, sides, stride, padding, decay=0.9997, gamma=False, activation=nn.ReLU)
+
+
+class Branches(nn.Module):
+    """Its parts side by side, their results concatenated."""
+
+    def __init__(self, *parts):
+        super().__init__()
+        self.parts = nn.ModuleList(parts)
+
+    def forward(self, x):
+        return torch.cat([part(x) for part in self.parts], 1)
+
+
+def average():
+    return nn.AvgPool2d(3, 1, 1, count_include_pad=False)
+
+
+def block_a(c, projection):
+    return Branches(
+        conv(c, 64, 1),
+        nn.Sequential(conv(c, 48, 1), conv(48, 64, 5)),
+        nn.Sequential(conv(c, 64, 1), conv(64, 96, 3), conv(96, 96, 3)),
+        nn.Sequential(average(), conv(c, projection, 1)),
+    )
+
+
+def reduction_a(c):
+    return Branches(
+        conv(c, 384, 3, 2, same=False),
+        nn.Sequential(conv(c, 64, 1), conv(64, 96, 3), conv(96, 96, 3, 2, same=False)),
+        nn.MaxPool2d(3, 2),
+    )
+
+
+def block_b(c, n):
+    return Branches(
+        conv(c, 192, 1),
+        nn.Sequential(conv(c, n, 1), conv(n, n, (1, 7)), conv(n, 192, (7, 1))),
+        nn.Sequential(
+            conv(c, n, 1), conv(n, n, (7, 1)), conv(n, n, (1, 7)), conv(n, n, (7, 1)), conv(n, 192, (1, 7))
+        ),
+        nn.Sequential(average(), conv(c, 192, 1)),
+    )
+
+
+def reduction_b(c):
+    return Branches(
+        nn.Sequential(conv(c, 192, 1), conv(192, 320, 3, 2, same=False)),
+        nn.Sequential(
+            conv(c, 192, 1), conv(192, 192, (1, 7)), conv(192, 192, (7, 1)), conv(192, 192, 3, 2, same=False)
+        ),
+        nn.MaxPool2d(3, 2),
+    )
+
+
+def block_c(c):
+    split = lambda: Branches(conv(384, 384, (1, 3)), conv(384, 384, (3, 1)))
+    return Branches(
+        conv(c, 320, 1),
+        nn.Sequential(conv(c, 384, 1), split()),
+        nn.Sequential(conv(c, 448, 1), conv(448, 384, 3), split()),
+        nn.Sequential(average(), conv(c, 192, 1)),
+    )
+
+
+class InceptionV3(nn.Module):
+    """Returns the logits, and those of the auxiliary head."""
+
+    def __init__(self, classes):
+        super().__init__()
+        self.body = nn.Sequential(
+            conv(3, 32, 3, 2, same=False), conv(32, 32, 3, same=False), conv(32, 64, 3), nn.MaxPool2d(3, 2),
+            conv(64, 80, 1), conv(80, 192, 3, same=False), nn.MaxPool2d(3, 2),
+            block_a(192, 32), block_a(256, 64), block_a(288, 64), reduction_a(288),
+            block_b(768, 128), block_b(768, 160), block_b(768, 160), block_b(768, 192),
+        )  # fmt: skip
+        self.top = nn.Sequential(
+            reduction_b(768), block_c(1280), block_c(2048),
+            nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.2), nn.Linear(2048, classes),
+        )  # fmt: skip
+        self.aux = nn.Sequential(
+            nn.AvgPool2d(5, 3), conv(768, 128, 1), conv(128, 768, 5, same=False), nn.Flatten(), nn.Linear(768, classes)
+        )
+
+    def forward(self, x):
+        x = self.body(x)
+        return self.top(x), self.aux(x)
+
+
+NETS = {"vgg_16": vgg_16, "inception_v3": InceptionV3, "mobilenet_v2": mobilenet_v2}
+
+
+def loss_of(outputs, labels):
+    """As carole weighs it: an auxiliary head counts 0.4."""
+    if not isinstance(outputs, tuple):
+        return F.cross_entropy(outputs, labels)
+    return F.cross_entropy(outputs[0], labels) + 0.4 * F.cross_entropy(outputs[1], labels)

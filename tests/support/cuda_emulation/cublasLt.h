@@ -1,0 +1,279 @@
+// Stands in for cuBLASLt's header, see cuda_runtime.h here: reads descriptions as the library does,
+// refuses what its documentation refuses, and multiplies on the CPU. So a leading dimension, a
+// transpose, a type, an epilogue or an alignment that is wrong shows.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "src/core/float16.h"
+
+enum cublasStatus_t {
+  CUBLAS_STATUS_SUCCESS = 0,
+  CUBLAS_STATUS_INVALID_VALUE = 7,
+  CUBLAS_STATUS_NOT_SUPPORTED = 15
+};
+enum cudaDataType_t { CUDA_R_32F = 0, CUDA_R_16F = 2, CUDA_R_16BF = 14 };
+enum cublasComputeType_t { CUBLAS_COMPUTE_32F = 68, CUBLAS_COMPUTE_32F_FAST_TF32 = 77 };
+enum cublasOperation_t { CUBLAS_OP_N = 0, CUBLAS_OP_T = 1 };
+enum cublasLtEpilogue_t {
+  CUBLASLT_EPILOGUE_DEFAULT = 1,
+  CUBLASLT_EPILOGUE_RELU = 2,
+  CUBLASLT_EPILOGUE_BIAS = 4,
+  CUBLASLT_EPILOGUE_RELU_BIAS = 6
+};
+enum cublasLtMatmulDescAttributes_t {
+  CUBLASLT_MATMUL_DESC_TRANSA = 3,
+  CUBLASLT_MATMUL_DESC_TRANSB = 4,
+  CUBLASLT_MATMUL_DESC_EPILOGUE = 7,
+  CUBLASLT_MATMUL_DESC_BIAS_POINTER = 8
+};
+enum cublasLtMatmulPreferenceAttributes_t {
+  CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES = 1,
+  CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK = 3,
+  CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES = 5,
+  CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES = 6,
+  CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES = 7,
+  CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES = 8
+};
+enum cublasLtReductionScheme_t { CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE = 2 };
+
+// Attributes by number, as bytes of the size that each must have.
+template <typename Attribute>
+struct EmulatedAttributes {
+  cublasStatus_t Set(Attribute attribute, const void* value, size_t bytes, size_t want) {
+    if (value == nullptr || bytes != want) return CUBLAS_STATUS_INVALID_VALUE;
+    uint64_t number = 0;
+    std::memcpy(&number, value, bytes);
+    values[attribute] = number;
+    return CUBLAS_STATUS_SUCCESS;
+  }
+  uint64_t Get(Attribute attribute, uint64_t otherwise) const {
+    const auto found = values.find(attribute);
+    return found == values.end() ? otherwise : found->second;
+  }
+  std::map<Attribute, uint64_t> values;
+};
+
+struct cublasLtContext {};
+using cublasLtHandle_t = cublasLtContext*;
+struct cublasLtMatrixLayoutOpaque_t {
+  cudaDataType_t type;
+  uint64_t rows, columns;
+  int64_t leading;
+};
+struct cublasLtMatmulDescOpaque_t : EmulatedAttributes<cublasLtMatmulDescAttributes_t> {
+  cublasComputeType_t compute;
+  uint64_t epilogue() const {
+    return Get(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_DEFAULT);
+  }
+  bool transposes_a() const { return Get(CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_N) == CUBLAS_OP_T; }
+  bool transposes_b() const { return Get(CUBLASLT_MATMUL_DESC_TRANSB, CUBLAS_OP_N) == CUBLAS_OP_T; }
+  const float* bias() const {
+    return reinterpret_cast<const float*>(Get(CUBLASLT_MATMUL_DESC_BIAS_POINTER, 0));
+  }
+};
+struct cublasLtMatmulPreferenceOpaque_t : EmulatedAttributes<cublasLtMatmulPreferenceAttributes_t> {
+};
+using cublasLtMatrixLayout_t = cublasLtMatrixLayoutOpaque_t*;
+using cublasLtMatmulDesc_t = cublasLtMatmulDescOpaque_t*;
+using cublasLtMatmulPreference_t = cublasLtMatmulPreferenceOpaque_t*;
+
+// For this epilogue, alignment (bytes) and workspace.
+struct cublasLtMatmulAlgo_t {
+  uint64_t epilogue, alignment, workspace_bytes;
+};
+struct cublasLtMatmulHeuristicResult_t {
+  cublasLtMatmulAlgo_t algo;
+  size_t workspaceSize;
+};
+
+// In words, how the last product was asked for: "bf16 NT to f32, relu, bias".
+inline std::string& EmulatedLastProduct() {
+  static std::string last;
+  return last;
+}
+
+inline const char* cublasLtGetStatusString(cublasStatus_t status) {
+  return status == CUBLAS_STATUS_INVALID_VALUE ? "emulated: invalid value"
+                                               : "emulated: not supported";
+}
+
+inline cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout,
+                                                 cudaDataType_t type, uint64_t rows,
+                                                 uint64_t columns, int64_t leading) {
+  if (leading < static_cast<int64_t>(rows)) return CUBLAS_STATUS_INVALID_VALUE;
+  *layout = new cublasLtMatrixLayoutOpaque_t{type, rows, columns, leading};
+  return CUBLAS_STATUS_SUCCESS;
+}
+inline cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
+  delete layout;
+  return CUBLAS_STATUS_SUCCESS;
+}
+inline cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* descriptor,
+                                               cublasComputeType_t compute, cudaDataType_t scale) {
+  if (scale != CUDA_R_32F) return CUBLAS_STATUS_NOT_SUPPORTED;
+  *descriptor = new cublasLtMatmulDescOpaque_t{{}, compute};
+  return CUBLAS_STATUS_SUCCESS;
+}
+inline cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t descriptor) {
+  delete descriptor;
+  return CUBLAS_STATUS_SUCCESS;
+}
+inline cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t descriptor,
+                                                     cublasLtMatmulDescAttributes_t attribute,
+                                                     const void* value, size_t bytes) {
+  const bool is_pointer = attribute == CUBLASLT_MATMUL_DESC_BIAS_POINTER;
+  return descriptor->Set(attribute, value, bytes, is_pointer ? sizeof(void*) : 4);
+}
+inline cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference) {
+  *preference = new cublasLtMatmulPreferenceOpaque_t;
+  return CUBLAS_STATUS_SUCCESS;
+}
+inline cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) {
+  delete preference;
+  return CUBLAS_STATUS_SUCCESS;
+}
+inline cublasStatus_t cublasLtMatmulPreferenceSetAttribute(
+    cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t attribute,
+    const void* value, size_t bytes) {
+  const bool is_size = attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
+  return preference->Set(attribute, value, bytes, is_size ? 8 : 4);
+}
+
+// Whether the sizes fit each other: (m,inner) (inner,n) = (m,n).
+inline bool EmulatedFits(const cublasLtMatmulDescOpaque_t& d, const cublasLtMatrixLayoutOpaque_t& a,
+                         const cublasLtMatrixLayoutOpaque_t& b,
+                         const cublasLtMatrixLayoutOpaque_t& result) {
+  const uint64_t m = d.transposes_a() ? a.columns : a.rows;
+  const uint64_t inner = d.transposes_a() ? a.rows : a.columns;
+  const uint64_t n = d.transposes_b() ? b.rows : b.columns;
+  return inner == (d.transposes_b() ? b.columns : b.rows) && result.rows == m &&
+         result.columns == n;
+}
+
+// The types of CUBLAS_COMPUTE_32F in the library's table, of which the bias is the result's.
+inline bool EmulatedHasTypes(const cublasLtMatmulDescOpaque_t& d, cudaDataType_t a,
+                             cudaDataType_t b, cudaDataType_t result) {
+  const bool has_bias = (d.epilogue() & CUBLASLT_EPILOGUE_BIAS) != 0;
+  if (a != b || (has_bias && result != CUDA_R_32F)) return false;  // our biases are fp32
+  if (d.compute == CUBLAS_COMPUTE_32F_FAST_TF32) return a == CUDA_R_32F && result == CUDA_R_32F;
+  return result == a || result == CUDA_R_32F;
+}
+
+inline cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
+    cublasLtHandle_t, cublasLtMatmulDesc_t d, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+    cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t result, cublasLtMatmulPreference_t preference,
+    int wanted, cublasLtMatmulHeuristicResult_t* found, int* count) {
+  *count = 0;
+  if (!EmulatedFits(*d, *a, *b, *result) || c->type != result->type || wanted < 1)
+    return CUBLAS_STATUS_INVALID_VALUE;
+  if ((d->epilogue() & CUBLASLT_EPILOGUE_BIAS) != 0 && d->bias() == nullptr)
+    return CUBLAS_STATUS_INVALID_VALUE;
+  if (!EmulatedHasTypes(*d, a->type, b->type, result->type)) return CUBLAS_STATUS_NOT_SUPPORTED;
+  uint64_t alignment = 256;
+  for (int i = CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES;
+       i <= CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES; ++i) {
+    const auto which = static_cast<cublasLtMatmulPreferenceAttributes_t>(i);
+    alignment = std::min(alignment, preference->Get(which, 256));
+  }
+  found->workspaceSize =
+      std::min<uint64_t>(4096, preference->Get(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, 0));
+  found->algo = {d->epilogue(), alignment, found->workspaceSize};
+  *count = 1;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+// A matrix in memory, columns first.
+struct EmulatedMatrix {
+  const cublasLtMatrixLayoutOpaque_t& layout;
+  void* data;
+
+  size_t Place(uint64_t row, uint64_t column) const { return row + column * layout.leading; }
+  float Get(uint64_t row, uint64_t column) const {
+    const size_t i = Place(row, column);
+    if (layout.type == CUDA_R_16BF) return static_cast<const carole::Bf16*>(data)[i];
+    if (layout.type == CUDA_R_16F) return static_cast<const carole::Fp16*>(data)[i];
+    return static_cast<const float*>(data)[i];
+  }
+  void Put(uint64_t row, uint64_t column, float value) const {
+    const size_t i = Place(row, column);
+    if (layout.type == CUDA_R_16BF) {
+      static_cast<carole::Bf16*>(data)[i] = carole::Bf16(value);
+    } else if (layout.type == CUDA_R_16F) {
+      static_cast<carole::Fp16*>(data)[i] = carole::Fp16(value);
+    } else {
+      static_cast<float*>(data)[i] = value;
+    }
+  }
+};
+
+inline float EmulatedTf32(float value) {
+  auto bits = std::bit_cast<uint32_t>(value);
+  bits = (bits + 0x0FFF + ((bits >> 13) & 1)) & ~uint32_t{0x1FFF};
+  return std::bit_cast<float>(bits);
+}
+
+inline void EmulatedDescribe(const cublasLtMatmulDescOpaque_t& d,
+                             const cublasLtMatrixLayoutOpaque_t& a,
+                             const cublasLtMatrixLayoutOpaque_t& result) {
+  const auto name = [](cudaDataType_t type) {
+    return std::string(type == CUDA_R_16BF ? "bf16" : type == CUDA_R_16F ? "fp16" : "f32");
+  };
+  const bool tf32 = d.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
+  EmulatedLastProduct() = (tf32 ? "tf32" : name(a.type)) + (d.transposes_a() ? " T" : " N") +
+                          (d.transposes_b() ? "T to " : "N to ") + name(result.type) +
+                          ((d.epilogue() & CUBLASLT_EPILOGUE_RELU) != 0 ? ", relu" : "") +
+                          ((d.epilogue() & CUBLASLT_EPILOGUE_BIAS) != 0 ? ", bias" : "");
+}
+
+inline cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t d, const void* alpha,
+                                     const void* a_data, cublasLtMatrixLayout_t a_layout,
+                                     const void* b_data, cublasLtMatrixLayout_t b_layout,
+                                     const void* beta, const void*, cublasLtMatrixLayout_t,
+                                     void* data, cublasLtMatrixLayout_t layout,
+                                     const cublasLtMatmulAlgo_t* algo, void* workspace,
+                                     size_t workspace_bytes, cudaStream_t) {
+  const auto is_aligned = [](const void* p, uint64_t bytes) {
+    return reinterpret_cast<uintptr_t>(p) % bytes == 0;
+  };
+  const bool fits_algorithm =
+      algo->epilogue == d->epilogue() && algo->workspace_bytes <= workspace_bytes &&
+      is_aligned(d->bias(), 16) && is_aligned(a_data, algo->alignment) &&
+      is_aligned(b_data, algo->alignment) && is_aligned(data, algo->alignment);
+  constexpr uint64_t kWorkspaceAlignment = 256;
+  if (!fits_algorithm || !is_aligned(workspace, kWorkspaceAlignment) ||
+      *static_cast<const float*>(alpha) != 1 || *static_cast<const float*>(beta) != 0)
+    return CUBLAS_STATUS_INVALID_VALUE;
+  std::memset(workspace, 0xFF, algo->workspace_bytes);
+
+  const EmulatedMatrix a{*a_layout, const_cast<void*>(a_data)},
+      b{*b_layout, const_cast<void*>(b_data)};
+  const EmulatedMatrix result{*layout, data};
+  const uint64_t inner = d->transposes_a() ? a_layout->rows : a_layout->columns;
+  const auto rounded = [&](float v) {
+    return d->compute == CUBLAS_COMPUTE_32F_FAST_TF32 ? EmulatedTf32(v) : v;
+  };
+  for (uint64_t column = 0; column < layout->columns; ++column) {
+    for (uint64_t row = 0; row < layout->rows; ++row) {
+      double sum = 0;
+      for (uint64_t i = 0; i < inner; ++i) {
+        const float left = d->transposes_a() ? a.Get(i, row) : a.Get(row, i);
+        const float right = d->transposes_b() ? b.Get(column, i) : b.Get(i, column);
+        sum += static_cast<double>(rounded(left)) * rounded(right);
+      }
+      if ((d->epilogue() & CUBLASLT_EPILOGUE_BIAS) != 0) sum += d->bias()[row];
+      if ((d->epilogue() & CUBLASLT_EPILOGUE_RELU) != 0) sum = sum > 0 ? sum : 0;
+      result.Put(row, column, static_cast<float>(sum));
+    }
+  }
+  EmulatedDescribe(*d, *a_layout, *layout);
+  return CUBLAS_STATUS_SUCCESS;
+}

@@ -1,0 +1,34 @@
+// A GPU that is none: what the fake libraries of this folder share, and what tests ask them.
+//
+// To CUDA's runtime it is a driver that is too old.
+//
+//   FAKE_GPU_COUNT=0        there is no GPU
+//   FAKE_NVJPEG_STATUS=6    what nvjpegDecode returns instead of decoding
+#pragma once
+
+#include <functional>
+
+#include "io/jpeg/nvjpeg_abi.h"
+
+extern "C" {
+// Contexts, streams, allocations, handles and states that are there.
+int FakeGpuObjects();
+void FakeGpuCount(int change);
+// Whether this thread may call CUDA.
+bool FakeGpuHasContext();
+// Pictures that were decoded.
+int FakeNvjpegDecoded();
+}
+
+namespace carole::fake_gpu {
+
+// Addresses of the GPU fault on the host.
+inline constexpr unsigned long long kOffset = 1ULL << 62;
+inline unsigned char* OnHost(unsigned long long device) {
+  return reinterpret_cast<unsigned char*>(device - kOffset);
+}
+
+// Runs when the stream is waited for.
+void Push(io::jpeg::driver::Stream stream, std::function<void()> work);
+
+}  // namespace carole::fake_gpu

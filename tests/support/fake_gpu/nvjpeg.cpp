@@ -1,0 +1,129 @@
+// libnvjpeg.so.13 without a GPU: decodes baseline JPEGs by libjpeg with its accurate DCT, when the
+// stream is waited for. Progressive ones it does not take.
+#include <atomic>
+#include <csetjmp>
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+#include <vector>
+// jpeglib.h needs FILE and size_t.
+#include <jpeglib.h>
+
+#include "tests/support/fake_gpu/fake_gpu.h"
+
+using namespace carole::io::jpeg::nvjpeg;
+using carole::io::jpeg::driver::Stream;
+
+struct carole::io::jpeg::nvjpeg::nvjpegHandle {};
+struct carole::io::jpeg::nvjpeg::nvjpegJpegState {
+  std::atomic<bool> is_used{false};
+};
+
+namespace {
+
+std::atomic<int> decoded{0};
+
+// Errors of libjpeg's end in a longjmp to `jump`.
+struct Reader {
+  Reader() {
+    jpeg.err = jpeg_std_error(&errors);
+    errors.error_exit = [](j_common_ptr j) {
+      longjmp(static_cast<Reader*>(j->client_data)->jump, 1);
+    };
+    errors.emit_message = [](j_common_ptr, int) {};
+    jpeg.client_data = this;
+    jpeg_create_decompress(&jpeg);
+  }
+  ~Reader() { jpeg_destroy_decompress(&jpeg); }
+
+  bool ReadHeader(const unsigned char* data, size_t bytes) {
+    if (setjmp(jump) != 0) return false;
+    jpeg_mem_src(&jpeg, data, bytes);
+    jpeg_read_header(&jpeg, TRUE);
+    return true;
+  }
+  bool ReadPixels(unsigned char* out, size_t pitch) {
+    if (setjmp(jump) != 0) return false;
+    jpeg.out_color_space = JCS_RGB;
+    jpeg.dct_method = JDCT_ISLOW;
+    jpeg_start_decompress(&jpeg);
+    while (jpeg.output_scanline < jpeg.output_height) {
+      JSAMPROW row = out + jpeg.output_scanline * pitch;
+      jpeg_read_scanlines(&jpeg, &row, 1);
+    }
+    jpeg_finish_decompress(&jpeg);
+    return true;
+  }
+
+  jpeg_decompress_struct jpeg{};
+  jpeg_error_mgr errors{};
+  jmp_buf jump;
+};
+
+}  // namespace
+
+extern "C" {
+
+int FakeNvjpegDecoded() { return decoded; }
+
+Status nvjpegCreateEx(Backend, void*, void*, unsigned, Handle* handle) {
+  if (!FakeGpuHasContext()) return kExecutionFailed;
+  FakeGpuCount(1);
+  *handle = new nvjpegHandle;
+  return kSuccess;
+}
+Status nvjpegDestroy(Handle handle) {
+  FakeGpuCount(-1);
+  delete handle;
+  return kSuccess;
+}
+Status nvjpegJpegStateCreate(Handle handle, State* state) {
+  if (handle == nullptr || !FakeGpuHasContext()) return kExecutionFailed;
+  FakeGpuCount(1);
+  *state = new nvjpegJpegState;
+  return kSuccess;
+}
+Status nvjpegJpegStateDestroy(State state) {
+  FakeGpuCount(-1);
+  delete state;
+  return kSuccess;
+}
+
+Status nvjpegGetImageInfo(Handle, const unsigned char* data, size_t bytes, int* num_components,
+                          Subsampling* subsampling, int* widths, int* heights) {
+  Reader reader;
+  if (!reader.ReadHeader(data, bytes)) return kBadJpeg;
+  *num_components = reader.jpeg.num_components;
+  *subsampling = Subsampling{0};
+  widths[0] = static_cast<int>(reader.jpeg.image_width);
+  heights[0] = static_cast<int>(reader.jpeg.image_height);
+  return kSuccess;
+}
+
+Status nvjpegDecode(Handle, State state, const unsigned char* data, size_t bytes,
+                    OutputFormat format, Image* image, Stream stream) {
+  if (const char* status = std::getenv("FAKE_NVJPEG_STATUS"))
+    return static_cast<Status>(std::atoi(status));
+  if (format != kInterleavedRgb || stream == nullptr) return kInvalidParameter;
+  if (!FakeGpuHasContext() || state->is_used.exchange(true)) return kInternalError;
+  {
+    Reader reader;
+    const bool is_read = reader.ReadHeader(data, bytes);
+    if (!is_read || reader.jpeg.progressive_mode != FALSE) {
+      state->is_used = false;
+      return is_read ? kJpegNotSupported : kBadJpeg;
+    }
+  }
+  std::vector<unsigned char> copy(data, data + bytes);  // it may be gone when the work is done
+  carole::fake_gpu::Push(stream, [=, copy = std::move(copy), image = *image] {
+    Reader reader;
+    unsigned char* out =
+        carole::fake_gpu::OnHost(reinterpret_cast<unsigned long long>(image.channel[0]));
+    if (reader.ReadHeader(copy.data(), copy.size()) && reader.ReadPixels(out, image.pitch[0]))
+      ++decoded;
+    state->is_used = false;
+  });
+  return kSuccess;
+}
+
+}  // extern "C"
