@@ -62,6 +62,12 @@ FileDescriptor& FileDescriptor::operator=(FileDescriptor&& other) noexcept {
   return *this;
 }
 
+void MakeFolder(std::string_view tag, const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) ThrowDiskError(tag, path, "make the folder", error.value());
+}
+
 void WriteWholeFile(std::string_view tag, const std::string& path, std::string_view bytes) {
   const FileDescriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
   if (!file.is_open()) ThrowDiskError(tag, path, "create", errno);

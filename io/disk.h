@@ -29,6 +29,9 @@ class FileDescriptor {
   int fd_;
 };
 
+// With the folders above it; nothing when it is there. Throws DiskError.
+void MakeFolder(std::string_view tag, const std::string& path);
+
 // Makes or empties the file and writes all bytes. Throws DiskError; the file may then hold some of
 // them.
 void WriteWholeFile(std::string_view tag, const std::string& path, std::string_view bytes);

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -95,7 +96,11 @@ void Print(const std::string& path, const io::Checkpoint& checkpoint) {
   fmt::print("step           {}\n", checkpoint.step);
   fmt::print("epoch          {}, {} samples into it\n", checkpoint.epoch, checkpoint.position);
   fmt::print("seed           {}\n", checkpoint.seed);
-  for (const auto& [name, text] : checkpoint.attributes) fmt::print("{:<14} {}\n", name, text);
+  for (const auto& [name, text] : checkpoint.attributes) {
+    const auto more = std::count(text.begin(), text.end(), '\n');
+    fmt::print("{:<14} {}{}\n", name, text.substr(0, text.find('\n')),
+               more > 0 ? fmt::format(" … and {} more", more) : "");
+  }
   PrintVariables("variables", checkpoint.variables);
   PrintVariables("slots", checkpoint.slots);
 }

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "io/checkpoint.h"
+#include "io/disk.h"
 #include "io/tf_checkpoint.h"
 #include "io/weights_mapping.h"
 #include "nets/nets.h"
@@ -209,7 +210,7 @@ int CheckpointConvert(const Arguments& arguments) {
   if (!line.Parse(arguments)) return 0;
   io::Checkpoint checkpoint = Load(flags);
   const std::filesystem::path folder = std::filesystem::path(flags.target).parent_path();
-  if (!folder.empty()) std::filesystem::create_directories(folder);
+  if (!folder.empty()) io::MakeFolder("convert", folder);
   if (flags.target.ends_with(kHdf5)) {
     io::WriteCheckpoint(checkpoint, flags.target);
   } else {

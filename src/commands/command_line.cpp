@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <iostream>
+#include <regex>
 
 #include "src/core/error.h"
 #include "src/core/log.h"
@@ -40,24 +42,68 @@ class FlagFile : public CLI::ConfigTOML {
   Read read_;
 };
 
+bool IsList(const CLI::Option& option) { return option.get_delimiter() != '\0'; }
+
+// Names, types and defaults as people write them: "--[no]report=true", "--seed INT=1".
+class HelpFormat : public CLI::Formatter {
+ public:
+  std::string make_option_name(const CLI::Option* option, bool positional) const override {
+    const std::vector<std::string>& names = option->get_lnames();
+    return names.size() == 2 && names[1] == "no" + names[0]
+               ? "--[no]" + names[0]
+               : Formatter::make_option_name(option, positional);
+  }
+
+  std::string make_option_opts(const CLI::Option* option) const override {
+    std::string type = option->get_type_size() != 0 ? " " + option->get_type_name() : "";
+    const size_t range = type.find(":INT in ");
+    if (range != std::string::npos) type.erase(range, 4);
+    std::string value = option->get_default_str();
+    if (IsList(*option)) {
+      type += ",…";
+      if (value.starts_with('[')) value = value.substr(1, value.size() - 2);
+    }
+    return type + (value.empty() ? "" : "=" + value) +
+           (option->get_required() ? " (required)" : "");
+  }
+};
+
 constexpr const char* kFullHelp = "helpfull";
 
-// What CLI11 says, but for ranges with one end: it spells out the largest double, 309 digits.
+// The values that an option's type and check allow, as get_type_name() tells them.
+std::string Wanted(const CLI::Option& option) {
+  const std::string type = option.get_type_name();
+  const bool whole = type.find("INT") != std::string::npos;
+  std::string text = whole ? "a whole number" : type.starts_with("FLOAT") ? "a number" : "text";
+  if (type.find("NONNEGATIVE") != std::string::npos) return text + " from 0 on";
+  return type.find("POSITIVE") != std::string::npos ? text + " above 0" : text;
+}
+
+// What CLI11 says of wrong values, in our words: it knows no more than types, and spells out ranges
+// with one end up to the largest double, 309 digits.
 std::string Explain(const CLI::App& app, const std::string& text) {
-  const size_t value = text.find(": Value "), range = text.find(" not in range 0.000000 to 17976");
-  if (value == std::string::npos || range == std::string::npos) return text;
-  const CLI::Option* option = app.get_option_no_throw(text.substr(0, value));
-  const bool zero =
-      option != nullptr && option->get_type_name().find("NONNEGATIVE") != std::string::npos;
-  const size_t got = value + std::string_view(": Value ").size();
-  return fmt::format("{}: got {}, want a number {}", text.substr(0, value),
-                     text.substr(got, range - got), zero ? "from 0 on" : "above 0");
+  std::smatch match;
+  const auto option = [&] { return app.get_option_no_throw(match[1]); };
+  static const std::regex no_number("Could not convert: (--\\w+) = (?:.*,)?(.*)"),
+      out_of_range("(--\\w+): Value (.*) not in range (.*) to (.*)"),
+      no_value("(--\\w+): 1 required .* missing");
+  if (std::regex_match(text, match, no_value) && option() != nullptr)
+    return fmt::format("{}: its value is missing, want {}", match[1].str(), Wanted(*option()));
+  const bool in_range = std::regex_match(text, match, out_of_range);
+  if (in_range && match[4].length() < 20) {
+    return fmt::format("{}: got {}, want {} to {}", match[1].str(), match[2].str(), match[3].str(),
+                       match[4].str());
+  }
+  if ((in_range || std::regex_match(text, match, no_number)) && option() != nullptr)
+    return fmt::format("{}: got {}, want {}", match[1].str(), match[2].str(), Wanted(*option()));
+  return text;
 }
 
 }  // namespace
 
 CommandLine::CommandLine(const std::string& name, const std::string& description)
     : app_(description, name) {
+  app_.formatter(std::make_shared<HelpFormat>());
   app_.get_formatter()->column_width(44);
   app_.option_defaults()->take_last();
   app_.set_config("--config", "", "TOML file of flags, NAME = VALUE");
@@ -83,7 +129,8 @@ CLI::Option* CommandLine::Finish(CLI::Option* option) {
 }
 
 CLI::Option* CommandLine::AddBool(const std::string& name, bool& value, const std::string& help) {
-  return Finish(app_.add_flag(fmt::format("--{0},!--no{0}", name), value, help));
+  return Finish(app_.add_flag(fmt::format("--{0},!--no{0}", name), value, help))
+      ->default_str(value ? "true" : "false");
 }
 
 CLI::Option* CommandLine::AddUnread(const std::string& name, const std::string& help,
@@ -154,8 +201,10 @@ bool CommandLine::Given(const std::string& name) const { return app_.count("--" 
 std::vector<std::string> CommandLine::GivenFlags() const {
   std::vector<std::string> flags;
   for (const CLI::Option* option : app_.get_options()) {
-    if (option->count() > 0 && !option->get_lnames().empty())
-      flags.push_back(option->get_lnames().front() + "=" + option->results().back());
+    if (option->count() == 0 || option->get_lnames().empty()) continue;
+    const std::vector<std::string>& values = option->results();
+    flags.push_back(option->get_lnames().front() + "=" +
+                    (IsList(*option) ? CLI::detail::join(values) : values.back()));
   }
   return flags;
 }
@@ -174,16 +223,18 @@ void CommandLine::CheckKnown(const std::string& flag) const {
                                nearest.empty() ? "see --help" : "did you mean --" + nearest + "?"));
 }
 
-void CommandLine::AllowBeginnings(std::span<const std::string_view> names) {
-  for (const std::string_view name : names) {
-    if (Has(std::string(name))) shortened_.emplace_back(name);
+void CommandLine::ReadAsArgparse(std::string_view names) {
+  for (const std::string& name : CLI::detail::split(std::string(names), ' ')) {
+    for (const std::string& form : {name, "no" + name}) {
+      if (Has(form)) argparse_flags_.push_back(form);
+    }
   }
 }
 
 std::string CommandLine::Whole(const std::string& flag) const {
   if (Has(flag)) return flag;
   std::string fitting, all;
-  for (const std::string& name : shortened_) {
+  for (const std::string& name : argparse_flags_) {
     if (!name.starts_with(flag)) continue;
     all += (all.empty() ? "--" : ", --") + name;
     fitting = name;
@@ -195,17 +246,26 @@ std::string CommandLine::Whole(const std::string& flag) const {
   return fitting.empty() ? flag : fitting;
 }
 
+bool CommandLine::IsValueOfBool(const std::string& flag, const std::string& word) const {
+  constexpr std::string_view kValues[] = {"true", "t", "1", "false", "f", "0"};
+  return std::find(argparse_flags_.begin(), argparse_flags_.end(), flag) != argparse_flags_.end() &&
+         app_.get_option("--" + flag)->get_expected_max() == 0 &&
+         std::find(std::begin(kValues), std::end(kValues), CLI::detail::to_lower(word)) !=
+             std::end(kValues);
+}
+
 // Known flags under their names here; other words as they are.
 std::vector<std::string> CommandLine::Normalize(const std::vector<std::string>& arguments) const {
   std::vector<std::string> words;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string& argument = arguments[i];
-    if (!argument.starts_with("--") || argument.size() == 2) {
-      words.push_back(argument);
+    const size_t dashes = argument.starts_with("--") ? 2 : 1;
+    if (argument.size() < 3 || argument[0] != '-' || std::isalpha(argument[dashes]) == 0) {
+      words.push_back(argument);  // a value, a negative number, -h, --
       continue;
     }
     const size_t equals = std::min(argument.find('='), argument.size());
-    std::string flag = Whole(Underscored(argument.substr(2, equals - 2)));
+    std::string flag = Whole(Underscored(argument.substr(dashes, equals - dashes)));
     std::string value = argument.substr(equals);
     if (const Spelling* spelling = FindSpelling(flag)) {
       if (value.empty() && ++i == arguments.size())
@@ -214,6 +274,8 @@ std::vector<std::string> CommandLine::Normalize(const std::vector<std::string>& 
       value = "=" + spelling->Translate(value.empty() ? arguments[i] : value.substr(1));
     }
     CheckKnown(flag);
+    if (value.empty() && i + 1 < arguments.size() && IsValueOfBool(flag, arguments[i + 1]))
+      value = "=" + arguments[++i];
     if (value == "=") {  // CLI11 would take the next word for its value
       words.push_back("--" + flag);
       words.emplace_back();

@@ -1,5 +1,6 @@
-// Flags as TF-Slim's users write them: `--flag value` and `--flag=value`; dashes and underscores
-// mean the same; a bool also takes --noflag and --flag=true|false; the last of several wins;
+// Flags as TF-Slim's users write them: `--flag value` and `--flag=value`, also with one dash;
+// dashes and underscores mean the same; a bool also takes --noflag and --flag=true|false; the last
+// of several wins;
 // `--config FILE` (TOML) holds the same names, and the command line wins over it; --help leaves out
 // what the other programs' flags mean here, --helpfull lists it too.
 #pragma once
@@ -62,9 +63,10 @@ class CommandLine {
   void SetDefault(const std::string& name, const std::string& value);
   // Called before a help is printed.
   void BeforeHelp(std::function<void()> hook) { before_help_ = std::move(hook); }
-  // From now on the beginning of one of these names stands for it where it fits no other of them,
-  // as in Python's argparse. Names of flags that there are not, do not count.
-  void AllowBeginnings(std::span<const std::string_view> names);
+  // From now on these flags (names with blanks between them; those that there are not, do not
+  // count) are read as Python's argparse does: the beginning of a name stands for it where it fits
+  // no other of them, and a bool may have its value in the next word.
+  void ReadAsArgparse(std::string_view names);
 
   bool Has(const std::string& name) const;
   bool Given(const std::string& name) const;
@@ -84,6 +86,8 @@ class CommandLine {
   // The flag that `flag` is the beginning of. Throws UsageError that names them if there are
   // several.
   std::string Whole(const std::string& flag) const;
+  // Whether `word` is the value of the bool `flag` before it.
+  bool IsValueOfBool(const std::string& flag, const std::string& word) const;
   std::vector<std::string> Normalize(const std::vector<std::string>& arguments) const;
   void PrintHelp(bool full);
 
@@ -107,7 +111,7 @@ class CommandLine {
   std::vector<Ignored> ignored_;
   std::vector<Unsupported> unsupported_;
   std::vector<Spelling> spellings_;
-  std::vector<std::string> shortened_;  // that may be
+  std::vector<std::string> argparse_flags_;
   std::function<void()> before_help_;
 };
 

@@ -1,13 +1,9 @@
-// The confusion matrix as a table for spreadsheets and as a picture.
+// The confusion matrix as a table for spreadsheets, as pixels and as a page with names.
 #include <fmt/format.h>
 
-#include <filesystem>
-#include <fstream>
-#include <system_error>
-
+#include "io/disk.h"
 #include "io/image.h"
 #include "src/commands/evaluation.h"
-#include "src/core/error.h"
 #include "src/watch/confusion_picture.h"
 
 namespace carole::commands {
@@ -33,24 +29,15 @@ std::string ConfusionCsv(const train::Metrics& metrics, const std::vector<std::s
   return csv + "\r\n";
 }
 
-void WriteFile(const std::filesystem::path& path, std::string_view bytes) {
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  file.close();
-  if (!file) throw DiskError(fmt::format("[eval] {}: cannot be written", path.string()));
-}
-
 }  // namespace
 
-void WriteConfusion(const std::string& folder, const train::Metrics& metrics,
-                    const std::vector<std::string>& names) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error)
-    throw DiskError(fmt::format("[eval] {}: cannot make the folder: {}", folder, error.message()));
-  WriteFile(std::filesystem::path(folder) / "confusion.csv", ConfusionCsv(metrics, names));
-  WriteFile(std::filesystem::path(folder) / "confusion.png",
-            io::EncodePng(watch::ConfusionPicture(metrics).view()));
+void WriteConfusion(const std::string& folder, const watch::ConfusionFacts& facts,
+                    const train::Metrics& metrics) {
+  io::MakeFolder("eval", folder);
+  io::WriteWholeFile("eval", folder + "/confusion.csv", ConfusionCsv(metrics, facts.class_names));
+  io::WriteWholeFile("eval", folder + "/confusion.png",
+                     io::EncodePng(watch::ConfusionPicture(metrics).view()));
+  io::WriteWholeFile("eval", folder + "/confusion.html", watch::MakeConfusionPage(facts, metrics));
 }
 
 }  // namespace carole::commands

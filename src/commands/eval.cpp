@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
 
 #include "io/checkpoint_folder.h"
+#include "io/disk.h"
 #include "io/event_writer.h"
 #include "io/weights_reader.h"
 #include "launch/job_end.h"
@@ -52,7 +52,7 @@ void AddEvalFlags(CommandLine& line, EvalFlags& flags) {
   line.Add("eval_dir,log_dir", flags.eval_dir,
            "folder that an event file is written to; none when empty");
   line.Add("confusion_dir", flags.confusion_dir,
-           "folder for the confusion matrix, confusion.csv and confusion.png; none when empty");
+           "folder for the confusion matrix: confusion.csv, .png and .html; none when empty");
   line.Add("batch_size", flags.batch_size, "images at a time, of each rank")
       ->check(CLI::PositiveNumber);
   line.Add("eval_batch_size", flags.eval_batch_size,
@@ -133,9 +133,12 @@ void PrintJson(const train::Metrics& metrics, const Evaluated& evaluated,
 class Output {
  public:
   Output(const EvalFlags& flags, const NetInput& input, const Job& job)
-      : flags_(flags), names_(NamesOfClasses(flags.dataset, input)) {
+      : flags_(flags),
+        title_(fmt::format("{} on {} {}", input.net->name, input.dataset->name,
+                           flags.dataset.dataset_split_name)),
+        names_(NamesOfClasses(flags.dataset, input)) {
     if (!job.is_chief() || flags.eval_dir.empty()) return;
-    std::filesystem::create_directories(flags.eval_dir);
+    io::MakeFolder("eval", flags.eval_dir);
     events_.emplace(flags.eval_dir);
   }
 
@@ -146,7 +149,10 @@ class Output {
       fmt::print("{}", metrics.Report(names_));
       std::fflush(stdout);
     }
-    if (!flags_.confusion_dir.empty()) WriteConfusion(flags_.confusion_dir, metrics, names_);
+    if (!flags_.confusion_dir.empty()) {
+      WriteConfusion(flags_.confusion_dir,
+                     {.title = title_, .step = evaluated.step, .class_names = names_}, metrics);
+    }
     if (!events_) return;
     events_->AddScalar(evaluated.step, "eval/Accuracy", static_cast<float>(metrics.accuracy()));
     events_->AddScalar(evaluated.step, "eval/Recall_5", static_cast<float>(metrics.recall_5()));
@@ -155,6 +161,7 @@ class Output {
 
  private:
   const EvalFlags& flags_;
+  const std::string title_;
   const std::vector<std::string> names_;
   std::optional<io::EventWriter> events_;
 };

@@ -45,4 +45,15 @@ std::vector<std::string> NamesOfClasses(const DatasetFlags& dataset, const NetIn
   return names;
 }
 
+std::string ToAttribute(const std::vector<std::string>& names) {
+  constexpr size_t kMaxBytes = 60'000;  // HDF5: 64 KiB with all that belongs to the attribute
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : "\n") + name;
+  return text.size() <= kMaxBytes ? text : "";
+}
+
+std::vector<std::string> FromAttribute(const std::string& text) {
+  return text.empty() ? std::vector<std::string>() : CLI::detail::split(text, '\n');
+}
+
 }  // namespace carole::commands

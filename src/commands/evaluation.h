@@ -12,6 +12,7 @@
 #include "src/commands/job.h"
 #include "src/train/evaluate.h"
 #include "src/train/metrics.h"
+#include "src/watch/report_page.h"
 
 namespace carole::commands {
 
@@ -40,8 +41,14 @@ class Evaluation {
 // Names of the net's classes, in its order.
 std::vector<std::string> NamesOfClasses(const DatasetFlags& dataset, const NetInput& input);
 
-// `confusion.csv` and `confusion.png` in a folder that is made when missing. Throws DiskError.
-void WriteConfusion(const std::string& folder, const train::Metrics& metrics,
-                    const std::vector<std::string>& names);
+// As a checkpoint's attribute kClassNames carries them, a line for each; "" when it cannot hold so
+// many.
+inline constexpr char kClassNames[] = "class_names";
+std::string ToAttribute(const std::vector<std::string>& names);
+std::vector<std::string> FromAttribute(const std::string& text);
+
+// confusion.csv, .png and .html in a folder that is made when missing. Throws DiskError.
+void WriteConfusion(const std::string& folder, const watch::ConfusionFacts& facts,
+                    const train::Metrics& metrics);
 
 }  // namespace carole::commands

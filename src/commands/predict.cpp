@@ -18,6 +18,7 @@
 #include "io/weights_reader.h"
 #include "nets/nets.h"
 #include "src/commands/commands.h"
+#include "src/commands/evaluation.h"
 #include "src/commands/flags.h"
 #include "src/commands/job.h"
 #include "src/core/error.h"
@@ -43,6 +44,7 @@ struct PredictFlags {
   int image_size = 0;
   int64_t num_classes = 0;
   int labels_offset = 0;
+  std::vector<std::string> class_names;  // the checkpoint's, unless flags say whose
   double moving_average_decay = 0;
   int64_t batch_size = 32;
   int top = 5;
@@ -91,6 +93,10 @@ void Complete(PredictFlags& flags, const std::map<std::string, std::string>& att
       value = static_cast<std::decay_t<decltype(value)>>(
           std::strtoll(found->second.c_str(), nullptr, 10));
   };
+  std::string names;
+  if (flags.dataset_name.empty() && flags.dataset_dir.empty() && flags.labels_offset == 0)
+    text(kClassNames, names);
+  flags.class_names = FromAttribute(names);
   text("net", flags.model_name);
   text("dataset", flags.dataset_name);
   text("preprocessing", flags.preprocessing_name);
@@ -215,11 +221,12 @@ class Predictor {
 };
 
 std::vector<std::string> NamesOf(const PredictFlags& flags, int64_t num_classes) {
-  std::vector<std::string> names;
-  if (!flags.dataset_name.empty())
+  std::vector<std::string> names = flags.class_names;
+  if (names.empty() && !flags.dataset_name.empty()) {
     names = io::ClassNames(io::FindDataset(flags.dataset_name), flags.dataset_dir);
-  const size_t offset = std::min<size_t>(std::max(0, flags.labels_offset), names.size());
-  names.erase(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(offset));
+    const size_t offset = std::min<size_t>(std::max(0, flags.labels_offset), names.size());
+    names.erase(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(offset));
+  }
   for (auto k = static_cast<int64_t>(names.size()); k < num_classes; ++k)
     names.push_back(std::to_string(k));
   return names;

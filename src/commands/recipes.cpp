@@ -7,6 +7,20 @@
 namespace carole::commands {
 namespace {
 
+// Of train_image_classifier and eval_image_classifier.
+constexpr std::string_view kSlimFlags =
+    "master train_dir warmup_epochs num_clones clone_on_cpu worker_replicas num_ps_tasks "
+    "num_readers num_preprocessing_threads log_every_n_steps save_summaries_secs "
+    "save_interval_secs task weight_decay optimizer adadelta_rho adagrad_initial_accumulator_value "
+    "adam_beta1 adam_beta2 opt_epsilon ftrl_learning_rate_power ftrl_initial_accumulator_value "
+    "ftrl_l1 ftrl_l2 momentum rmsprop_momentum rmsprop_decay quantize_delay "
+    "learning_rate_decay_type learning_rate end_learning_rate label_smoothing "
+    "learning_rate_decay_factor num_epochs_per_decay sync_replicas replicas_to_aggregate "
+    "moving_average_decay dataset_name dataset_split_name dataset_dir labels_offset model_name "
+    "preprocessing_name batch_size train_image_size max_number_of_steps use_grayscale "
+    "checkpoint_path checkpoint_exclude_scopes trainable_scopes ignore_missing_vars "
+    "max_num_batches eval_dir eval_image_size quantize";
+
 // The official ResNet of TensorFlow 1.4 and 2.0 on ImageNet.
 constexpr FlagDefault kImagenetMainTrain[] = {
     {"model_name", "imagenet_resnet_v2_50"},
@@ -23,30 +37,11 @@ constexpr FlagDefault kImagenetMainTrain[] = {
     {"save_interval_secs", "3600"},
     {"work_dir", "/data/"},
 };
-// Its argparse took the beginning of a name for the whole.
-constexpr std::string_view kImagenetMainFlags[] = {"data_dir",
-                                                   "output_dir",
-                                                   "num_gpus",
-                                                   "work_dir",
-                                                   "log_dir",
-                                                   "resnet_size",
-                                                   "train_batch_size",
-                                                   "eval_batch_size",
-                                                   "train_epochs",
-                                                   "epochs_per_eval",
-                                                   "learning_rate",
-                                                   "momentum",
-                                                   "weight_decay",
-                                                   "data_format",
-                                                   "variable_strategy",
-                                                   "sync",
-                                                   "num_layers",
-                                                   "use_distortion_for_training",
-                                                   "batch_norm_decay",
-                                                   "num_intra_threads",
-                                                   "num_inter_threads",
-                                                   "batch_norm_epsilon",
-                                                   "log_device_placement"};
+constexpr std::string_view kImagenetMainFlags =
+    "data_dir output_dir num_gpus work_dir log_dir resnet_size train_batch_size eval_batch_size "
+    "train_epochs epochs_per_eval learning_rate momentum weight_decay data_format "
+    "variable_strategy sync num_layers use_distortion_for_training batch_norm_decay "
+    "num_intra_threads num_inter_threads batch_norm_epsilon log_device_placement";
 constexpr FlagDefault kImagenetMainEval[] = {
     {"model_name", "imagenet_resnet_v2_50"},
     {"dataset_split_name", "validation"},
@@ -96,15 +91,18 @@ constexpr FlagDefault kMnistDistEval[] = {
 constexpr Recipe kRecipes[] = {
     {.name = "train_image_classifier",
      .program = "TF-Slim",
+     .argparse_flags = kSlimFlags,
      .otherwise = "training is synchronous, ranks share the data out, and moving averages follow "
                   "the update"},
     {.name = "imagenet_main",
      .program = "the official ResNet on ImageNet",
      .train = kImagenetMainTrain,
      .eval = kImagenetMainEval,
-     .abbreviated = kImagenetMainFlags,
-     .otherwise = "ranks share the data out, moving statistics are updated (version 2.0 did "
-                  "neither), and a short last batch weighs by its images"},
+     .argparse_flags = kImagenetMainFlags,
+     .otherwise =
+         "ranks share the data out, moving statistics are updated (version 2.0 did "
+         "neither), a short last batch weighs by its images, and --epochs_per_eval says how "
+         "often it evaluates"},
     {.name = "mnist",
      .program = "mnist.py of Keras",
      .train = kMnistTrain,
@@ -145,6 +143,9 @@ constexpr WithoutMeaning kWithoutMeaning[] = {
     {"task", kRanks},
     {"num_ps_tasks", kServers},
     {"num_readers", "records are read by position; see --num_preprocessing_threads"},
+    {"alsologtostderr", "the log is standard error", true},
+    {"logtostderr", "the log is standard error", true},
+    {"verbosity", "the log is as it is"},
     // the platform
     {"num_gpus", "mpirun or srun starts the ranks"},
     // imagenet_main
@@ -168,10 +169,10 @@ std::string Names() {
   return names;
 }
 
-// What a command line says before it is parsed; empty when it names none.
-std::string_view RecipeIn(std::span<const std::string> words) {
+// What a command line says before it is parsed, else `usual`.
+std::string_view RecipeIn(std::span<const std::string> words, std::string_view usual) {
   constexpr std::string_view kFlag = "--recipe", kWithValue = "--recipe=";
-  std::string_view name;
+  std::string_view name = usual;
   for (size_t i = 0; i < words.size(); ++i) {
     if (words[i] == kFlag && i + 1 < words.size()) name = words[i + 1];
     if (words[i].starts_with(kWithValue))
@@ -210,12 +211,10 @@ bool ParseWithRecipe(CommandLine& line, const std::vector<std::string>& argument
     for (const FlagDefault& d : FindRecipe(name).*defaults)
       line.SetDefault(std::string(d.flag), std::string(d.value));
   };
-  const std::string_view named = RecipeIn(arguments);
-  if (!named.empty()) line.AllowBeginnings(FindRecipe(named).abbreviated);
+  const std::string_view named = RecipeIn(arguments, recipe);
+  line.ReadAsArgparse(FindRecipe(named).argparse_flags);
   // A help is printed before flags have values, and shows the recipe's defaults all the same.
-  line.BeforeHelp([&] {
-    if (!named.empty()) apply(named);
-  });
+  line.BeforeHelp([&] { apply(named); });
   if (!line.Parse(arguments)) return false;
   apply(recipe);
   return true;

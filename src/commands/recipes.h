@@ -1,8 +1,8 @@
 // The programs whose jobs run here unchanged: their defaults, and their names for our flags. All of
 // it is data; add a row.
 //
-// Names of flags are accepted whatever the recipe is; a recipe changes defaults, and may let names
-// be shortened.
+// Names of flags are accepted whatever the recipe is; a recipe changes defaults, and how flags may
+// be written.
 #pragma once
 
 #include <span>
@@ -24,8 +24,8 @@ struct Recipe {
   std::string_view program;
   std::span<const FlagDefault> train;  // where they differ from TF-Slim's
   std::span<const FlagDefault> eval;
-  std::span<const std::string_view> abbreviated;  // flags whose names it let users shorten
-  std::string_view otherwise;  // what is done here as its users wanted, and not as it did
+  std::string_view argparse_flags;  // those that argparse read there; blanks between them
+  std::string_view otherwise;       // what is done here as its users wanted, and not as it did
 };
 
 std::span<const Recipe> Recipes();

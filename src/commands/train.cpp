@@ -108,6 +108,7 @@ train::TrainerOptions MakeTrainerOptions(const TrainFlags& flags, const TrainPla
                      {"num_classes", std::to_string(input.num_classes)},
                      {"labels_offset", std::to_string(flags.dataset.labels_offset)},
                      {"preprocessing", input.preprocessing},
+                     {kClassNames, ToAttribute(NamesOfClasses(flags.dataset, input))},
                      {"precision", flags.machine.precision},
                      {"max_number_of_steps", std::to_string(plan.max_steps)},
                      {"flags", given}},

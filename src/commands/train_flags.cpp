@@ -23,7 +23,8 @@ void AddLengthFlags(CommandLine& line, RunFlags& flags) {
       ->check(CLI::NonNegativeNumber);
   line.Add("max_time", flags.max_time, "saves and ends after so many seconds, or 90m, 2h; 0: never")
       ->transform(CLI::AsNumberWithUnit(
-          std::map<std::string, double>{{"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86400}}))
+                      std::map<std::string, double>{{"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86400}})
+                      .description(""))
       ->check(CLI::NonNegativeNumber);
   line.Add("stop_before_job_end", flags.stop_before_job_end,
            "seconds before the end of a SLURM job (SLURM_JOB_END_TIME) that it saves and ends")
@@ -31,7 +32,8 @@ void AddLengthFlags(CommandLine& line, RunFlags& flags) {
   line.Add("stop_exit_code", flags.stop_exit_code,
            "when the run saved because of a signal or the time")
       ->check(CLI::Range(0, 255));
-  line.Add("seed", flags.seed, "of weights, order of images, distortions and dropout");
+  line.Add("seed", flags.seed, "of weights, order of images, distortions and dropout")
+      ->check(CLI::NonNegativeNumber);
 }
 
 void AddFileFlags(CommandLine& line, RunFlags& flags) {

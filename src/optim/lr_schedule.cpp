@@ -42,6 +42,10 @@ LearningRate::LearningRate(const LearningRateOptions& o)
       rate_(static_cast<float>(ScaledRate(o))),
       end_rate_(static_cast<float>(o.end_learning_rate)),
       factor_(static_cast<float>(o.decay_factor)) {
+  if (!std::isfinite(o.learning_rate) || o.learning_rate < 0) {
+    throw UsageError(fmt::format("[optim] --learning_rate: makes no sense: got {}, want 0 or more",
+                                 o.learning_rate));
+  }
   const double steps_per_epoch = static_cast<double>(o.num_samples) / GlobalBatch(o);
   warmup_steps_ = steps_per_epoch * o.warmup_epochs;
   if (kind_ == Kind::kPiecewise) PlanPieces(o, steps_per_epoch);

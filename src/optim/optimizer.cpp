@@ -55,9 +55,11 @@ Optimizer::Optimizer(const OptimizerEntry& entry, const OptimizerOptions& option
       count_(arenas.count),
       now_(Rounded(plan_.coefficients)) {
   CAROLE_CHECK(plan_.slots.size() <= kMaxSlots, "{} slots", plan_.slots.size());
-  if (!(clip_norm_ >= 0)) {
-    throw UsageError(fmt::format(
-        "[optim] --clip_gradient_norm: makes no sense: got {}, want 0 or more", clip_norm_));
+  for (const auto& [flag, value] :
+       {std::pair{"clip_gradient_norm", clip_norm_}, {"weight_decay", weight_decay_}}) {
+    if (value >= 0) continue;  // NaN is not
+    throw UsageError(
+        fmt::format("[optim] --{}: makes no sense: got {}, want 0 or more", flag, value));
   }
   UpdateJob job{.rule = plan_.rule,
                 .dtype = dtype_,

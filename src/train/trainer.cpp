@@ -4,11 +4,10 @@
 
 #include <cmath>
 #include <cstdlib>
-#include <filesystem>
 #include <span>
-#include <system_error>
 
 #include "io/checkpoint_folder.h"
+#include "io/disk.h"
 #include "src/core/log.h"
 #include "src/core/stopwatch.h"
 #include "src/train/epoch_report.h"
@@ -19,14 +18,6 @@ namespace {
 
 constexpr char kBestFolder[] = "best";
 constexpr char kAccuracy[] = "eval_accuracy";  // attribute of what lies there
-
-void MakeFolder(const std::string& folder) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) {
-    throw DiskError(fmt::format("[train] {}: cannot make the folder: {}", folder, error.message()));
-  }
-}
 
 }  // namespace
 
@@ -43,13 +34,13 @@ Trainer::Trainer(TrainStep& step, collectives::Communicator& communicator,
 Trainer::~Trainer() = default;
 
 void Trainer::Open() {
-  MakeFolder(options_.train_dir);
+  io::MakeFolder("train", options_.train_dir);
   lock_ = std::make_unique<io::RunLock>(options_.train_dir);
   checkpoints_ = std::make_unique<io::CheckpointWriter>(io::CheckpointWriterOptions{
       .folder = options_.train_dir, .keep = options_.keep_checkpoints, .keras = options_.keras});
   if (!options_.keep_best) return;
   const std::string folder = options_.train_dir + "/" + kBestFolder;
-  MakeFolder(folder);
+  io::MakeFolder("train", folder);
   best_ = std::make_unique<io::CheckpointWriter>(
       io::CheckpointWriterOptions{.folder = folder, .keep = 1, .keras = options_.keras});
   if (const auto path = io::FindLatest(folder)) {
@@ -111,6 +102,7 @@ ExitCode Trainer::Run() {
   if (stop && !finished()) {
     LogInfo("train", "asked to stop: saving at step {}", state_.step);
   } else {
+    LogInfo("", "Stopping Training.");
     LogInfo("", "Finished training! Saving model to disk.");
   }
   Save();

@@ -43,6 +43,15 @@ Confusion ReadConfusion(const Json& json) {
 
 }  // namespace
 
+Confusion Confusion::Of(const train::Metrics& metrics, int64_t step) {
+  Confusion confusion{.step = step, .num_classes = metrics.num_classes()};
+  for (int64_t label = 0; label < metrics.num_classes(); ++label) {
+    for (int64_t p = 0; p < metrics.num_classes(); ++p)
+      confusion.counts.push_back(metrics.confusion(label, p));
+  }
+  return confusion;
+}
+
 void History::AddStep(const Row& row) {
   if (!rows_.empty() && rows_.back()[kSteps] < static_cast<double>(steps_per_row_)) {
     Join(rows_.back(), row);

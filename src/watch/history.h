@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "src/train/metrics.h"
+
 namespace carole::watch {
 
 // What is known of a step; of several, the sums (a mean is sum / kSteps).
@@ -44,6 +46,7 @@ struct Confusion {
   int64_t num_classes = 0;  // 0: none
   std::vector<int64_t> counts;
 
+  static Confusion Of(const train::Metrics& metrics, int64_t step);
   int64_t at(int64_t label, int64_t prediction) const {
     return counts[static_cast<size_t>(label * num_classes + prediction)];
   }

@@ -93,12 +93,7 @@ void Report::Evaluated(int64_t step, const train::Metrics& metrics, double secon
   history_.AddSeconds(kEvalSeconds, seconds);
   history_.AddEvaluation(
       {.step = step, .accuracy = metrics.accuracy(), .recall_5 = metrics.recall_5()});
-  Confusion confusion{.step = step, .num_classes = metrics.num_classes()};
-  for (int64_t label = 0; label < metrics.num_classes(); ++label) {
-    for (int64_t p = 0; p < metrics.num_classes(); ++p)
-      confusion.counts.push_back(metrics.confusion(label, p));
-  }
-  history_.SetConfusion(std::move(confusion));
+  history_.SetConfusion(Confusion::Of(metrics, step));
   Write(kRunning);
 }
 

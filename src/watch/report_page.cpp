@@ -153,17 +153,24 @@ std::string DrawSettings(const ReportFacts& facts) {
   return html + "</table></figure>\n";
 }
 
-}  // namespace
-
-std::string MakeReport(const ReportFacts& facts, const History& history) {
-  const std::string title = EscapeHtml(facts.title);
-  std::string html = fmt::format(
+// `more`: of the head.
+std::string BeginPage(const std::string& title, const std::string& status, const std::string& more,
+                      const std::string& updated) {
+  const std::string name = EscapeHtml(title), state = EscapeHtml(status);
+  return fmt::format(
       "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">"
       "<link rel=\"icon\" href=\"data:,\">{}<title>{}: {}</title><style>{}</style></head>\n<body>"
-      "<header><h1>{}</h1><p>{}, {}</p></header>\n",
-      facts.is_running ? "<meta http-equiv=\"refresh\" content=\"30\">" : "", title,
-      EscapeHtml(facts.status), kReportStyle, title, EscapeHtml(facts.status), facts.updated);
+      "<header><h1>{}</h1><p>{}{}</p></header>\n",
+      more, name, state, kReportStyle, name, state, updated);
+}
+
+}  // namespace
+
+std::string MakeReport(const ReportFacts& facts, const History& history) {
+  std::string html = BeginPage(
+      facts.title, facts.status,
+      facts.is_running ? "<meta http-equiv=\"refresh\" content=\"30\">" : "", ", " + facts.updated);
   html += DrawTiles(facts, history);
   html += "<div class=\"charts\">\n";
   html += DrawLoss(history) + DrawAccuracy(history);
@@ -181,6 +188,13 @@ std::string MakeReport(const ReportFacts& facts, const History& history) {
   html += fmt::format("{}{}{}\n<script>{}</script>\n</body></html>\n", kDataBegins,
                       history.ToJson(), kDataEnds, kReportScript);
   return html;
+}
+
+std::string MakeConfusionPage(const ConfusionFacts& facts, const train::Metrics& metrics) {
+  const std::string status = fmt::format("{:.4f} of {} right, {:.4f} among the first five",
+                                         metrics.accuracy(), metrics.samples(), metrics.recall_5());
+  return BeginPage(facts.title, status, "", "") +
+         DrawConfusion(Confusion::Of(metrics, facts.step), facts.class_names) + "</body></html>\n";
 }
 
 History HistoryOfReport(std::string_view page) {

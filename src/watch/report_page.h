@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "src/train/metrics.h"
 #include "src/watch/history.h"
 
 namespace carole::watch {
@@ -31,5 +32,13 @@ History HistoryOfReport(std::string_view page);
 // A picture of up to kMaxDrawnClasses, else a table of the pairs that are confused most often.
 inline constexpr int64_t kMaxDrawnClasses = 40;
 std::string DrawConfusion(const Confusion& confusion, const std::vector<std::string>& names);
+
+// The confusion matrix alone, in the report's style.
+struct ConfusionFacts {
+  std::string title;
+  int64_t step = 0;  // of the checkpoint
+  std::vector<std::string> class_names;
+};
+std::string MakeConfusionPage(const ConfusionFacts& facts, const train::Metrics& metrics);
 
 }  // namespace carole::watch

@@ -3,11 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <system_error>
 #include <utility>
 
-#include "src/core/error.h"
+#include "io/disk.h"
 #include "src/core/log.h"
 #include "src/core/stopwatch.h"
 #include "src/watch/confusion_picture.h"
@@ -43,12 +41,7 @@ Summaries::~Summaries() {
 }
 
 void Summaries::Started(const train::RunState& state) {
-  std::error_code error;
-  std::filesystem::create_directories(options_.folder, error);
-  if (error) {
-    throw DiskError(
-        fmt::format("[watch] {}: cannot make the folder: {}", options_.folder, error.message()));
-  }
+  io::MakeFolder("watch", options_.folder);
   events_ = std::make_unique<io::EventWriter>(options_.folder);
   if (!options_.parameters.empty()) events_->AddHyperParameters(state.step, options_.parameters);
   events_->Flush();
@@ -65,7 +58,10 @@ void Summaries::StepBegins(int64_t step) {
 // The last kernel of a scope gives what the scope gives.
 void Summaries::AddActivation(const KernelRecord& kernel) {
   const std::vector<double> values = step_.executable().OutputOf(kernel.step);
-  activations_[kernel.name] = io::MakeHistogram(std::vector<float>(values.begin(), values.end()));
+  const auto zeros = static_cast<double>(std::count(values.begin(), values.end(), 0.0));
+  activations_[kernel.name] = {
+      .histogram = io::MakeHistogram(std::vector<float>(values.begin(), values.end())),
+      .sparsity = zeros / static_cast<double>(values.size())};
 }
 
 void Summaries::StepEnded(const train::WatchedStep& step) {
@@ -104,7 +100,9 @@ void Summaries::WriteScalars(const train::WatchedStep& step) {
   add("learning_rate", step.learning_rate);
   add("gradient_norm", result.gradient_norm);
   const double seconds = SecondsSince(last_);
-  add("global_step/sec", static_cast<double>(steps_since_) / seconds);
+  const double steps_per_sec = static_cast<double>(steps_since_) / seconds;
+  LogInfo("", "global_step/sec: {:.4g}", steps_per_sec);
+  add("global_step/sec", steps_per_sec);
   add("images/sec", static_cast<double>(images_since_) / seconds);
   add("exposed_communication_ms", exposed_ms_since_ / static_cast<double>(steps_since_));
 }
@@ -139,8 +137,10 @@ void Summaries::WriteVariables(int64_t step) {
 }
 
 void Summaries::WriteActivations(int64_t step) {
-  for (const auto& [scope, histogram] : activations_)
-    events_->AddHistogram(step, "activations/" + scope, histogram);
+  for (const auto& [scope, activation] : activations_) {
+    events_->AddHistogram(step, "activations/" + scope, activation.histogram);
+    events_->AddScalar(step, "sparsity/" + scope, static_cast<float>(activation.sparsity));
+  }
 }
 
 void Summaries::Evaluated(int64_t step, const train::Metrics& metrics, double /*seconds*/) {

@@ -61,7 +61,11 @@ class Summaries final : public train::Watcher {
   int64_t steps_since_ = 0;
   int64_t images_since_ = 0;
   double exposed_ms_since_ = 0;
-  std::map<std::string, io::Histogram> activations_;  // of this step, by scope
+  struct Activation {
+    io::Histogram histogram;
+    double sparsity = 0;  // share of exact zeros
+  };
+  std::map<std::string, Activation> activations_;  // of this step, by scope
 };
 
 }  // namespace carole::watch

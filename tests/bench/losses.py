@@ -5,18 +5,21 @@
     ./run compare-tensorflow --steps=50 adam rmsprop  these two, so many steps
     ./run compare-tensorflow --golden                 writes what the tests compare carole with anew
 
-TensorFlow's part uses its 1.x optimizers and schedule in graph mode. It gets its first weights from carole; order of
-images and dropout are computed anew (philox.py), and pictures are read from the distributed files.
+Both are run as people run them, carole on its default backend and TensorFlow with its own oneDNN. TensorFlow's part
+uses its 1.x optimizers and schedule in graph mode. It gets its first weights from carole; order of images and dropout
+are computed anew (philox.py), and pictures are read from the distributed files.
 
-The first losses lie around 10, so that in a few steps a rounding can flip a ReLU and move a loss by some percent: with
-sgd TensorFlow with oneDNN and without parts from itself by 3 % in ten steps, with adadelta carole's oneDNN backend on
-one thread and on two part by 5 %. So those losses are compared where both add in plain order, TensorFlow without oneDNN
-and carole --backend=reference, and must be within 1 %; those of carole's default backend are only shown beside, and
-can be off by more. After two epochs both must have learned alike.
+The first losses lie around 10, and at TF-Slim's rate each step takes what differs up to ten times further apart. Of
+half a million ReLUs and pools some lie so near to a tie that the last bit of a weight decides, and one of them is
+enough: where each first weight is one bit aside, TensorFlow's own first ten losses part by 1 to 8 % with sgd, momentum,
+adagrad and adadelta, in jumps, for some of the neighbours and not for others. So the table shows beside carole's
+distance from TensorFlow how far TensorFlow's neighbours lie from it, and carole's must be within 1 %, or where
+TensorFlow's own is larger, within that. After two epochs both must have learned alike.
 """
 
 import argparse
 import gzip
+import itertools
 import json
 import os
 import re
@@ -35,8 +38,9 @@ OPTIMIZERS = ("adadelta", "adagrad", "adam", "ftrl", "momentum", "rmsprop", "sgd
 SEED, BATCH, HIDDEN, KEEP = 1, 32, 1024, 0.5
 COMPARED = 10  # first losses
 LOSS_TOLERANCE = 0.01  # of them, relative
+NEIGHBOURS = 8  # runs of TensorFlow from weights one bit aside
 ACCURACY_TOLERANCE = 0.02  # at the end: roundings part the weights long before
-GOLDEN_IMAGES, GOLDEN_RATE = 320, 0.001
+GOLDEN_IMAGES, GOLDEN_RATES = 320, (0.001, 0.01)
 
 
 class Carole:
@@ -163,37 +167,51 @@ def first_difference(carole, peer):
     return float("inf") if len(a) != len(b) else float(np.max(np.abs(a - b) / np.abs(b)))
 
 
+def one_bit_aside(weights, seed):
+    random = np.random.default_rng(seed)
+
+    def move(values):
+        return np.nextafter(values, random.choice(np.array([-np.inf, np.inf], values.dtype), values.shape))
+
+    return {name: move(values) for name, values in weights.items()}
+
+
+def own_difference(weights, optimizer, num_images, train, losses, *rate):
+    """How far TensorFlow's first losses are from `losses`, its own, when it begins one bit aside."""
+    return max(first_difference(TensorFlow(one_bit_aside(weights, seed), optimizer, num_images, *rate)
+                                .train(*train, COMPARED), losses) for seed in range(NEIGHBOURS))  # fmt: skip
+
+
 def compare(carole, optimizer, weights, steps, train, test):
     """Trains both; one row of the table, and whether they do alike."""
-    first_steps = min(steps, COMPARED)
-    ours, plain = (carole.train(f"{optimizer}-{backend}", f"--optimizer={optimizer}", f"--backend={backend}",
-                                f"--max_number_of_steps={count}")
-                   for backend, count in (("auto", steps), ("reference", first_steps)))  # fmt: skip
+    ours = carole.train(optimizer, f"--optimizer={optimizer}", f"--max_number_of_steps={steps}")
     peer = TensorFlow(weights, optimizer, len(train[0]))
     theirs = peer.train(*train, steps)
-    first = first_difference(plain, theirs)
+    first, own = first_difference(ours, theirs), own_difference(weights, optimizer, len(train[0]), train, theirs)
     if len(ours) < steps or len(theirs) < steps:
         alike = (len(ours) < steps) == (len(theirs) < steps)
         ends = f"ended after {len(ours)} and {len(theirs)} steps"
     else:
-        accuracies = carole.accuracy(f"{optimizer}-auto"), peer.accuracy(*test)
+        accuracies = carole.accuracy(optimizer), peer.accuracy(*test)
         last = [float(np.mean(losses[-100:])) for losses in (ours, theirs)]
         alike = abs(accuracies[0] - accuracies[1]) < ACCURACY_TOLERANCE
         ends = f"{last[0]:.4f} | {last[1]:.4f} | {accuracies[0]:.4f} | {accuracies[1]:.4f}"
-    good = first <= LOSS_TOLERANCE and alike
-    print(f"| {optimizer} | {ours[0]:.4f} | {first:.1e} | {first_difference(ours, theirs):.1e} | {ends} | "
+    good = first <= max(LOSS_TOLERANCE, own) and alike
+    print(f"| {optimizer} | {ours[0]:.4f} | {first:.1e} | {own:.1e} | {ends} | "
           f"{'yes' if good else 'NO'} |", flush=True)  # fmt: skip
     return good
 
 
 def write_golden(weights, train):
-    """At a rate that lets roundings fade, so that every backend on any machine can be held against it."""
-    losses = {}
-    for name in OPTIMIZERS:
-        peer = TensorFlow(weights, name, GOLDEN_IMAGES, GOLDEN_RATE)
-        losses[name] = [round(loss, 5) for loss in peer.train(*train, COMPARED)]
+    """At TF-Slim's rate, and at one that lets roundings fade."""
+    runs = []
+    for rate, name in itertools.product(GOLDEN_RATES, OPTIMIZERS):
+        losses = TensorFlow(weights, name, GOLDEN_IMAGES, rate).train(*train, COMPARED)
+        own = own_difference(weights, name, GOLDEN_IMAGES, train, losses, rate)
+        runs.append({"optimizer": name, "learning_rate": rate, "losses": [round(loss, 5) for loss in losses],
+                     "own_difference": float(f"{own:.1e}")})  # fmt: skip
     with open(GOLDEN, "w") as file:
-        json.dump({"images": GOLDEN_IMAGES, "learning_rate": GOLDEN_RATE, "losses": losses}, file, indent=1)
+        json.dump({"images": GOLDEN_IMAGES, "runs": runs}, file, indent=1)
         file.write("\n")
     print(GOLDEN)
 
@@ -207,7 +225,7 @@ def main():
     options = parser.parse_args()
     if unknown := set(options.optimizers) - set(OPTIMIZERS):
         parser.error(f"no such optimizer: {', '.join(sorted(unknown))}")
-    os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_ENABLE_ONEDNN_OPTS": "0"}
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
     images = GOLDEN_IMAGES if options.golden else 0
     train, test = read_idx("train", images), read_idx("t10k", 0)
     with tempfile.TemporaryDirectory() as folder:
@@ -216,7 +234,7 @@ def main():
         if options.golden:
             write_golden(weights, train)
             return
-        print("| optimizer | first loss | first ten off by: reference | default | last 100 losses: carole | TensorFlow | "
+        print("| optimizer | first loss | first ten off by | TensorFlow's own | last 100 losses: carole | TensorFlow | "
               "top-1: carole | TensorFlow | alike |\n|---|---|---|---|---|---|---|---|---|", flush=True)  # fmt: skip
         good = [compare(carole, name, weights, options.steps, train, test) for name in options.optimizers]
     sys.exit(0 if all(good) else 1)

@@ -32,6 +32,19 @@ TEST_F(BadInputTest, MissingFolder) {
   EXPECT_TRUE(FailsWith(TrainAnEpoch({"--dataset_dir=/no/such/folder"}), 65, {"/no/such/folder"}));
 }
 
+TEST_F(BadInputTest, FoldersThatCannotBeMade) {
+  const std::string nowhere = train_file_ + "/x";
+  for (const std::string flag : {"--train_dir=", "--log_dir="})
+    EXPECT_TRUE(FailsWith(TrainAnEpoch({flag + nowhere}), 74, {nowhere, "cannot make the folder"}));
+  ASSERT_EQ(TrainAnEpoch().exit_code, 0);
+  for (const std::string flag : {"--eval_dir=", "--confusion_dir="}) {
+    const ProcessResult eval = Carole(EvalWords(train_dir_, {"--eval_dir=", flag + nowhere}));
+    EXPECT_TRUE(FailsWith(eval, 74, {nowhere, "cannot make the folder"})) << flag;
+  }
+  EXPECT_TRUE(FailsWith(Carole({"checkpoint", "convert", train_dir_, nowhere + "/model.h5"}), 74,
+                        {nowhere, "cannot make the folder"}));
+}
+
 TEST_F(BadInputTest, EmptyShard) {
   WriteFile(train_file_, "");
   EXPECT_TRUE(FailsWith(TrainAnEpoch(), 65, {train_file_, "empty"}));

@@ -27,6 +27,12 @@ TEST_F(FineTuningTest, RestoresWhatFitsAndTrainsTheRest) {
   EXPECT_THAT(run.err, ContainsRegex("fine-tuning from .*model.ckpt-2.h5: 5 variables restored"));
   EXPECT_THAT(run.err, HasSubstr("3 left out by --checkpoint_exclude_scopes: LeNet/conv1/biases, "
                                  "LeNet/fc4/weights, LeNet/fc4/biases"));
+  ASSERT_EQ(
+      Carole({"checkpoint", "convert", folder_ / "first", folder_ / "tf/model.ckpt"}).exit_code, 0);
+  Words from_tf = tune;
+  from_tf[0] = "--checkpoint_path=" + (folder_ / "tf/model.ckpt");
+  EXPECT_THAT(Train(folder_ / "tuned", from_tf).err,
+              HasSubstr("tf/model.ckpt: 5 variables restored"));
   const ProcessResult again = Train(train_dir_, tune);
   EXPECT_THAT(again.err, HasSubstr("Ignoring --checkpoint_path because a checkpoint already"));
   // The classes are others: nine.
@@ -55,6 +61,11 @@ TEST_F(FineTuningTest, EvaluatesAndKeepsTheBest) {
   EXPECT_THAT(ReadText(folder_ / "confusion/confusion.csv"),
               ::testing::StartsWith("label\\prediction,\"zero\",\"one\""));
   EXPECT_THAT(ReadText(folder_ / "confusion/confusion.png"), ::testing::StartsWith("\x89PNG"));
+  EXPECT_THAT(ReadText(folder_ / "confusion/confusion.html"),
+              ::testing::AllOf(HasSubstr("lenet on mnist test"),
+                               HasSubstr("of the evaluation at "
+                                         "step 12"),
+                               HasSubstr("zero taken for ")));
   Train(folder_ / "plain", {"--max_number_of_steps=1"});
   EXPECT_TRUE(FailsWith(Carole(EvalWords(folder_ / "plain", {"--moving_average_decay=0.5"})), 65,
                         {"LeNet/conv1/weights/ExponentialMovingAverage"}));
@@ -95,6 +106,23 @@ TEST_F(FineTuningTest, PredictsImagesAndFolders) {
   std::ofstream(pictures + "/7.png") << "no picture";
   EXPECT_TRUE(FailsWith(Carole({"predict", "--checkpoint_path=" + train_dir_, pictures}), 65,
                         {"1 of 7 images could not be read"}));
+}
+
+// A user's own folders: the checkpoint knows what they were called.
+TEST_F(FineTuningTest, PredictsWithTheNamesOfItsTraining) {
+  const std::string photos = folder_ / "photos", data = folder_ / "photo_data";
+  for (const char* name : {"odd one", "even"}) WriteDigitPictures(photos + "/" + name, 10);
+  ASSERT_EQ(Carole({"dataset", "build", "--dataset_name=folder", "--raw_dir", photos,
+                    "--dataset_dir", data})
+                .exit_code,
+            0);
+  Train(train_dir_, {"--dataset_name=folder", "--dataset_dir=" + data, "--max_number_of_steps=1"});
+  const ProcessResult run =
+      Carole({"predict", "--checkpoint_path=" + train_dir_, photos + "/even/3.png"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  for (const char* name : {"  odd one\n", "  even\n"}) EXPECT_THAT(run.out, HasSubstr(name));
+  EXPECT_THAT(Carole({"checkpoint", "inspect", train_dir_}).out,
+              HasSubstr("class_names    even … and 1 more\n"));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // carole train beside TensorFlow: the first losses that tests/bench/losses.py recorded there, from
 // carole's first weights and with its order of images and its dropout.
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -11,7 +12,12 @@ namespace carole::testing {
 namespace {
 
 const char* const kRawDir = "/usr/share/datasets/fashion-mnist";
-constexpr double kTolerance = 2e-3;  // relative; the log has four digits
+// Relative; the log has four digits. Larger where TensorFlow itself ends elsewhere when its first
+// weights are one bit aside, which takes some steps: losses.py says why.
+double ToleranceAt(size_t step, const nlohmann::json& run) {
+  const double own = run["own_difference"];
+  return own < 1e-3 || step < 3 ? 2e-3 : std::max(1e-2, 2 * own);
+}
 
 std::vector<double> LossesIn(const std::string& log) {
   constexpr std::string_view kStart = ": loss = ";
@@ -32,19 +38,21 @@ class Losses : public ::testing::Test {
     ASSERT_EQ(built.exit_code, 0) << built.err;
   }
 
-  void Follow(const std::string& optimizer, const std::string& backend) {
-    const std::vector<double> want = recorded_["losses"][optimizer];
+  void Follow(const nlohmann::json& recorded, const std::string& backend) {
+    const std::string optimizer = recorded["optimizer"], rate = recorded["learning_rate"].dump();
+    SCOPED_TRACE(optimizer + " at " + rate + " on " + backend);
+    const std::vector<double> want = recorded["losses"];
     const ProcessResult run =
         Carole({"train", "--dataset_name=fashion_mnist", "--dataset_dir=" + data_dir_,
                 "--train_dir=", "--model_name=lenet", "--optimizer=" + optimizer,
-                "--learning_rate=" + recorded_["learning_rate"].dump(), "--backend=" + backend,
+                "--learning_rate=" + rate, "--backend=" + backend,
                 "--max_number_of_steps=" + std::to_string(want.size()), "--log_every_n_steps=1"});
     ASSERT_EQ(run.exit_code, 0) << run.err;
     const std::vector<double> losses = LossesIn(run.err);
-    ASSERT_EQ(losses.size(), want.size()) << optimizer;
+    ASSERT_EQ(losses.size(), want.size());
     for (size_t step = 0; step < want.size(); ++step)
-      EXPECT_NEAR(losses[step], want[step], kTolerance * want[step])
-          << optimizer << " on " << backend << ", step " << step;
+      EXPECT_NEAR(losses[step], want[step], ToleranceAt(step, recorded) * want[step])
+          << "step " << step;
   }
 
   TemporaryFolder folder_;
@@ -53,9 +61,9 @@ class Losses : public ::testing::Test {
 };
 
 TEST_F(Losses, OfEachOptimizerAreTensorFlows) {
-  for (const auto& [optimizer, losses] : recorded_["losses"].items()) {
-    Follow(optimizer, "reference");
-    Follow(optimizer, "auto");
+  for (const nlohmann::json& run : recorded_["runs"]) {
+    Follow(run, "auto");
+    if (run["learning_rate"] < 0.01) Follow(run, "reference");
   }
 }
 

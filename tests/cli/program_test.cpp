@@ -18,7 +18,10 @@ TEST(ProgramTest, HelpListsCommandsAndFlags) {
     EXPECT_NE(train.out.find(flag), std::string::npos) << flag;
   EXPECT_EQ(train.out.find("--num_ps_tasks"), std::string::npos);
   const ProcessResult full = Carole({"train", "--helpfull", "--recipe=mnist"});
-  for (const char* text : {"--num_ps_tasks", "--resnet_size", "--optimizer TEXT=adam"})
+  for (const char* text :
+       {"--num_ps_tasks", "--resnet_size", "--optimizer TEXT=adam", "--[no]report=true",
+        "--[no]sync_replicas=false", "--threads INT in [0 - 4096]=0",
+        "--learning_rate_boundaries FLOAT,…=30,60,80,90", "--trainable_scopes TEXT,… "})
     EXPECT_NE(full.out.find(text), std::string::npos) << text;
 }
 
@@ -42,8 +45,20 @@ TEST(ProgramTest, UnknownFlagNamesTheNearest) {
       FailsWith(Carole({"train", "--optimiser", "sgd"}), 64, {"--optimiser", "--optimizer?"}));
 }
 
-TEST(ProgramTest, ValueOfAnotherTypeIsRefused) {
-  EXPECT_TRUE(FailsWith(Carole({"train", "--batch_size=many"}), 64, {"--batch_size", "many"}));
+TEST(ProgramTest, ValuesThatDoNotFitAreRefused) {
+  const std::pair<Words, std::string> rows[] = {
+      {{"--batch_size=many"}, "--batch_size: got many, want a whole number above 0;"},
+      {{"--learning_rate=fast"}, "--learning_rate: got fast, want a number;"},
+      {{"--max_number_of_steps=1", "--max_number_of_steps=1e3"},
+       "--max_number_of_steps: got 1e3, want a whole number from 0 on;"},
+      {{"--train_image_size=-3"}, "--train_image_size: got -3, want 0 to 16384;"},
+      {{"--seed=-1"}, "--seed: got -1, want a whole number from 0 on;"},
+      {{"--batch_size"}, "--batch_size: its value is missing, want a whole number above 0;"}};
+  for (const auto& [flags, text] : rows) {
+    Words words = {"train"};
+    words.insert(words.end(), flags.begin(), flags.end());
+    EXPECT_TRUE(FailsWith(Carole(words), 64, {text})) << text;
+  }
 }
 
 TEST(ProgramTest, DashesAndSpacesMeanTheSame) {
@@ -65,11 +80,6 @@ TEST(ProgramTest, ConfigFileHoldsFlags) {
   EXPECT_TRUE(FailsWith(Carole({"train", "--config", folder / "bad.toml"}), 64,
                         {"model_nam", "--model_name?"}));
   EXPECT_TRUE(FailsWith(Carole({"train", "--config", folder / "none.toml"}), 64, {"none.toml"}));
-}
-
-TEST(ProgramTest, OtherPrecisionIsABadConfiguration) {
-  EXPECT_TRUE(FailsWith(Carole({"bench", "train", "--model_name=lenet", "--precision=fp8"}), 78,
-                        {"--precision", "fp8"}));
 }
 
 TEST(ProgramTest, ModelsAreListedAndSummarized) {

@@ -45,6 +45,40 @@ TEST_F(RecipeTest, TrainImageClassifier) {
     EXPECT_THAT(run.err, HasSubstr(text));
 }
 
+// TensorFlow 1.4 read its flags with argparse, later versions with absl, which takes one dash, too.
+TEST_F(RecipeTest, TrainImageClassifierTakesWhatItsParsersTook) {
+  const ProcessResult run =
+      Train({"--train_d=" + train_dir_, "--dataset_d", data_dir_, "--dataset_n=mnist",
+             "--model=lenet", "--batch", "16", "--max_number=2", "--noclone", "--sync_replicas",
+             "False", "--ignore_missing=t", "-log_every_n_steps=1",
+             "--trainable_scopes=LeNet/fc3,"
+             "LeNet/fc4"});
+  for (const char* text :
+       {"16 local, 16 global", "2 steps", "--clone_on_cpu: --backend says", "global step 1: loss"})
+    EXPECT_THAT(run.err, HasSubstr(text));
+  EXPECT_THAT(Carole({"checkpoint", "inspect", train_dir_}).out,
+              HasSubstr("--trainable_scopes=LeNet/fc3,LeNet/fc4"));
+  EXPECT_TRUE(FailsWith(Carole({"train", "--learning_rate_d=fixed"}), 64,
+                        {"--learning_rate_d: may stand for several: --learning_rate_decay_type, "
+                         "--learning_rate_decay_factor"}));
+  EXPECT_TRUE(FailsWith(Carole({"train", "--sync_replicas=maybe"}), 64, {"--sync_replicas"}));
+}
+
+// The page of eval_image_classifier, and the other flags that it has.
+TEST_F(RecipeTest, EvalImageClassifier) {
+  Train({"--train_dir=" + train_dir_, "--dataset_dir=" + data_dir_, "--dataset_name=mnist",
+         "--model_name=lenet", "--alsologtostderr", "--max_number_of_steps=1"});
+  const ProcessResult eval = Carole(
+      {"eval", "--alsologtostderr", "--checkpoint_path=" + train_dir_, "--dataset_dir=" + data_dir_,
+       "--dataset_name=mnist", "--dataset_split_name=test", "--model_name=lenet",
+       "--master=", "--batch_size=30", "--max_num_batches=2", "--num_preprocessing_threads=1",
+       "--labels_offset=0", "--preprocessing_name=lenet", "--eval_image_size=28", "--noquantize",
+       "--use_grayscale=false", "--json", "--eval_dir=" + (folder_ / "eval")});
+  EXPECT_EQ(eval.exit_code, 0) << eval.err;
+  EXPECT_THAT(eval.out, HasSubstr("\"samples\":60"));
+  EXPECT_FALSE(std::filesystem::is_empty(folder_ / "eval"));
+}
+
 // The platform's slim example: its container adds data_dir, output_dir and num_gpus.
 TEST_F(RecipeTest, TrainImageClassifierOnThePlatform) {
   const ProcessResult run =

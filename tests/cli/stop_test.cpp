@@ -1,5 +1,7 @@
 // Requests to stop, at any moment of a run of two ranks.
+#include <algorithm>
 #include <chrono>
+#include <thread>
 
 #include "tests/cli/cli.h"
 
@@ -25,6 +27,34 @@ class StopTest : public CliTest {
 TEST_F(StopTest, BeforeTheFirstStep) {
   EXPECT_TRUE(FailsWith(StopAt(SIGTERM, "train_dir  ", {}), 75, {"saving at step"}));
   EXPECT_THAT(DigestOf(train_dir_), ::testing::Not(HasSubstr("no checkpoint")));
+}
+
+// Whether every rank of two catches the signal by now.
+bool RanksCatch(int signal, const std::string& train_dir) {
+  const std::vector<pid_t> ranks = ProcessesWith(train_dir);
+  return ranks.size() == 2 && std::all_of(ranks.begin(), ranks.end(), [&](pid_t rank) {
+           const std::string status = ReadText("/proc/" + std::to_string(rank) + "/status");
+           const size_t at = status.find("SigCgt:");
+           return at != std::string::npos &&
+                  (std::stoull(status.substr(at + 7), nullptr, 16) >> (signal - 1) & 1) != 0;
+         });
+}
+
+// While ranks meet, look through the data, measure, make their first steps, evaluate and save.
+TEST_F(StopTest, AtAnyMoment) {
+  for (const int milliseconds : {0, 30, 60, 100, 150, 200, 300, 450}) {
+    SCOPED_TRACE(milliseconds);
+    std::filesystem::remove_all(train_dir_);
+    Subprocess job(CaroleWords(
+        TrainWords(train_dir_, {"--max_number_of_steps=100000", "--save_interval_secs=0.05",
+                                "--eval_every=5", "--keep_best"}),
+        2));
+    ASSERT_TRUE(job.WaitUntil([&] { return RanksCatch(SIGUSR1, train_dir_); }, 60)) << job.err();
+    std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+    for (pid_t rank : ProcessesWith(train_dir_)) kill(rank, SIGUSR1);
+    EXPECT_TRUE(FailsWith(job.Wait(), 75, {"saving at step"}));
+    EXPECT_EQ(Carole({"checkpoint", "verify", train_dir_}).exit_code, 0);
+  }
 }
 
 TEST_F(StopTest, DuringAnEvaluationWithTheCodeThatWasAskedFor) {

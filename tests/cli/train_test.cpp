@@ -50,20 +50,42 @@ TEST_F(TrainTest, TwoRanksDoWhatOneDoesWithTwiceTheBatch) {
     EXPECT_NEAR(LossAt(one.err, step), LossAt(two.err, step), 2e-3) << "step " << step;
 }
 
+// No number of ranks and no batch divides the images.
 TEST_F(TrainTest, AnyNumberOfRanksEvaluatesAlike) {
   Train(train_dir_);
+  WriteDigits(folder_ / "prime", 10, 97);
+  const std::string data = folder_ / "prime_data";
+  ASSERT_EQ(Carole({"dataset", "build", "--dataset_name=mnist", "--raw_dir", folder_ / "prime",
+                    "--dataset_dir", data})
+                .exit_code,
+            0);
   std::vector<std::string> outputs;
   for (int ranks : {1, 2, 3}) {
-    const ProcessResult eval = Carole(EvalWords(train_dir_, {"--json"}), ranks);
+    const ProcessResult eval =
+        Carole(EvalWords(train_dir_, {"--json", "--dataset_dir=" + data}), ranks);
     ASSERT_EQ(eval.exit_code, 0) << eval.err;
     outputs.push_back(eval.out);
   }
   const auto json = nlohmann::json::parse(outputs[0]);
-  EXPECT_EQ(json["samples"], 100);
+  EXPECT_EQ(json["samples"], 97);
   EXPECT_EQ(json["classes"][3]["samples"], 10);
+  EXPECT_EQ(json["classes"][8]["samples"], 9);
   EXPECT_EQ(json["confusion"].size(), 10U);
   EXPECT_EQ(outputs[1], outputs[0]);
   EXPECT_EQ(outputs[2], outputs[0]);
+}
+
+TEST_F(TrainTest, NoRankAppliesWhatIsNotFinite) {
+  const Words hot = {"--optimizer=sgd", "--learning_rate=1e30", "--log_every_n_steps=1"};
+  EXPECT_TRUE(FailsWith(Carole(TrainWords(train_dir_, hot), 2), 78,
+                        {"after step 1: not finite", "rank 0: gradient of LeNet/",
+                         "rank 1: gradient of LeNet/", "diverged"}));
+  Words skipping = hot;
+  skipping.push_back("--on_nan=skip");
+  const ProcessResult skipped = Carole(TrainWords(train_dir_, skipping), 2);
+  EXPECT_THAT(skipped.err, ::testing::HasSubstr("no rank applies it"));
+  EXPECT_THAT(skipped.err, ::testing::Not(::testing::HasSubstr("global step 2:")));
+  EXPECT_TRUE(FailsWith(skipped, 78, {"diverged"}));
 }
 
 TEST_F(TrainTest, GoesOnBitwiseAfterKill) {

@@ -51,7 +51,7 @@ def read_grey_png(data):
 
 
 def check_scalars(events):
-    tags = set(events.Tags()["scalars"])
+    tags = {tag for tag in events.Tags()["scalars"] if not tag.startswith("sparsity/")}
     want = {"total_loss_1", "losses/softmax_cross_entropy_loss/value", "Losses/clone_loss",
             "Losses/regularization_loss", "train/Accuracy", "learning_rate", "gradient_norm",
             "global_step/sec", "images/sec", "exposed_communication_ms", "eval/Accuracy",
@@ -83,7 +83,9 @@ def check_histograms(events, checkpoint):
     tags = set(events.Tags()["histograms"])
     names = {"LeNet/conv1/weights", "LeNet/fc4/biases"}
     assert names <= tags and {f"gradients/{n}" for n in names} <= tags, tags
-    assert any(t.startswith("activations/LeNet/conv2") for t in tags), tags
+    activation, = (t for t in tags if t.startswith("activations/LeNet/conv2"))
+    sparsity = events.Scalars(activation.replace("activations/", "sparsity/"))[-1].value
+    assert 0 < sparsity < 1, "ReLU leaves some zeros"
     with h5py.File(checkpoint) as file:
         found = {}
         file.visititems(lambda name, item: found.update({name: item[...]})

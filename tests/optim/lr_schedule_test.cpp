@@ -102,6 +102,10 @@ TEST(LearningRateTest, BadFlagsAreNamed) {
               ThrowsMessage<UsageError>(HasSubstr("--learning_rate_decay_type")));
   EXPECT_THAT([] { LearningRate({.num_samples = 10, .batch_size = 32}); },
               ThrowsMessage<UsageError>(HasSubstr("--num_epochs_per_decay")));
+  for (const double rate : {-0.1, std::nan(""), std::numeric_limits<double>::infinity()}) {
+    EXPECT_THAT(([=] { LearningRate({.type = "fixed", .learning_rate = rate}); }),
+                ThrowsMessage<UsageError>(HasSubstr("--learning_rate: makes no sense")));
+  }
   EXPECT_EQ(LearningRate({.type = "fixed", .learning_rate = 0.5}).At(7), 0.5f);
 }
 

@@ -375,6 +375,8 @@ TEST(OptimizerTest, BadFlagsAreNamed) {
               ThrowsMessage<UsageError>(HasSubstr("--momentum: makes no sense: got 1")));
   EXPECT_THAT([&] { problem.Make("sgd", {.clip_gradient_norm = -1}); },
               ThrowsMessage<UsageError>(HasSubstr("--clip_gradient_norm")));
+  EXPECT_THAT([&] { problem.Make("sgd", {.weight_decay = -1}); },
+              ThrowsMessage<UsageError>(HasSubstr("--weight_decay")));
   EXPECT_THAT([&] { problem.Make("lars", {.lars_eta = 0}); },
               ThrowsMessage<UsageError>(HasSubstr("--lars_eta")));
   EXPECT_THAT([&] { problem.Make("ftrl", {.ftrl_learning_rate_power = 0.5}); },

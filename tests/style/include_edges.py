@@ -19,7 +19,7 @@ BACKEND = ("src/backend", *TENSOR)
 GRAPH = ("src/graph", *BACKEND)
 OPS = ("src/ops", *GRAPH)
 TRAIN = (*OPS, "src/optim", "collectives", "io/dataset.h", "io/checkpoint.h",
-         "io/checkpoint_folder.h", "io/checkpoint_writer.h", "io/event_writer.h", "io/run_lock.h",
+         "io/checkpoint_folder.h", "io/checkpoint_writer.h", "io/disk.h", "io/event_writer.h", "io/run_lock.h",
          "io/weights_reader.h", "io/weights_mapping.h", "io/keras_layout.h")
 ALLOWED = {
     "src/core": (),

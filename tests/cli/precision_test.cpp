@@ -1,0 +1,64 @@
+// What a precision costs in accuracy, and where it is refused.
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/cli.h"
+
+namespace carole::testing {
+namespace {
+
+const char* const kRawDir = "/usr/share/datasets/fashion-mnist";
+
+class PrecisionTest : public CliTest {
+ protected:
+  // The demo's training, shorter.
+  ProcessResult Train(const std::string& precision) {
+    return Carole({"train", "--dataset_name=fashion_mnist",
+                   "--dataset_dir=" + (folder_ / "fashion"), "--train_dir=" + (folder_ / precision),
+                   "--model_name=lenet", "--batch_size=32", "--max_number_of_steps=250",
+                   "--optimizer=adam", "--opt_epsilon=1e-8", "--learning_rate=0.0015",
+                   "--precision=" + precision});
+  }
+  double Accuracy(const std::string& run, const std::string& precision) {
+    const ProcessResult eval =
+        Carole({"eval", "--dataset_name=fashion_mnist", "--dataset_dir=" + (folder_ / "fashion"),
+                "--checkpoint_path=" + (folder_ / run), "--model_name=lenet",
+                "--eval_dir=", "--json", "--precision=" + precision});
+    EXPECT_EQ(eval.exit_code, 0) << eval.err;
+    return nlohmann::json::parse(eval.out)["accuracy"];
+  }
+};
+
+TEST_F(PrecisionTest, Bf16IsAboutAsAccurate) {
+  if (!std::filesystem::exists(kRawDir)) GTEST_SKIP() << "skipped: no " << kRawDir;
+  ASSERT_EQ(Carole({"dataset", "build", "--dataset_name=fashion_mnist", "--raw_dir", kRawDir,
+                    "--dataset_dir", folder_ / "fashion", "--max_images=4000"})
+                .exit_code,
+            0);
+  const ProcessResult narrow = Train("bf16");
+  if (narrow.exit_code != 0) {
+    EXPECT_TRUE(FailsWith(narrow, 78, {"[precision] bf16: not on this CPU", "--precision=fp32"}));
+    GTEST_SKIP() << "skipped: " << narrow.err;
+  }
+  ASSERT_EQ(Train("fp32").exit_code, 0);
+  const double accuracy = Accuracy("fp32", "fp32");
+  EXPECT_GT(accuracy, 0.75);
+  EXPECT_NEAR(Accuracy("fp32", "bf16"), accuracy, 0.003) << "of the same weights";
+  EXPECT_NEAR(Accuracy("bf16", "bf16"), accuracy, 0.03) << "of another training, not at its end";
+}
+
+TEST_F(PrecisionTest, IsRefusedWhereTheDeviceLacksIt) {
+  EXPECT_TRUE(FailsWith(Carole(TrainWords(train_dir_, {"--precision=fp8"})), 78,
+                        {"--precision", "got fp8, want fp32, bf16, fp16 or tf32"}));
+  for (const std::string backend : {"onednn", "reference"}) {
+    EXPECT_TRUE(
+        FailsWith(Carole(TrainWords(train_dir_, {"--backend=" + backend, "--precision=tf32"}), 2),
+                  78, {"[precision] tf32", "use fp32 or bf16"}));
+  }
+  EXPECT_TRUE(FailsWith(Carole(EvalWords(train_dir_, {"--backend=onednn", "--precision=fp16"})), 78,
+                        {"[precision] fp16: not on this CPU"}));
+  EXPECT_FALSE(std::filesystem::exists(train_dir_));
+}
+
+}  // namespace
+}  // namespace carole::testing
