@@ -55,7 +55,8 @@ class HelpFormat : public CLI::Formatter {
   }
 
   std::string make_option_opts(const CLI::Option* option) const override {
-    std::string type = option->get_type_size() != 0 ? " " + option->get_type_name() : "";
+    const bool is_bool = option->get_type_size() == 0 || option->get_expected_max() == 0;
+    std::string type = is_bool ? "" : " " + option->get_type_name();
     const size_t range = type.find(":INT in ");
     if (range != std::string::npos) type.erase(range, 4);
     std::string value = option->get_default_str();

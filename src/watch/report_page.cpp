@@ -191,8 +191,8 @@ std::string MakeReport(const ReportFacts& facts, const History& history) {
 }
 
 std::string MakeConfusionPage(const ConfusionFacts& facts, const train::Metrics& metrics) {
-  const std::string status = fmt::format("{:.4f} of {} right, {:.4f} among the first five",
-                                         metrics.accuracy(), metrics.samples(), metrics.recall_5());
+  const std::string status = fmt::format("top 1 {:.4f}, top 5 {:.4f}, {} images",
+                                         metrics.accuracy(), metrics.recall_5(), metrics.samples());
   return BeginPage(facts.title, status, "", "") +
          DrawConfusion(Confusion::Of(metrics, facts.step), facts.class_names) + "</body></html>\n";
 }

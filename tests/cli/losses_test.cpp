@@ -16,7 +16,7 @@ const char* const kRawDir = "/usr/share/datasets/fashion-mnist";
 // weights are one bit aside, which takes some steps: losses.py says why.
 double ToleranceAt(size_t step, const nlohmann::json& run) {
   const double own = run["own_difference"];
-  return own < 1e-3 || step < 3 ? 2e-3 : std::max(1e-2, 2 * own);
+  return own < 5e-4 || step < 3 ? 2e-3 : std::max(1e-2, 2 * own);
 }
 
 std::vector<double> LossesIn(const std::string& log) {
