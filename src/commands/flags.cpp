@@ -16,6 +16,9 @@ void AddDatasetFlags(CommandLine& line, DatasetFlags& flags) {
            "subtracted from every label and from the number of classes");
   line.Add("preprocessing_name", flags.preprocessing_name,
            "as of which net; the default is --model_name");
+  line.AddBool("use_grayscale", flags.use_grayscale,
+               "the net sees luminance, one channel; images are decoded to it, so that distortions "
+               "of colour, which TF-Slim puts before, change its brightness only");
   line.Add("num_preprocessing_threads", flags.num_preprocessing_threads,
            "threads that decode images, of each rank; never more than its cores")
       ->check(CLI::Range(1, 1024));
@@ -130,7 +133,6 @@ void AddUnsupportedFlags(CommandLine& line) {
   line.Group("Of the original, not in this version");
   line.AddUnsupported("quantize_delay", "-1");
   line.AddUnsupported("quantize", "false", true);
-  line.AddUnsupported("use_grayscale", "false", true);
 }
 
 }  // namespace carole::commands

@@ -21,6 +21,7 @@ struct DatasetFlags {
   std::string work_dir;  // for the index of records where dataset_dir is read-only
   int labels_offset = 0;
   std::string preprocessing_name;
+  bool use_grayscale = false;
   int num_preprocessing_threads = 4;
   std::string dct_method = "INTEGER_FAST";  // of JPEGs; TensorFlow's default
   std::string jpeg_decoder = "cpu";

@@ -36,7 +36,7 @@ NetInput ResolveNetInput(const NetFlags& net, const DatasetFlags& dataset) {
   input.image_size = net.image_size > 0 ? net.image_size : static_cast<int>(input.net->image_size);
   io::CheckPreprocessingSize(io::FindPreprocessing(input.preprocessing), input.image_size,
                              input.image_size);
-  input.channels = input.dataset->channels;
+  input.channels = dataset.use_grayscale ? 1 : input.dataset->channels;
   input.num_classes = io::NumClasses(*input.dataset, dataset.dataset_dir) - dataset.labels_offset;
   if (input.num_classes < 2) {
     throw UsageError(

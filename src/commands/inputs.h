@@ -17,7 +17,7 @@ struct NetInput {
   const io::DatasetEntry* dataset = nullptr;
   std::string preprocessing;
   int image_size = 0;
-  int channels = 0;     // the data set's
+  int channels = 0;     // the data set's, or 1 with --use_grayscale
   int num_classes = 0;  // the data set's, after labels_offset
 };
 

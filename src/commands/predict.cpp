@@ -42,6 +42,7 @@ struct PredictFlags {
   std::string dataset_dir;
   std::string preprocessing_name;
   int image_size = 0;
+  int channels = 0;
   int64_t num_classes = 0;
   int labels_offset = 0;
   std::vector<std::string> class_names;  // the checkpoint's, unless flags say whose
@@ -101,6 +102,7 @@ void Complete(PredictFlags& flags, const std::map<std::string, std::string>& att
   text("dataset", flags.dataset_name);
   text("preprocessing", flags.preprocessing_name);
   number("image_size", flags.image_size);
+  number("channels", flags.channels);
   number("num_classes", flags.num_classes);
   number("labels_offset", flags.labels_offset);
   if (flags.model_name.empty()) {
@@ -139,12 +141,12 @@ struct Pixels {
 
 class Reader {
  public:
-  Reader(const PredictFlags& flags, const nets::NetEntry& net, int channels, int threads)
+  Reader(const PredictFlags& flags, const nets::NetEntry& net, int threads)
       : preprocess_(io::FindPreprocessing(flags.preprocessing_name.empty()
                                               ? net.preprocessing
                                               : std::string_view(flags.preprocessing_name))),
         size_(flags.image_size),
-        channels_(channels),
+        channels_(flags.channels),
         threads_(threads) {
     io::CheckPreprocessingSize(preprocess_, size_, size_);
   }
@@ -302,16 +304,18 @@ int Run(PredictFlags& flags, Job& job) {
   Complete(flags, AttributesOf(weights->path()));
   const nets::NetEntry& net = nets::FindNet(flags.model_name);
   if (flags.image_size == 0) flags.image_size = static_cast<int>(net.image_size);
-  const int channels = flags.dataset_name.empty() ? static_cast<int>(net.channels)
-                                                  : io::FindDataset(flags.dataset_name).channels;
+  if (flags.channels == 0) {
+    flags.channels = flags.dataset_name.empty() ? static_cast<int>(net.channels)
+                                                : io::FindDataset(flags.dataset_name).channels;
+  }
   const std::vector<fs::path> images = FindImages(flags.images);
   if (images.empty()) throw UsageError("[predict] IMAGE: no JPEG and no PNG there");
   flags.batch_size = std::min<int64_t>(flags.batch_size, static_cast<int64_t>(images.size()));
-  const Reader reader(flags, net, channels, job.backend().threads());
+  const Reader reader(flags, net, job.backend().threads());
   Predictor predictor(net,
                       {.batch_size = flags.batch_size,
                        .image_size = flags.image_size,
-                       .channels = channels,
+                       .channels = flags.channels,
                        .num_classes = flags.num_classes},
                       job.backend());
   train::ReadVariables(*weights, flags.moving_average_decay != 0 ? train::kAverageSuffix : "",

@@ -105,6 +105,7 @@ train::TrainerOptions MakeTrainerOptions(const TrainFlags& flags, const TrainPla
       .attributes = {{"net", std::string(input.net->name)},
                      {"dataset", std::string(input.dataset->name)},
                      {"image_size", std::to_string(input.image_size)},
+                     {"channels", std::to_string(input.channels)},
                      {"num_classes", std::to_string(input.num_classes)},
                      {"labels_offset", std::to_string(flags.dataset.labels_offset)},
                      {"preprocessing", input.preprocessing},

@@ -79,6 +79,25 @@ TEST_F(RecipeTest, EvalImageClassifier) {
   EXPECT_FALSE(std::filesystem::is_empty(folder_ / "eval"));
 }
 
+// Colour JPEGs, one channel, and prediction knows it.
+TEST_F(RecipeTest, TrainImageClassifierInGrayscale) {
+  const std::string data = DrawnImagenet();
+  const Words input = {"--dataset_name=synthetic", "--dataset_dir=" + data, "--use_grayscale",
+                       "--model_name=cifarnet", "--preprocessing_name=inception"};
+  Words train = input, eval = input;
+  train.insert(train.end(), {"--train_dir=" + train_dir_, "--batch_size=4", "--max_number=1"});
+  EXPECT_THAT(Train(train).err, HasSubstr("images 32x32x1"));
+  eval.insert(eval.begin(), "eval");
+  eval.insert(eval.end(), {"--checkpoint_path=" + train_dir_,
+                           "--eval_dir=", "--dataset_split_name=validation"});
+  const ProcessResult evaluated = Carole(eval);
+  EXPECT_EQ(evaluated.exit_code, 0) << evaluated.err;
+  WriteDigitPictures(folder_ / "pictures", 1);
+  const ProcessResult predicted =
+      Carole({"predict", "--checkpoint_path=" + train_dir_, folder_ / "pictures"});
+  EXPECT_EQ(predicted.exit_code, 0) << predicted.err;
+}
+
 // The platform's slim example: its container adds data_dir, output_dir and num_gpus.
 TEST_F(RecipeTest, TrainImageClassifierOnThePlatform) {
   const ProcessResult run =
@@ -183,8 +202,7 @@ TEST_F(RecipeTest, FlagsWinOverTheRecipeAndFilesToo) {
 TEST_F(RecipeTest, WhatCannotBeDoneIsRefused) {
   EXPECT_TRUE(FailsWith(Carole(TrainWords(train_dir_, {"--quantize_delay=100"})), 64,
                         {"--quantize_delay", "got 100, want -1"}));
-  EXPECT_TRUE(
-      FailsWith(Carole(TrainWords(train_dir_, {"--use_grayscale"})), 64, {"--use_grayscale"}));
+  EXPECT_TRUE(FailsWith(Carole(TrainWords(train_dir_, {"--quantize"})), 64, {"--quantize"}));
   EXPECT_TRUE(FailsWith(Carole(TrainWords(train_dir_, {"--train_batch_size=8"})), 64,
                         {"--batch_size, --train_batch_size: both given"}));
 }
