@@ -14,7 +14,24 @@ namespace {
 
 constexpr size_t kMostBytes = 4 << 20;
 
-int SizeClass(size_t bytes) { return std::bit_width(std::min(bytes, kMostBytes)); }
+size_t MeasuredBytes(size_t bytes) { return std::min(bytes, kMostBytes); }
+
+int SizeClass(size_t bytes) { return std::bit_width(MeasuredBytes(bytes)); }
+
+// All that the winner depends on beside the message: how many ranks each host has, and how messages
+// travel.
+std::string Place(const Exchange& x) {
+  std::string hosts;
+  for (size_t i = 0, same = 0; i < x.topology.hosts.size(); i += same) {
+    const size_t ranks = x.topology.hosts[i].size();
+    for (same = 1; i + same < x.topology.hosts.size(); ++same) {
+      if (x.topology.hosts[i + same].size() != ranks) break;
+    }
+    hosts += fmt::format("{} of {}, ", same, ranks);
+  }
+  return fmt::format("all_reduce, hosts and ranks: {}fp32 as {}, segments of {} bytes", hosts,
+                     Name(x.wire), x.segment_bytes);
+}
 
 // Seconds of the fastest of a few sums of zeros.
 template <typename T, typename Sum>
@@ -35,6 +52,11 @@ double Time(Exchange& x, size_t count, Sum sum) {
 
 }  // namespace
 
+AutoChoice::AutoChoice(const Exchange& x, std::string path)
+    : candidates_(AutoCandidates(x.topology)) {
+  if (candidates_.size() > 1 && x.topology.rank == 0) cache_.emplace(std::move(path), Place(x));
+}
+
 size_t AutoChoice::Find(DType dtype, size_t bytes) const {
   if (candidates_.size() == 1) return candidates_.front();
   const std::lock_guard lock(mutex_);
@@ -42,8 +64,27 @@ size_t AutoChoice::Find(DType dtype, size_t bytes) const {
   return found == rows_.end() ? kAutoRow : found->second;
 }
 
-size_t AutoChoice::Measure(Exchange& x, DType dtype, size_t bytes) {
-  const size_t measured_bytes = std::min(bytes, kMostBytes);
+size_t AutoChoice::Choose(Exchange& x, DType dtype, size_t bytes) {
+  const std::string task =
+      fmt::format("{} bytes of {}", std::bit_floor(MeasuredBytes(bytes)), Name(dtype));
+  size_t row = Remembered(task);
+  BroadcastBytes(x, std::as_writable_bytes(std::span(&row, 1)), 0);
+  if (row == kAutoRow) row = Measure(x, dtype, bytes, task);
+  const std::lock_guard lock(mutex_);
+  return rows_[{dtype, SizeClass(bytes)}] = row;
+}
+
+// kAutoRow: none that may still be chosen.
+size_t AutoChoice::Remembered(const std::string& task) const {
+  const std::optional<std::string> name = cache_ ? cache_->Find(task) : std::nullopt;
+  for (size_t row : candidates_) {
+    if (name == kAllReduce[row].name) return row;
+  }
+  return kAutoRow;
+}
+
+size_t AutoChoice::Measure(Exchange& x, DType dtype, size_t bytes, const std::string& task) {
+  const size_t measured_bytes = MeasuredBytes(bytes);
   x.peers.clear();
   std::vector<double> mine;
   for (size_t row : candidates_) {
@@ -58,12 +99,11 @@ size_t AutoChoice::Measure(Exchange& x, DType dtype, size_t bytes) {
     slowest[i % mine.size()] = std::max(slowest[i % mine.size()], all[i]);
   }
   const size_t best = std::ranges::min_element(slowest) - slowest.begin();
-  const std::lock_guard lock(mutex_);
   const size_t row = candidates_[best];
-  rows_[{dtype, SizeClass(bytes)}] = row;
-  if (x.topology.rank == 0) {
+  if (cache_) {
     LogInfo("comm", "all_reduce of {} bytes of {}: {}, {:.0f} us here", measured_bytes, Name(dtype),
             kAllReduce[row].name, slowest[best] * 1e6);
+    cache_->Add(task, std::string(kAllReduce[row].name));
   }
   return row;
 }

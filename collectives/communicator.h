@@ -96,6 +96,7 @@ struct CommunicatorOptions {
   double warn_seconds = 10;         // a stall is reported in the log after this long
   double deadline_seconds = 60;     // and ends the operation with CommError after this long
   std::string all_reduce = "auto";  // name of a row of algorithms.h, or "auto"
+  std::string choices_path;  // of the file that keeps what "auto" found; "": it is not kept
   std::string wire_dtype = "fp32";  // of fp32 sums between hosts: "fp32", or "bf16" (ALGORITHMS.md)
   size_t segment_bytes = 512 << 10;  // of a message in flight
   int ranks_per_host = 0;  // for tests: pretend that hosts hold so many ranks; 0: as it is
@@ -136,7 +137,7 @@ class Communicator {
   // The all-reduce algorithm from the next call on: the same on every rank, as part of the
   // contract. Throws UsageError when there is no such row or it does not fit the hosts. With "auto"
   // the first sum of each type and of each power of two of its bytes measures the rows that fit, on
-  // all ranks together, and the fastest is kept (auto_choice.h).
+  // all ranks together, and the fastest is kept, for later jobs too (auto_choice.h).
   virtual void SetAllReduce(std::string_view name) = 0;
   virtual std::string_view all_reduce() const = 0;  // the row set, or "auto"
   // The row that sums of so many bytes use; "auto" before the first of them.

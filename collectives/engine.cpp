@@ -209,7 +209,7 @@ Engine::Engine(std::unique_ptr<Backend> backend, const CommunicatorOptions& opti
               .waiting_for = [this](int rank) { agreement_.SetWaitingFor(rank); },
               .roll_call = roll_call_.get()}),
       agreement_(exchange_),
-      choice_(exchange_.topology) {
+      choice_(exchange_, options.choices_path) {
   exchange_.watch = &watch_;
   SetAllReduce(options.all_reduce);
   if (size() == 1) return;
@@ -370,7 +370,7 @@ void Engine::SumNow(std::span<T> data, const Header& header) {
   if (IsShown(header)) return SumShown(exchange_, data);
   const size_t row = header.algorithm != kAutoRow
                          ? header.algorithm
-                         : choice_.Measure(exchange_, header.dtype, data.size_bytes());
+                         : choice_.Choose(exchange_, header.dtype, data.size_bytes());
   const AllReduceEntry& entry = kAllReduce[row];
   if (entry.sum_f32 == nullptr) {
     native_since_ = Clock::now().time_since_epoch().count();

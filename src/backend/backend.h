@@ -179,7 +179,7 @@ bool OneDnnAvailable();
 // asked for: so the program starts where there is no CUDA, and what is missing is said in one line.
 struct CudaOptions {
   int device = 0;            // among those that CUDA_VISIBLE_DEVICES lets through
-  bool times_plans = false;  // for the fastest convolutions, kept in a file (plan_cache.h)
+  bool times_plans = false;  // for the fastest convolutions, kept in a file (core/choice_cache.h)
 };
 // Throws ConfigError when the library or one that it needs is missing, DeviceError when there is no
 // such GPU or its driver is too old.

@@ -40,8 +40,9 @@ struct Measurement {
   double step_ms_p90 = 0;
   double images_per_second = 0;  // of all ranks
   enum Part { kInput, kForward, kBackward, kExposed, kOptimizer, kParts };
-  double part_ms[kParts] = {};  // mean over ranks too
-  int64_t peak_rss_bytes = 0;   // of the largest rank
+  double part_ms[kParts] = {};      // mean over ranks too
+  std::vector<double> step_ends_s;  // seconds on the monotonic clock of this machine
+  int64_t peak_rss_bytes = 0;       // of the largest rank
 };
 
 bool IsTuning(const train::TrainStep& step) {
@@ -57,6 +58,10 @@ int64_t PeakRssOverRanks(collectives::Communicator& communicator) {
   communicator.AllGather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)),
                          {.what = "memory"});
   return *std::max_element(all.begin(), all.end());
+}
+
+double MonotonicSeconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 Measurement Measure(const BenchFlags& flags, int64_t local_batch, Job& job, train::TrainStep& step,
@@ -76,6 +81,7 @@ Measurement Measure(const BenchFlags& flags, int64_t local_batch, Job& job, trai
     Stopwatch step_watch;
     const train::StepResult r = run();
     step_ms.push_back(step_watch.Lap());
+    result.step_ends_s.push_back(MonotonicSeconds());
     const double parts[] = {r.input_ms, r.forward_ms, r.backward_ms, r.exposed_communication_ms,
                             r.optimizer_ms};
     for (int p = 0; p < Measurement::kParts; ++p)
@@ -116,6 +122,7 @@ void Print(const BenchFlags& flags, const Job& job, int64_t image_size, const Me
     row["bus_gb_per_s"] = tuner->report().gb_per_second;
   }
   if (flags.json) {
+    row["step_ends_s"] = m.step_ends_s;
     fmt::print("{}\n", row.dump());
     return;
   }

@@ -106,9 +106,9 @@ void AddMachineFlags(CommandLine& line, MachineFlags& flags) {
 
 void AddCollectiveFlags(CommandLine& line, MachineFlags& flags) {
   line.Group("Ranks");
-  line.Add(
-      "all_reduce", flags.all_reduce,
-      "auto (measures once), ring, tree, shared_memory, hierarchical, hierarchical_tree or mpi");
+  line.Add("all_reduce", flags.all_reduce,
+           "auto (between hosts measures once, and keeps it in $XDG_CACHE_HOME/carole/all_reduce), "
+           "ring, tree, shared_memory, hierarchical, hierarchical_tree or mpi");
   line.Add("wire_dtype", flags.wire_dtype,
            "of gradients between hosts: fp32, or bf16 (half the bytes, sums in fp32)")
       ->check(CLI::IsMember({"fp32", "bf16"}));

@@ -17,6 +17,7 @@
 #include "launch/environment.h"
 #include "launch/tf_config.h"
 #include "src/backend/arena_math.h"
+#include "src/core/choice_cache.h"
 #include "src/core/error.h"
 #include "src/core/hash.h"
 #include "src/core/log.h"
@@ -29,6 +30,7 @@ std::unique_ptr<collectives::Communicator> MakeCommunicator(const MachineFlags& 
       .warn_seconds = std::min(10.0, flags.collective_timeout / 2),
       .deadline_seconds = flags.collective_timeout,
       .all_reduce = flags.all_reduce,
+      .choices_path = ChoiceCache::DefaultPath("all_reduce"),
       .wire_dtype = flags.wire_dtype};
   return collectives::MakeMpiCommunicator(options);
 }

@@ -34,15 +34,16 @@ def time_steps(step, batch, steps, warmup):
     """The median time of a training step of this process."""
     for _ in range(max(warmup, 1)):
         loss = step()
-    seconds = []
+    seconds, ends = [], []
     for _ in range(steps):
-        start = time.perf_counter()
+        start = time.monotonic()
         loss = step()
-        seconds.append(time.perf_counter() - start)
+        ends.append(time.monotonic())
+        seconds.append(ends[-1] - start)
     if not math.isfinite(loss):
         sys.exit(f"[bench] loss is {loss}, want a finite number")
     median = statistics.median(seconds)
-    return {"step_ms_median": 1000 * median, "images_per_second": batch / median}
+    return {"step_ms_median": 1000 * median, "images_per_second": batch / median, "step_ends_s": ends}
 
 
 def worker(contender, net, batch, threads, steps, warmup):

@@ -1,26 +1,34 @@
 #!/usr/bin/env python3
 """What training together costs: N ranks of one thread beside N trainings of one rank that run at the same time.
 
-    ./run bench-scaling                             2 ranks, three nets, 7 rounds
-    ./run bench-scaling --nets=resnet_v1_50 --rounds=3 --json=out.json
+    ./run bench-scaling                             2 ranks, three nets
+    ./run bench-scaling --nets=resnet_v1_50 --turns=30 --json=out.json
 
 Both ways use the same cores, one for each rank, so that the ratio shows communication and waiting alone. PyTorch does
-the same with DistributedDataParallel over gloo, for the nets it is written for here (peer_nets.py). Measurements are
-interleaved; the ratio is that of the medians over the rounds, beside the ratios of single rounds.
+the same with DistributedDataParallel over gloo, for the nets it is written for here (peer_nets.py).
+
+Machines drift by more than what is measured. So both ways are started once and take turns of some seconds: one runs
+while the processes of the other are stopped (SIGSTOP). A turn counts the steps that lie in it whole but for the first,
+whose caches are cold. The ratio is the median over neighbouring turns, with its standard error.
 """
 
 import argparse
+import glob
 import json
+import math
 import os
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 import peer_nets
 import peers
 
-NETS = {"resnet_v1_50": (16, 8), "vgg_16": (8, 6), "mobilenet_v2": (16, 25)}  # batch of each rank, timed steps
+# Batch of each rank, and about the seconds that a step takes on a fast core.
+NETS = {"resnet_v1_50": (16, 1.8), "vgg_16": (8, 2.3), "mobilenet_v2": (16, 0.35)}
 WARMUP_STEPS = 3
 
 
@@ -39,60 +47,124 @@ def torch_rank(args):
     _, parameters, step = peer_torch.prepare(net, NETS[net][0], 1, parallel)
     if parameters != peer_nets.NETS[net]["parameters"]:
         sys.exit(f"[bench] torch {net}: got {parameters} parameters, want {peer_nets.NETS[net]['parameters']}")
-    print(json.dumps(peers.time_steps(step, NETS[net][0], NETS[net][1], WARMUP_STEPS)))
+    print(json.dumps(peers.time_steps(step, NETS[net][0], args.steps, WARMUP_STEPS)))
     if args.store:
         dist.destroy_process_group()
 
 
-def together(commands, env, timeout):
-    """Runs the commands at the same time, each on a core of its own where `env` does not say; their last JSON."""
-    jobs = []
-    for core, command in enumerate(commands):
-        pin = (lambda c=core: os.sched_setaffinity(0, {peers.cores(c + 1)[c]})) if len(commands) > 1 else None
-        jobs.append(subprocess.Popen(command, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                     preexec_fn=pin))  # fmt: skip
-    results = []
-    for command, job in zip(commands, jobs):
-        out, err = job.communicate(timeout=timeout)
-        result = peers.last_json(out)
-        if job.returncode != 0 or result is None:
-            sys.exit(f"[bench] {' '.join(command)}: exit code {job.returncode}\n{out}{err}")
-        results.append(result["images_per_second"])
-    return results
+def descendants(pid):
+    """The process and all that it has started."""
+    found = [pid]
+    for parent in found:
+        for children in glob.glob(f"/proc/{parent}/task/*/children"):
+            try:
+                with open(children, encoding="ascii") as file:
+                    found += [int(child) for child in file.read().split()]
+            except OSError:
+                pass  # the thread has ended
+    return found
 
 
-def run_carole(net, args, ranks):
-    batch, steps = NETS[net]
+class Group:
+    """Processes that run at the same time, each on a core of its own where there are several commands."""
+
+    def __init__(self, commands, env, batch):
+        self.commands, self.batch, self.turns = commands, batch, []
+        self.jobs = []
+        for core, command in enumerate(commands):
+            pin = (lambda c=core: os.sched_setaffinity(0, {peers.cores(c + 1)[c]})) if len(commands) > 1 else None
+            self.jobs.append(subprocess.Popen(command, env=env, text=True, stdout=subprocess.PIPE,
+                                              stderr=subprocess.PIPE, preexec_fn=pin))  # fmt: skip
+        self.signal(signal.SIGSTOP)
+
+    def running(self):
+        return all(job.poll() is None for job in self.jobs)
+
+    def signal(self, number):
+        for job in self.jobs:
+            for pid in descendants(job.pid):
+                try:
+                    os.kill(pid, number)
+                except ProcessLookupError:
+                    pass
+
+    def take_turn(self, seconds):
+        start = time.monotonic()
+        self.signal(signal.SIGCONT)
+        time.sleep(seconds)
+        self.signal(signal.SIGSTOP)
+        self.turns.append((start, time.monotonic()))
+
+    def finish(self, timeout):
+        """Lets all end; images per second of each turn, None for those with too few steps."""
+        self.signal(signal.SIGCONT)
+        ends = []
+        for command, job in zip(self.commands, self.jobs):
+            out, err = job.communicate(timeout=timeout)
+            result = peers.last_json(out)
+            if job.returncode != 0 or result is None:
+                sys.exit(f"[bench] {' '.join(command)}: exit code {job.returncode}\n{out}{err}")
+            ends.append(result["step_ends_s"])
+        return [self.speed(ends, *turn) for turn in self.turns]
+
+    def speed(self, ends, start, stop):
+        total = 0
+        for job_ends in ends:
+            inside = [end for end in job_ends if start < end < stop]
+            if len(inside) < 3:
+                return None
+            total += self.batch * (len(inside) - 1) / (inside[-1] - inside[0])
+        return total
+
+
+def carole_groups(net, args):
+    batch, step_seconds = NETS[net]
+    steps = math.ceil(args.turns * args.seconds / step_seconds)
     train = [args.carole, "bench", "train", f"--model_name={net}", f"--batch_size={batch}", "--threads=1", "--json",
              f"--steps={steps}", f"--warmup_steps={WARMUP_STEPS}"]  # fmt: skip
     env = peers.mpi_environment()
-    if ranks > 1:
-        return together([["mpirun", "-np", str(ranks), *train]], env, args.timeout)[0]
-    return sum(together([train] * args.ranks, env, args.timeout))
+    return Group([train] * args.ranks, env, batch), Group([["mpirun", "-np", str(args.ranks), *train]], env,
+                                                          batch * args.ranks)  # fmt: skip
 
 
-def run_torch(net, args, ranks):
+def torch_groups(net, args, folder):
+    batch, step_seconds = NETS[net]
+    steps = math.ceil(args.turns * args.seconds / step_seconds)
     env = peers.environment("torch", 1)
-    env.pop("GOMP_CPU_AFFINITY")  # `together` pins the processes
+    env.pop("GOMP_CPU_AFFINITY")  # the group pins its processes
+    groups = []
+    for store in ([], [f"--store={folder}/store"]):
+        groups.append(Group([[sys.executable, os.path.abspath(__file__), f"--nets={net}", f"--ranks={args.ranks}",
+                              f"--rank={rank}", f"--steps={steps}", *store] for rank in range(args.ranks)],
+                            env, batch))  # fmt: skip
+    return groups
+
+
+def measure(net, who, args):
+    """Speeds of neighbouring turns: (alone, as ranks)."""
     with tempfile.TemporaryDirectory() as folder:
-        store = [f"--store={folder}/store"] if ranks > 1 else []
-        commands = [[sys.executable, os.path.abspath(__file__), f"--nets={net}", f"--ranks={args.ranks}",
-                     f"--rank={rank}", *store] for rank in range(args.ranks)]  # fmt: skip
-        return sum(together(commands, env, args.timeout))
+        groups = carole_groups(net, args) if who == "carole" else torch_groups(net, args, folder)
+        deadline = time.monotonic() + args.timeout
+        while all(group.running() for group in groups):
+            for group in groups:
+                group.take_turn(args.seconds)
+            if time.monotonic() > deadline:
+                sys.exit(f"[bench] {net} {who}: got no end in {args.timeout} s, want a longer --timeout")
+        alone, ranks = (group.finish(args.timeout) for group in groups)
+    pairs = [(a, r) for a, r in zip(alone, ranks) if a and r]
+    if len(pairs) < 3:
+        sys.exit(f"[bench] {net} {who}: got {len(pairs)} turns with steps in both ways, want 3; use more --turns")
+    return pairs
 
 
-def summarize(net, runs):
-    """Prints the net's table; returns its rows."""
-    rows = []
-    print(f"\n{net}: batch {NETS[net][0]} on each rank, fp32, images/s, medians of {len(next(iter(runs.values())))} rounds")
-    for who in sorted({who for who, _ in runs}):
-        alone, ranks = runs[who, "alone"], runs[who, "ranks"]
-        ratio = statistics.median(ranks) / statistics.median(alone)
-        single = sorted(r / a for r, a in zip(ranks, alone))
-        rows.append({"net": net, "contender": who, "alone": alone, "ranks": ranks, "ratio": ratio})
-        print(f"  {who:8}alone, summed {statistics.median(alone):8.2f}   as ranks {statistics.median(ranks):8.2f}"
-              f"   ratio {ratio:.3f} (rounds {single[0]:.2f} to {single[-1]:.2f})")  # fmt: skip
-    return rows
+def summarize(net, who, pairs):
+    ratios = [ranks / alone for alone, ranks in pairs]
+    ratio = statistics.median(ratios)
+    error = 1.25 * statistics.stdev(ratios) / math.sqrt(len(ratios))  # of a median of normal values
+    alone, ranks = (statistics.median(column) for column in zip(*pairs))
+    print(f"{net:14}batch {NETS[net][0]:3}  {who:8}alone, summed {alone:8.2f}   as ranks {ranks:8.2f} images/s"
+          f"   ratio {ratio:.3f} +- {error:.3f} ({len(ratios)} turns)", flush=True)  # fmt: skip
+    return {"net": net, "contender": who, "turns": pairs, "ratio": ratio, "error": error}
 
 
 def parse_arguments():
@@ -100,7 +172,9 @@ def parse_arguments():
     parser.add_argument("--nets", type=lambda text: text.split(","), default=list(NETS), help="comma-separated")
     parser.add_argument("--contenders", type=lambda text: text.split(","), default=["carole", "torch"])
     parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--turns", type=int, default=20, help="of each way")
+    parser.add_argument("--seconds", type=float, default=9, help="of a turn; from 10 on carole speaks of a stall")
+    parser.add_argument("--steps", type=int, help=argparse.SUPPRESS)
     peers.add_job_arguments(parser)
     return parser.parse_args()
 
@@ -114,15 +188,9 @@ def main():
     peers.cores(args.ranks)
     rows = []
     for net in args.nets:
-        runs = {}
-        for i in range(args.rounds):
-            for who, run in (("carole", run_carole), ("torch", run_torch)):
-                if who not in args.contenders or (who == "torch" and net not in peer_nets.NETS):
-                    continue
-                for how, ranks in (("alone", 1), ("ranks", args.ranks)):
-                    runs.setdefault((who, how), []).append(run(net, args, ranks))
-                    print(f"round {i + 1}/{args.rounds}  {net} {who} {how} {runs[who, how][-1]:.2f}", file=sys.stderr)
-        rows += summarize(net, runs)
+        for who in args.contenders:
+            if who == "carole" or net in peer_nets.NETS:
+                rows.append(summarize(net, who, measure(net, who, args)))
     peers.save(args, "scaling", rows)
 
 

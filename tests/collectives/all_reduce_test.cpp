@@ -2,12 +2,15 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <fstream>
 #include <thread>
 
 #include "collectives/algorithms.h"
+#include "src/core/choice_cache.h"
 #include "src/core/error.h"
 #include "tests/support/collective_cases.h"
 #include "tests/support/run_ranks.h"
+#include "tests/support/temporary_folder.h"
 
 namespace carole::testing {
 namespace {
@@ -105,6 +108,49 @@ TEST(Communicator, TreesAddInOneOrder) {
                {.all_reduce = "hierarchical_tree", .ranks_per_host = per_host});
     }
   }
+}
+
+// The lines of a file of choices, after its first.
+std::vector<std::string> Choices(const std::string& path) {
+  std::ifstream file(path);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(line);
+  if (!lines.empty()) lines.erase(lines.begin());
+  return lines;
+}
+
+TEST(Communicator, AutoTakesWhatAnEarlierJobFound) {
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/cache/all_reduce";
+  constexpr size_t kCount = 10'000;
+  std::string chosen;
+  const auto run = [&](int per_host) {
+    RunRanks(4,
+             [&](Communicator& c) {
+               std::vector<float> data(kCount);
+               CheckAllReduce<float>(c, data);
+               if (c.rank() == 0) chosen = c.all_reduce_of(kCount * sizeof(float));
+             },
+             {.choices_path = path, .ranks_per_host = per_host});
+  };
+  run(2);
+  ASSERT_EQ(Choices(path).size(), 1U);
+  const std::string line = Choices(path).front();
+  const size_t task = line.find('\t') + 1, choice = line.rfind('\t') + 1;
+  EXPECT_EQ(line.substr(choice), chosen);
+  EXPECT_EQ(line.substr(task, choice - 1 - task), "32768 bytes of fp32");
+
+  for (const std::string other : {"hierarchical", "hierarchical_tree"}) {
+    ChoiceCache(path, line.substr(0, task - 1)).Add("32768 bytes of fp32", other);
+    run(2);
+    EXPECT_EQ(chosen, other);
+    ASSERT_EQ(Choices(path).size(), 1U) << "nothing was measured";
+  }
+  run(1);
+  EXPECT_EQ(Choices(path).size(), 2U) << "other hosts are another place";
+  ChoiceCache(path, line.substr(0, task - 1)).Add("32768 bytes of fp32", "ring");
+  run(2);
+  EXPECT_NE(chosen, "ring") << "does not win on these hosts: measured anew";
 }
 
 TEST(Communicator, AutoMeasuresOnceForEachSizeAndAgrees) {

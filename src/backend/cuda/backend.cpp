@@ -10,8 +10,8 @@
 #include "src/backend/cuda/recording.h"
 #include "src/backend/cuda/status.h"
 #include "src/backend/cuda/uploads.h"
-#include "src/backend/plan_cache.h"
 #include "src/core/check.h"
+#include "src/core/choice_cache.h"
 
 namespace carole {
 namespace cuda {
@@ -70,8 +70,8 @@ class CudaBackend : public Backend {
       throw DeviceError(fmt::format("[cublas] does not start on GPU {}", options.device));
     uploads_ = std::make_unique<Uploads>(device_.stream);
     if (options.times_plans) {
-      plans_ = std::make_unique<PlanCache>(PlanCache::DefaultPath(),
-                                           fmt::format("{}, cuDNN {}", gpu_, cudnnGetVersion()));
+      plans_ = std::make_unique<ChoiceCache>(ChoiceCache::DefaultPath("plans"),
+                                             fmt::format("{}, cuDNN {}", gpu_, cudnnGetVersion()));
       device_.plans = plans_.get();
     }
     numbers_ = AllocateDevice(sizeof(RunNumbers), device_.stream);
@@ -151,7 +151,7 @@ class CudaBackend : public Backend {
   int capability_ = 0;
   DeviceMemory numbers_;
   std::unique_ptr<Uploads> uploads_;
-  std::unique_ptr<PlanCache> plans_;
+  std::unique_ptr<ChoiceCache> plans_;
   const std::unique_ptr<ArenaMath> arena_math_ = MakeArenaMath(device_);
 };
 

@@ -1,4 +1,4 @@
-// The fastest of cuDNN's plans for a graph: timed once, then remembered (src/backend/plan_cache.h).
+// The fastest of cuDNN's plans for a graph: timed once, then remembered (src/core/choice_cache.h).
 // For conv2d.cpp, as cudnn-frontend's headers take long to compile.
 #pragma once
 
@@ -15,7 +15,7 @@
 
 #include "src/backend/cuda/device_memory.h"
 #include "src/backend/cuda/status.h"
-#include "src/backend/plan_cache.h"
+#include "src/core/choice_cache.h"
 #include "src/core/error.h"
 
 namespace carole::cuda {

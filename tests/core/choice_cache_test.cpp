@@ -1,4 +1,4 @@
-#include "src/backend/plan_cache.h"
+#include "src/core/choice_cache.h"
 
 #include <gmock/gmock.h>
 
@@ -20,76 +20,76 @@ void Put(const std::string& path, const std::string& text) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << text;
 }
 
-TEST(PlanCache, KeepsPlansForTheMachineThatTheyAreOf) {
+TEST(ChoiceCache, KeepsChoicesForThePlaceThatTheyAreOf) {
   const TemporaryFolder folder;
   const std::string path = folder.path() + "/new/folder/plans";
   {
-    PlanCache cache(path, "GPU A, cuDNN 9.1");
+    ChoiceCache cache(path, "GPU A, cuDNN 9.1");
     EXPECT_EQ(cache.Find("convolution"), std::nullopt);
     cache.Add("convolution", "eng4_k1=2");
     cache.Add("other", "eng0");
   }
-  EXPECT_EQ(PlanCache(path, "GPU A, cuDNN 9.1").Find("convolution"), "eng4_k1=2");
-  PlanCache b(path, "GPU B, cuDNN 9.1");
+  EXPECT_EQ(ChoiceCache(path, "GPU A, cuDNN 9.1").Find("convolution"), "eng4_k1=2");
+  ChoiceCache b(path, "GPU B, cuDNN 9.1");
   EXPECT_EQ(b.Find("convolution"), std::nullopt);
   b.Add("convolution", "eng7");
-  EXPECT_EQ(PlanCache(path, "GPU A, cuDNN 9.1").Find("convolution"), "eng4_k1=2");
-  EXPECT_EQ(PlanCache(path, "GPU B, cuDNN 9.1").Find("convolution"), "eng7");
+  EXPECT_EQ(ChoiceCache(path, "GPU A, cuDNN 9.1").Find("convolution"), "eng4_k1=2");
+  EXPECT_EQ(ChoiceCache(path, "GPU B, cuDNN 9.1").Find("convolution"), "eng7");
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path() + "/new/folder"), {}),
             1);
 }
 
-TEST(PlanCache, KeepsWhatOthersWroteMeanwhile) {
+TEST(ChoiceCache, KeepsWhatOthersWroteMeanwhile) {
   const TemporaryFolder folder;
   const std::string path = folder.path() + "/plans";
-  PlanCache a(path, "m"), b(path, "m");
+  ChoiceCache a(path, "m"), b(path, "m");
   a.Add("1", "x");
   b.Add("2", "y");
   a.Add("3", "z");
-  const PlanCache all(path, "m");
+  const ChoiceCache all(path, "m");
   EXPECT_EQ(all.Find("1"), "x");
   EXPECT_EQ(all.Find("2"), "y");
   EXPECT_EQ(all.Find("3"), "z");
 }
 
-TEST(PlanCache, IgnoresAFileThatIsNotWholeAndWritesItAnew) {
+TEST(ChoiceCache, IgnoresAFileThatIsNotWholeAndWritesItAnew) {
   const TemporaryFolder folder;
   const std::string path = folder.path() + "/plans";
-  PlanCache(path, "m").Add("task", "plan");
+  ChoiceCache(path, "m").Add("task", "plan");
   const std::string whole = Contents(path);
   for (size_t i = 0; i < whole.size(); ++i) {
     std::string damaged = whole;
     damaged[i] = static_cast<char>(damaged[i] ^ 1);
     Put(path, damaged);
-    EXPECT_EQ(PlanCache(path, "m").Find("task"), std::nullopt) << i;
+    EXPECT_EQ(ChoiceCache(path, "m").Find("task"), std::nullopt) << i;
     Put(path, whole.substr(0, i));
     ::testing::internal::CaptureStderr();
-    EXPECT_EQ(PlanCache(path, "m").Find("task"), std::nullopt) << i;
+    EXPECT_EQ(ChoiceCache(path, "m").Find("task"), std::nullopt) << i;
     EXPECT_THAT(::testing::internal::GetCapturedStderr(), ::testing::HasSubstr("not whole")) << i;
   }
-  PlanCache(path, "m").Add("task", "plan");
+  ChoiceCache(path, "m").Add("task", "plan");
   EXPECT_EQ(Contents(path), whole);
 }
 
-TEST(PlanCache, WorksWhereNothingCanBeWritten) {
+TEST(ChoiceCache, WorksWhereNothingCanBeWritten) {
   const TemporaryFolder folder;
   for (const std::string& path : {std::string(), folder.path()}) {  // no file, a folder
-    PlanCache cache(path, "m");
+    ChoiceCache cache(path, "m");
     cache.Add("task", "plan");
     EXPECT_EQ(cache.Find("task"), "plan");
-    EXPECT_EQ(PlanCache(path, "m").Find("task"), std::nullopt);
+    EXPECT_EQ(ChoiceCache(path, "m").Find("task"), std::nullopt);
   }
 }
 
-TEST(PlanCache, LiesWhereCachesLie) {
+TEST(ChoiceCache, LiesWhereCachesLie) {
   setenv("HOME", "/mine", 1);
   unsetenv("XDG_CACHE_HOME");
-  EXPECT_EQ(PlanCache::DefaultPath(), "/mine/.cache/carole/plans");
+  EXPECT_EQ(ChoiceCache::DefaultPath("plans"), "/mine/.cache/carole/plans");
   setenv("XDG_CACHE_HOME", "/var/cache", 1);
-  EXPECT_EQ(PlanCache::DefaultPath(), "/var/cache/carole/plans");
+  EXPECT_EQ(ChoiceCache::DefaultPath("plans"), "/var/cache/carole/plans");
   setenv("XDG_CACHE_HOME", "relative", 1);
   unsetenv("HOME");
-  EXPECT_EQ(PlanCache::DefaultPath(), "");
+  EXPECT_EQ(ChoiceCache::DefaultPath("plans"), "");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "src/backend/plan_cache.h"
+#include "src/core/choice_cache.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -21,7 +21,7 @@ namespace {
 constexpr size_t kMaxBytes = 16 << 20;
 
 std::string HeadLine(const std::string& body) {
-  return fmt::format("carole plans 1 {:016x}\n", Fnv1a64(body));
+  return fmt::format("carole choices 1 {:016x}\n", Fnv1a64(body));
 }
 
 bool IsOneField(const std::string& text) { return text.find_first_of("\t\n") == std::string::npos; }
@@ -38,54 +38,54 @@ std::optional<std::string> ReadAll(const std::string& path) {
 
 }  // namespace
 
-PlanCache::PlanCache(std::string path, std::string machine)
-    : path_(std::move(path)), machine_(std::move(machine)) {
-  CAROLE_CHECK(IsOneField(machine_), "tabs or line ends in: {}", machine_);
+ChoiceCache::ChoiceCache(std::string path, std::string place)
+    : path_(std::move(path)), place_(std::move(place)) {
+  CAROLE_CHECK(IsOneField(place_), "tabs or line ends in: {}", place_);
   Read();
 }
 
-std::string PlanCache::DefaultPath() {
+std::string ChoiceCache::DefaultPath(const std::string& name) {
   const char* cache = std::getenv("XDG_CACHE_HOME");
-  if (cache != nullptr && cache[0] == '/') return std::string(cache) + "/carole/plans";
+  if (cache != nullptr && cache[0] == '/') return std::string(cache) + "/carole/" + name;
   const char* home = std::getenv("HOME");
-  return home != nullptr && home[0] == '/' ? std::string(home) + "/.cache/carole/plans" : "";
+  return home != nullptr && home[0] == '/' ? std::string(home) + "/.cache/carole/" + name : "";
 }
 
-void PlanCache::Read() {
+void ChoiceCache::Read() {
   const std::optional<std::string> text = path_.empty() ? std::nullopt : ReadAll(path_);
   if (!text) return;
   const std::string body = text->substr(std::min(text->find('\n') + 1, text->size()));
   if (*text != HeadLine(body) + body) {
-    LogWarning("plans", "{}: not whole: it is ignored, and written anew", path_);
+    LogWarning("cache", "{}: not whole: it is ignored, and written anew", path_);
     return;
   }
   std::istringstream lines(body);
-  std::string machine, task, plan;
-  while (std::getline(lines, machine, '\t') && std::getline(lines, task, '\t') &&
-         std::getline(lines, plan)) {
-    plans_[{machine, task}] = plan;
+  std::string place, task, choice;
+  while (std::getline(lines, place, '\t') && std::getline(lines, task, '\t') &&
+         std::getline(lines, choice)) {
+    choices_[{place, task}] = choice;
   }
 }
 
-std::optional<std::string> PlanCache::Find(const std::string& task) const {
-  const auto found = plans_.find({machine_, task});
-  return found == plans_.end() ? std::nullopt : std::optional(found->second);
+std::optional<std::string> ChoiceCache::Find(const std::string& task) const {
+  const auto found = choices_.find({place_, task});
+  return found == choices_.end() ? std::nullopt : std::optional(found->second);
 }
 
-void PlanCache::Add(const std::string& task, const std::string& plan) {
-  CAROLE_CHECK(IsOneField(task) && IsOneField(plan), "tabs or line ends in: {} {}", task, plan);
+void ChoiceCache::Add(const std::string& task, const std::string& choice) {
+  CAROLE_CHECK(IsOneField(task) && IsOneField(choice), "tabs or line ends in: {} {}", task, choice);
   if (is_writable_) Read();  // what others have found meanwhile
-  plans_[{machine_, task}] = plan;
+  choices_[{place_, task}] = choice;
   if (path_.empty() || !is_writable_) return;
   is_writable_ = Write();
-  if (!is_writable_) LogWarning("plans", "{}: cannot be written: plans are not kept", path_);
+  if (!is_writable_) LogWarning("cache", "{}: cannot be written: choices are not kept", path_);
 }
 
 // Aside, then in the place of the old one.
-bool PlanCache::Write() const {
+bool ChoiceCache::Write() const {
   std::string body;
-  for (const auto& [key, plan] : plans_)
-    body += fmt::format("{}\t{}\t{}\n", key.first, key.second, plan);
+  for (const auto& [key, choice] : choices_)
+    body += fmt::format("{}\t{}\t{}\n", key.first, key.second, choice);
   if (body.size() + HeadLine(body).size() > kMaxBytes) return false;
   std::error_code error;
   std::filesystem::create_directories(std::filesystem::path(path_).parent_path(), error);
