@@ -117,40 +117,38 @@ class Group:
         return total
 
 
-def carole_groups(net, args):
+def start(net, who, args, folder):
+    """Both ways: alone, and as ranks."""
     batch, step_seconds = NETS[net]
     steps = math.ceil(args.turns * args.seconds / step_seconds)
-    train = [args.carole, "bench", "train", f"--model_name={net}", f"--batch_size={batch}", "--threads=1", "--json",
-             f"--steps={steps}", f"--warmup_steps={WARMUP_STEPS}"]  # fmt: skip
-    env = peers.mpi_environment()
-    return Group([train] * args.ranks, env, batch), Group([["mpirun", "-np", str(args.ranks), *train]], env,
-                                                          batch * args.ranks)  # fmt: skip
-
-
-def torch_groups(net, args, folder):
-    batch, step_seconds = NETS[net]
-    steps = math.ceil(args.turns * args.seconds / step_seconds)
+    if who == "carole":
+        train = [args.carole, "bench", "train", f"--model_name={net}", f"--batch_size={batch}", "--threads=1",
+                 f"--steps={steps}", f"--warmup_steps={WARMUP_STEPS}", "--json"]  # fmt: skip
+        env = peers.mpi_environment()
+        return (Group([train] * args.ranks, env, batch),
+                Group([["mpirun", "-np", str(args.ranks), *train]], env, batch * args.ranks))  # fmt: skip
     env = peers.environment("torch", 1)
     env.pop("GOMP_CPU_AFFINITY")  # the group pins its processes
-    groups = []
-    for store in ([], [f"--store={folder}/store"]):
-        groups.append(Group([[sys.executable, os.path.abspath(__file__), f"--nets={net}", f"--ranks={args.ranks}",
-                              f"--rank={rank}", f"--steps={steps}", *store] for rank in range(args.ranks)],
-                            env, batch))  # fmt: skip
-    return groups
+    train = [sys.executable, os.path.abspath(__file__), f"--nets={net}", f"--ranks={args.ranks}", f"--steps={steps}"]
+    ranks = [[*train, f"--rank={rank}"] for rank in range(args.ranks)]
+    return Group(ranks, env, batch), Group([[*rank, f"--store={folder}/store"] for rank in ranks], env, batch)
 
 
 def measure(net, who, args):
     """Speeds of neighbouring turns: (alone, as ranks)."""
     with tempfile.TemporaryDirectory() as folder:
-        groups = carole_groups(net, args) if who == "carole" else torch_groups(net, args, folder)
-        deadline = time.monotonic() + args.timeout
-        while all(group.running() for group in groups):
+        groups = start(net, who, args, folder)
+        try:
+            deadline = time.monotonic() + args.timeout
+            while all(group.running() for group in groups):
+                for group in groups:
+                    group.take_turn(args.seconds)
+                if time.monotonic() > deadline:
+                    sys.exit(f"[bench] {net} {who}: got no end in {args.timeout} s, want a longer --timeout")
+            alone, ranks = (group.finish(args.timeout) for group in groups)
+        finally:
             for group in groups:
-                group.take_turn(args.seconds)
-            if time.monotonic() > deadline:
-                sys.exit(f"[bench] {net} {who}: got no end in {args.timeout} s, want a longer --timeout")
-        alone, ranks = (group.finish(args.timeout) for group in groups)
+                group.signal(signal.SIGKILL)
     pairs = [(a, r) for a, r in zip(alone, ranks) if a and r]
     if len(pairs) < 3:
         sys.exit(f"[bench] {net} {who}: got {len(pairs)} turns with steps in both ways, want 3; use more --turns")
