@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""io/jpeg/nvjpeg_abi.h against NVIDIA's headers and library: check_nvjpeg.py COMPILER SOURCE_ROOT INCLUDE_FOLDERS
+"""io/jpeg/nvjpeg_abi.h against NVIDIA's headers and library: check_nvjpeg.py COMPILER SOURCE_ROOT [FOLDER...]
 
-The wheel nvidia-nvjpeg holds header and library; cuda.h is looked for in INCLUDE_FOLDERS (with ;). Nothing is run: there
-need be no GPU.
+The wheel nvidia-nvjpeg holds header and library; cuda.h is looked for in the folders. Nothing is run: there need be no
+GPU.
 """
 
 import ctypes
@@ -33,7 +33,7 @@ def check_header(compiler, root, folders):
         for name, text in STANDINS.items():
             with open(os.path.join(standins, name), "w", encoding="utf-8") as file:
                 file.write(text)
-        includes = [f"-I{folder}" for folder in (root, standins, *folders) if folder]
+        includes = [f"-I{folder}" for folder in (root, standins, *folders)]
         subprocess.run([compiler, "-std=c++20", "-fsyntax-only", *includes, "-isystem", os.path.dirname(header),
                         os.path.join(root, "tests/interop/nvjpeg_abi.cpp")], check=True)  # fmt: skip
 
@@ -49,8 +49,8 @@ def check_symbols(root):
 
 
 def main():
-    compiler, root, folders = sys.argv[1:]
-    check_header(compiler, root, folders.split(";"))
+    compiler, root, *folders = sys.argv[1:]
+    check_header(compiler, root, folders)
     check_symbols(root)
 
 

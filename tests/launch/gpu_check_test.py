@@ -3,13 +3,15 @@
 
 import os
 import re
+import runpy
 import stat
 import subprocess
 import tempfile
 import time
 import unittest
 
-SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "launch", "gpu_check.sh")
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+SCRIPT = os.path.join(ROOT, "launch", "gpu_check.sh")
 
 # Each fails, or hangs, where its command line matches a variable.
 HEAD = """#!/bin/sh
@@ -147,7 +149,18 @@ class GpuCheckTest(unittest.TestCase):
 
     def test_idle_time_that_nobody_measured_is_said(self):
         write_script(f"{self.place}/carole", """echo '{"images_per_second": 1}'""")
-        self.assertIn("| 0 | at most 2 | not measured", self.check("idle")[1])
+        text = self.check("idle")[1]
+        self.assertIn("| 0 | at most 2 | not measured", text)
+        self.assertEqual(text.count("images_per_second"), 2)  # and once more, by operation
+
+    def test_pytorch_builds_our_nets(self):
+        """gpu_torch.py refuses a net whose parameters are not as many as peer_nets.py says."""
+        with open(os.path.join(ROOT, "nets", "nets.h"), encoding="utf-8") as file:
+            ours = dict(re.findall(r'"(\w+)"[^}]*?num_parameters = ([\d\']+)', file.read()))
+        peers = runpy.run_path(os.path.join(ROOT, "tests", "bench", "peer_nets.py"))["GPU_NETS"]
+        self.assertGreaterEqual(len(peers), 5)
+        for name, net in peers.items():
+            self.assertEqual(net["parameters"], int(ours[name].replace("'", "")), name)
 
     def test_without_a_gpu_nothing_is_checked(self):
         write_script(f"{self.bin}/nvidia-smi", "exit 9")

@@ -91,7 +91,8 @@ Result cuStreamSynchronize(Stream stream) {
 Result cuMemAlloc_v2(Pointer* memory, size_t bytes) {
   if (!FakeGpuHasContext()) return kInvalidContext;
   ++objects;
-  *memory = reinterpret_cast<Pointer>(std::malloc(bytes)) + carole::fake_gpu::kOffset;
+  const auto on_host = reinterpret_cast<Pointer>(std::malloc(bytes));
+  *memory = on_host + carole::fake_gpu::kOffset;
   return kSuccess;
 }
 Result cuMemFree_v2(Pointer memory) {
