@@ -22,7 +22,7 @@ wanted() {
   awk -v what="$1" -v got="$2" -v how="$3" -v bound="$4" 'BEGIN {
     good = how == "at_least" ? got + 0 >= bound + 0 : got + 0 <= bound + 0
     sub("_", " ", how)
-    printf "wanted: %s | %.4g | %s %s | %s\n", what, got, how, bound, got == "" ? "not measured" : good ? "yes" : "NO"
+    printf "wanted: %s | %.5g | %s %s | %s\n", what, got, how, bound, got == "" ? "not measured" : good ? "yes" : "NO"
   }'
 }
 
@@ -193,9 +193,11 @@ section() {
 
 skipped() { printf '\n## %s: skipped: %s\n' "$1" "$2"; }
 
-# What PyTorch compiles is compiled while others look whether results are right, and kept in a cache.
+# What PyTorch compiles is compiled while others look whether results are right, and kept in a cache; where the GPU has
+# memory for all at once.
 compile_torch() {
   [ "$CAROLE_HAS_TORCH" = yes ] || return 0
+  [ "$(nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits | head -n 1)" -ge 100000 ] || return 0
   for words in "resnet_v1_50 bf16 256,512" "vgg_16 bf16 128" "inception_v3 bf16 256" "mobilenet_v2 bf16 512"; do
     # shellcheck disable=SC2086
     timeout 150 sh "$0" "$place" "$out" torch $words --steps=5 --warmup_steps=2 >"$out/compile.txt" 2>&1 &
