@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
+#include <span>
 #include <vector>
 
 #include "collectives/device_sums.h"
@@ -120,8 +122,26 @@ Job::Job(const MachineFlags& flags) : collective_timeout_(flags.collective_timeo
   cores_ = ShareOfCores(*communicator_);
   const int threads = flags.threads > 0 ? flags.threads : cores_;
   omp_set_num_threads(threads);
-  backend_ = MakeBackend(flags, threads, *communicator_);
-  backend_->SetPrecision(precision);
+  MakeBackendOnAllRanks(flags, threads, precision);
+}
+
+void Job::MakeBackendOnAllRanks(const MachineFlags& flags, int threads, Precision precision) {
+  std::exception_ptr trouble;
+  try {
+    backend_ = MakeBackend(flags, threads, *communicator_);
+    backend_->SetPrecision(precision);
+  } catch (const Error&) {
+    trouble = std::current_exception();
+  }
+  double lacking[1] = {trouble ? 1.0 : 0.0};
+  communicator_->AllReduce(std::span(lacking), {.what = "backends"});
+  if (trouble) std::rethrow_exception(trouble);
+  if (lacking[0] > 0) {
+    throw ConfigError(
+        fmt::format("[job] --backend, --precision: {:.0f} of {} ranks cannot compute so; they say "
+                    "why",
+                    lacking[0], size()));
+  }
 }
 
 void Job::ConnectDevices() const {

@@ -29,6 +29,9 @@ class Job {
   void ConnectDevices() const;
 
  private:
+  // What one rank cannot have, no rank has. Collective.
+  void MakeBackendOnAllRanks(const MachineFlags& flags, int threads, Precision precision);
+
   int cores_ = 1;
   double collective_timeout_;  // seconds
   std::unique_ptr<collectives::Communicator> communicator_;

@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <future>
@@ -172,7 +174,7 @@ class Reader {
   void ReadOne(const fs::path& path, std::span<float> out) const {
     std::ifstream file(path, std::ios::binary);
     const std::string bytes{std::istreambuf_iterator<char>(file), {}};
-    if (!file) throw DiskError(fmt::format("[predict] {}: cannot be read", path.string()));
+    if (!file) throw DiskError(fmt::format("cannot be read: {}", std::strerror(errno)));
     io::Picture picture;
     picture.Open(bytes, {.channels = channels_});
     preprocess_.eval({.picture = picture, .height = size_, .width = size_, .out = out});

@@ -10,7 +10,7 @@ uses its 1.x optimizers and schedule in graph mode. It gets its first weights fr
 are computed anew (philox.py), and pictures are read from the distributed files.
 
 The first losses lie around 10, and at TF-Slim's rate each step takes what differs up to ten times further apart. Of
-half a million ReLUs and pools some lie so near to a tie that the last bit of a weight decides, and one of them is
+a million ReLUs and pools some lie so near to a tie that the last bit of a weight decides, and one of them is
 enough: where each first weight is one bit aside, TensorFlow's own first ten losses part by 1 to 8 % with sgd, momentum,
 rmsprop, adagrad and adadelta, in jumps, on the same few ways for some of these neighbours and not for others. So the
 table shows how far carole is from TensorFlow, how far from the nearest of TensorFlow and its neighbours, and how far

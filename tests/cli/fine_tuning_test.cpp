@@ -106,6 +106,8 @@ TEST_F(FineTuningTest, PredictsImagesAndFolders) {
   std::ofstream(pictures + "/7.png") << "no picture";
   EXPECT_TRUE(FailsWith(Carole({"predict", "--checkpoint_path=" + train_dir_, pictures}), 65,
                         {"1 of 7 images could not be read"}));
+  EXPECT_TRUE(FailsWith(Carole({"predict", "--checkpoint_path=" + train_dir_, "none.png"}), 65,
+                        {"[predict] none.png: cannot be read: No such file"}));
 }
 
 // A user's own folders: the checkpoint knows what they were called.

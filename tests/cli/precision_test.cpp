@@ -1,4 +1,5 @@
 // What a precision costs in accuracy, and where it is refused.
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -58,6 +59,18 @@ TEST_F(PrecisionTest, IsRefusedWhereTheDeviceLacksIt) {
   EXPECT_TRUE(FailsWith(Carole(EvalWords(train_dir_, {"--backend=onednn", "--precision=fp16"})), 78,
                         {"[precision] fp16: not on this CPU"}));
   EXPECT_FALSE(std::filesystem::exists(train_dir_));
+}
+
+// `mpirun -np 1 carole … : -np 1 -x ONEDNN_MAX_CPU_ISA=AVX2 carole …`: a cluster of mixed CPUs.
+TEST_F(PrecisionTest, IsRefusedWhereOneRankLacksIt) {
+  const Words train = TrainWords(train_dir_, {"--precision=bf16"});
+  Words words = CaroleWords(train, 2);
+  *(std::find(words.begin(), words.end(), "-np") + 1) = "1";
+  words.insert(words.end(), {":", "-np", "1", "-x", "ONEDNN_MAX_CPU_ISA=AVX2", CAROLE_BINARY});
+  words.insert(words.end(), train.begin(), train.end());
+  const ProcessResult result = RunProcess(words, 60);
+  EXPECT_TRUE(FailsWith(result, 78, {"[rank 1] [precision] bf16: not on this CPU"}));
+  EXPECT_LT(result.seconds, 15);
 }
 
 }  // namespace

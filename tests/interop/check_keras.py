@@ -18,7 +18,7 @@ TOLERANCE = 1e-4  # of a probability
 # Net, image size, classes. Small images: time goes into what Keras compiles for each shape.
 NETS = [("lenet", 28, 10), ("mnist_keras", 28, 10), ("mnist_keras_dist", 28, 10),
         ("mobilenet_v1_025", 64, 20), ("mobilenet_v3_small", 64, 20), ("resnet_v1_50", 64, 20),
-        ("inception_v2", 64, 20)]
+        ("inception_v2", 64, 20), ("vgg_a", 224, 20)]  # of VGGs, no smaller image and no smaller net
 
 
 # First values come from the file in the end; compiling the random ones for each shape takes ten seconds a net.
