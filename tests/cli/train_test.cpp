@@ -30,7 +30,8 @@ TEST_F(TrainTest, LogsAsTheOriginalAndLearns) {
                   "global step 60: loss = [0-9]+\\.[0-9]{4} \\([0-9]+\\.[0-9]{3} sec/step\\)"));
   for (const char* text :
        {"3274634 parameters", "32 local, 32 global", "momentum 0.9", "300 samples", "num_ps_tasks",
-        "Saving checkpoint to path", "Finished training! Saving model to disk."})
+        "Saving checkpoint to path", "Recording summary at step 60.",
+        "global_step/sec: ", "Stopping Training.", "Finished training! Saving model to disk."})
     EXPECT_THAT(run.err, ::testing::HasSubstr(text));
   EXPECT_LT(LossAt(run.err, 60), LossAt(run.err, 4) - 0.5) << run.err;
   const auto log_file = *std::filesystem::directory_iterator(folder_ / "log");
