@@ -19,8 +19,12 @@ class ArenaMath {
   virtual void Swap(float* a, float* b, int64_t count) const = 0;
   // to += from
   virtual void Add(float* to, const float* from, int64_t count) const = 0;
-  // to -= rest * (to - from)
-  virtual void Approach(float* to, const float* from, int64_t count, float rest) const = 0;
+  // These look at a flag in the backend's memory.
+  //   to = from unless it is set
+  virtual void CopyUnless(const bool* flag, float* to, const float* from, int64_t count) const = 0;
+  //   to -= rest * (to - from) if it is set
+  virtual void Approach(const bool* flag, float* to, const float* from, int64_t count,
+                        float rest) const = 0;
   // to *= factor
   virtual void Scale(float* to, int64_t count, float factor) const = 0;
   // The job's memory outlives the updater.

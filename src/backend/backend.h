@@ -93,6 +93,16 @@ class Recording {
   virtual void Replay() = 0;
 };
 
+// What a device tells the host without being waited for. Ends before the backend.
+class Download {
+ public:
+  virtual ~Download() = default;
+  // Copies as many bytes as it was made for, in the order of the kernels; waits for nothing.
+  virtual void Begin(const std::byte* device) = 0;
+  // The bytes of the last Begin(), which this waits for; valid until the next.
+  virtual const std::byte* Wait() = 0;
+};
+
 class ArenaMath;  // arena_math.h
 
 class Backend {
@@ -122,6 +132,11 @@ class Backend {
   // are there, or have been read.
   virtual void CopyToHost(std::byte* host, const std::byte* device, size_t bytes) const;
   virtual void CopyFromHost(std::byte* device, const std::byte* host, size_t bytes) const;
+  // Null where on_host(): there is nothing to wait for.
+  virtual std::unique_ptr<Download> MakeDownload(size_t bytes) const {
+    (void)bytes;
+    return nullptr;
+  }
   // The same beside the kernels, in the order of uploads, for kernels that are run after the next
   // BeginReading(). Comes after the kernels before the last EndReading(), and no others. The host's
   // bytes must stay as they are until WaitForUploads() has returned.
@@ -133,8 +148,8 @@ class Backend {
   virtual void EndReading() const {}
 
   // Records what `enqueue` runs of kernels and of ArenaMath, and sums of it, instead of running it.
-  // Null where the backend cannot. Only what the host waits for must stay out of it: copies to and
-  // from the host, BeginRun(), Updater::BeginStep() and Sums().
+  // Null where the backend cannot. Must stay out of it: copies to and from the host, and what
+  // brings a step's numbers, BeginRun(), Updater::BeginStep() and ArenaMath::Approach().
   virtual bool CanRecord() const { return false; }
   virtual std::unique_ptr<Recording> Record(const std::function<void()>& enqueue) const {
     (void)enqueue;

@@ -82,15 +82,17 @@ class Updater {
  public:
   virtual ~Updater() = default;
 
-  virtual void BeginStep(const UpdateCoefficients& coefficients) = 0;
+  // continues: on the step before, of which may not be known yet whether it was applied. If it was
+  // not, this one counts as not finite either.
+  virtual void BeginStep(const UpdateCoefficients& coefficients, bool continues) = 0;
   // Takes final gradients into the norm, each element at most once a step.
   virtual void Inspect(Segment range) = 0;
   // One number of the arenas' dtype that must be finite too.
   virtual void InspectLoss(const Tensor& loss) = 0;
   // Once a step, after all that is to be inspected. Changes nothing where that is not finite.
   virtual void Update() = 0;
-  // Waits for the above where they run elsewhere.
-  virtual UpdateSums Sums() const = 0;
+  // Of the step in progress, in the backend's memory.
+  virtual const UpdateSums* sums() const = 0;
 };
 
 }  // namespace carole

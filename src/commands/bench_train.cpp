@@ -69,9 +69,15 @@ Measurement Measure(const BenchFlags& flags, int64_t local_batch, Job& job, trai
   Measurement result;
   std::vector<double> step_ms;
   int64_t num_steps = 0;
-  auto run = [&] {
-    const io::Batch batch = step.next_batch() != nullptr ? *step.next_batch() : *source.Next();
-    return step.Run(batch, {.step = num_steps++, .learning_rate = 1e-3, .next = &source});
+  const auto begin = [&] {
+    Stopwatch watch;
+    const io::Batch& batch = *source.Next();
+    step.Begin(batch, {.step = num_steps++, .learning_rate = 1e-3, .input_ms = watch.Lap()});
+  };
+  const auto run = [&] {
+    if (step.num_under_way() == 0) begin();
+    if (step.CanRunAhead()) begin();
+    return step.End();
   };
   while (num_steps < flags.warmup_steps || IsTuning(step)) run();
   step.executable().ResetTimes();

@@ -21,9 +21,9 @@ class HostUpdater : public Updater {
         blocks_(CutIntoBlocks(job)),
         squares_(blocks_.size()) {}
 
-  void BeginStep(const UpdateCoefficients& coefficients) override {
+  void BeginStep(const UpdateCoefficients& coefficients, bool continues) override {
     now_ = coefficients;
-    sums_ = {};
+    sums_ = {.is_finite = !continues || sums_.is_finite};
   }
 
   void Inspect(Segment range) override {
@@ -47,7 +47,7 @@ class HostUpdater : public Updater {
     for (double block : squares_) sums_.weight_squares += block;
   }
 
-  UpdateSums Sums() const override { return sums_; }
+  const UpdateSums* sums() const override { return &sums_; }
 
  private:
   // In blocks whose sums are added in order, so that the number of threads changes nothing.

@@ -67,17 +67,17 @@ void MovingAverages::UpdateAll(double decay) {
   }
 }
 
-void MovingAverages::UpdateOnDevice(float decay) {
+void MovingAverages::UpdateOnDevice(float decay, const bool* applied) {
   for (size_t i = 0; i < arenas_.size(); ++i) {
-    backend_.arena_math()->Approach(Floats(shadows_[i]), Floats(arenas_[i]), NumFloats(arenas_[i]),
-                                    1 - decay);
+    backend_.arena_math()->Approach(applied, Floats(shadows_[i]), Floats(arenas_[i]),
+                                    NumFloats(arenas_[i]), 1 - decay);
   }
 }
 
-void MovingAverages::Update(int64_t num_updates) {
+void MovingAverages::Update(int64_t num_updates, const bool* applied) {
   const auto n = static_cast<float>(num_updates);
   const float decay = std::min(static_cast<float>(decay_), (1.0F + n) / (10.0F + n));
-  if (!backend_.on_host()) return UpdateOnDevice(decay);
+  if (!backend_.on_host()) return UpdateOnDevice(decay, applied);
   dtype_ == DType::kF64 ? UpdateAll<double>(decay) : UpdateAll<float>(decay);
 }
 

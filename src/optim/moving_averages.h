@@ -21,9 +21,11 @@ class MovingAverages {
   MovingAverages(double decay, DType dtype, std::vector<std::span<std::byte>> arenas,
                  const Backend& backend);
 
-  void Reset();                      // shadows become what the variables are
-  void Update(int64_t num_updates);  // n: steps done, the one just applied included
-  void Swap();                       // exchanges shadows and variables
+  void Reset();  // shadows become what the variables are
+  // n: steps done, the one just applied included. Where the arenas are not the host's nothing
+  // happens unless *applied, in their memory, is set.
+  void Update(int64_t num_updates, const bool* applied);
+  void Swap();  // exchanges shadows and variables
 
   size_t num_arenas() const { return arenas_.size(); }
   std::span<std::byte> shadow(size_t arena) const { return shadows_[arena]; }
@@ -31,7 +33,7 @@ class MovingAverages {
  private:
   template <typename T>
   void UpdateAll(double decay);
-  void UpdateOnDevice(float decay);
+  void UpdateOnDevice(float decay, const bool* applied);
 
   double decay_;
   DType dtype_;

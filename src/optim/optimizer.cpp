@@ -46,10 +46,18 @@ constexpr const char* kPowerNames[] = {"beta1_power", "beta2_power"};
 
 }  // namespace
 
+double GradientNorm(const UpdateSums& sums, double gradient_scale) {
+  return gradient_scale * std::sqrt(sums.gradient_squares);
+}
+
+double RegularizationLoss(const UpdateSums& sums, double weight_decay) {
+  return 0.5 * weight_decay * sums.weight_squares;
+}
+
 Optimizer::Optimizer(const OptimizerEntry& entry, const OptimizerOptions& options,
                      const Arenas& arenas, const Backend& backend)
-    : plan_(entry.plan(options)),
-      weight_decay_(options.weight_decay),
+    : backend_(backend),
+      plan_(entry.plan(options)),
       clip_norm_(options.clip_gradient_norm),
       dtype_(arenas.dtype),
       count_(arenas.count),
@@ -67,11 +75,11 @@ Optimizer::Optimizer(const OptimizerEntry& entry, const OptimizerOptions& option
                 .gradients = arenas.gradients,
                 .count = count_,
                 .regularized = plan_.trust == 0 ? Merge(arenas.regularized) : arenas.regularized,
-                .weight_decay = weight_decay_,
+                .weight_decay = options.weight_decay,
                 .clip_norm = clip_norm_,
                 .trust = plan_.trust};
   for (const Slot& slot : plan_.slots) {
-    AllocateSlot(slot, backend);
+    AllocateSlot(slot);
     job.slots[memory_.size() - 1] = memory_.back().get();
   }
   updater_ = backend.on_host() ? MakeHostUpdater(job, backend.threads())
@@ -82,10 +90,10 @@ Optimizer::Optimizer(const OptimizerEntry& entry, const OptimizerOptions& option
   }
 }
 
-void Optimizer::AllocateSlot(const Slot& slot, const Backend& backend) {
-  memory_.push_back(backend.Allocate(slot_bytes()));
+void Optimizer::AllocateSlot(const Slot& slot) {
+  memory_.push_back(backend_.Allocate(slot_bytes()));
   if (slot.initial == 0) return;
-  const HostView view(backend, memory_.back().get(), slot_bytes());
+  const HostView view(backend_, memory_.back().get(), slot_bytes());
   if (dtype_ == DType::kF64) {
     for (double& x : view.as<double>()) x = slot.initial;
   } else {
@@ -96,13 +104,13 @@ void Optimizer::AllocateSlot(const Slot& slot, const Backend& backend) {
 
 size_t Optimizer::slot_bytes() const { return static_cast<size_t>(count_) * SizeOf(dtype_); }
 
-void Optimizer::BeginStep(double learning_rate, double gradient_scale) {
+void Optimizer::BeginStep(double learning_rate, double gradient_scale, bool continues) {
   now_.learning_rate = learning_rate;
   now_.gradient_scale = gradient_scale;
   now_.decay_power = powers_[0];
   now_.decay2_power = powers_[1];
   inspected_ = 0;
-  updater_->BeginStep(now_);
+  updater_->BeginStep(now_, continues);
 }
 
 void Optimizer::Inspect(int64_t begin, int64_t end) {
@@ -117,16 +125,18 @@ void Optimizer::Update() {
   updater_->Update();
 }
 
-double Optimizer::gradient_norm() const {
-  return now_.gradient_scale * std::sqrt(updater_->Sums().gradient_squares);
+UpdateSums Optimizer::Sums() const {
+  if (backend_.on_host()) return *updater_->sums();
+  UpdateSums sums;
+  backend_.CopyToHost(reinterpret_cast<std::byte*>(&sums),
+                      reinterpret_cast<const std::byte*>(updater_->sums()), sizeof sums);
+  return sums;
 }
 
-double Optimizer::EndStep() {
-  if (plan_.has_powers) {
-    SetScalar(kPowerNames[0], powers_[0] * now_.decay);
-    SetScalar(kPowerNames[1], powers_[1] * now_.decay2);
-  }
-  return 0.5 * weight_decay_ * updater_->Sums().weight_squares;
+void Optimizer::EndStep() {
+  if (!plan_.has_powers) return;
+  SetScalar(kPowerNames[0], powers_[0] * now_.decay);
+  SetScalar(kPowerNames[1], powers_[1] * now_.decay2);
 }
 
 std::vector<OptimizerScalar> Optimizer::scalars() const {

@@ -4,7 +4,7 @@
 //   optimizer.BeginStep(learning_rate);
 //   for each landed bucket: optimizer.Inspect(begin, end);
 //   optimizer.Update();
-//   if (optimizer.is_finite()) regularization_loss = optimizer.EndStep();
+//   if (optimizer.Sums().is_finite) optimizer.EndStep();
 //
 // Nothing is changed unless the whole gradient is finite: so a step is applied as a whole or not at
 // all, and as the sums are the same everywhere, all ranks decide alike.
@@ -31,6 +31,11 @@ struct Arenas {
   std::vector<Segment> regularized;  // each variable with L2, by place, not overlapping
 };
 
+// L2 norm of the inspected gradients times `gradient_scale`; not finite when one of them is not.
+double GradientNorm(const UpdateSums& sums, double gradient_scale);
+// weight_decay * sum w^2 / 2 of the regularised weights before the update.
+double RegularizationLoss(const UpdateSums& sums, double weight_decay);
+
 // A number of the optimizer that belongs to no variable; kept in checkpoints under this name.
 struct OptimizerScalar {
   std::string name;
@@ -46,8 +51,8 @@ class Optimizer {
   Optimizer(const OptimizerEntry& entry, const OptimizerOptions& options, const Arenas& arenas,
             const Backend& backend);
 
-  // gradient_scale: what gradients are to be multiplied with.
-  void BeginStep(double learning_rate, double gradient_scale = 1);
+  // gradient_scale: what gradients are to be multiplied with. continues: see Updater::BeginStep.
+  void BeginStep(double learning_rate, double gradient_scale = 1, bool continues = false);
   // Takes gradients that are final into the norm; before Update(), each element at most once.
   void Inspect(int64_t begin, int64_t end);
   // A number of the arenas' type, in the backend's memory, that must be finite too.
@@ -55,14 +60,12 @@ class Optimizer {
   // Once a step. All gradients must be final, and inspected where their norm is clipped.
   void Update();
 
-  // These wait for the kernels of a device.
-  // L2 norm of the inspected gradients, scaled; not finite when one of them is not.
-  double gradient_norm() const;
-  // Whether all that was inspected is.
-  bool is_finite() const { return updater_->Sums().is_finite; }
-  // After an Update() that was applied. The regularisation loss, weight_decay * sum w^2 / 2, of the
-  // weights before it.
-  double EndStep();
+  // What the step in progress has found, in the backend's memory.
+  const UpdateSums* sums() const { return updater_->sums(); }
+  // The same for the host, which waits for the kernels of a device.
+  UpdateSums Sums() const;
+  // After an Update() that is applied: counts it, for rules that go by that.
+  void EndStep();
 
   // State for checkpoints. A slot's arena has the weights' dtype, form, offsets and backend.
   const std::vector<Slot>& slots() const { return plan_.slots; }
@@ -73,10 +76,11 @@ class Optimizer {
   void SetScalar(const std::string& name, double value);
 
  private:
-  void AllocateSlot(const Slot& slot, const Backend& backend);
+  void AllocateSlot(const Slot& slot);
 
+  const Backend& backend_;
   UpdatePlan plan_;
-  const double weight_decay_, clip_norm_;
+  const double clip_norm_;
   const DType dtype_;
   const int64_t count_;
   std::vector<DeviceMemory> memory_;  // of slots

@@ -1,6 +1,12 @@
 #include "src/train/gradient_flow.h"
 
+#include <span>
 #include <type_traits>
+#include <utility>
+
+#include "src/core/check.h"
+#include "src/train/pairwise_sum.h"
+#include "src/train/reproducible.h"
 
 namespace carole::train {
 namespace {
@@ -16,11 +22,43 @@ std::vector<collectives::Range> Parameters(const VariableStore& store) {
   return parameters;
 }
 
-}  // namespace
+template <typename T>
+class TypedFlow : public GradientFlow {
+ public:
+  TypedFlow(collectives::Communicator& communicator, const VariableStore& store,
+            const GradientFlowOptions& options);
+
+  void BeginStep(int64_t step) override;
+  void EndMicroBatch() override;
+  void MarkReady(int ready_index) override;
+  void EndBackward() override;
+  std::optional<collectives::Range> WaitNext() override { return reducer_.WaitNext(); }
+  void WaitForStatistics() override;
+  void Tune(double step_ms) override;
+  void Restart() override;
+  void Join(int ready_index) override;
+  const collectives::BucketTuner* tuner() const override { return tuner_.get(); }
+
+ private:
+  collectives::Communicator& communicator_;
+  const VariableStore& store_;
+  const GradientFlowOptions options_;
+  collectives::BasicReducer<T> reducer_;
+  std::unique_ptr<collectives::BucketTuner> tuner_;
+  const Vectors<T> memory_;
+  PairwiseSum<T> gradients_;
+  struct Statistics {
+    std::span<T> values;
+    ShardStatistics<T> shards;
+    std::unique_ptr<collectives::Pending> in_flight;
+  };
+  std::vector<Statistics> statistics_;
+  int64_t step_ = 0;
+};
 
 template <typename T>
-GradientFlow<T>::GradientFlow(collectives::Communicator& communicator, const VariableStore& store,
-                              const GradientFlowOptions& options)
+TypedFlow<T>::TypedFlow(collectives::Communicator& communicator, const VariableStore& store,
+                        const GradientFlowOptions& options)
     : communicator_(communicator),
       store_(store),
       options_(options),
@@ -40,40 +78,40 @@ GradientFlow<T>::GradientFlow(collectives::Communicator& communicator, const Var
 }
 
 template <typename T>
-void GradientFlow<T>::BeginStep(int64_t step) {
+void TypedFlow<T>::BeginStep(int64_t step) {
   step_ = step;
   reducer_.BeginStep(step);
   Restart();
 }
 
 template <typename T>
-void GradientFlow<T>::Restart() {
+void TypedFlow<T>::Restart() {
   gradients_.Clear();
   if (options_.num_shards == 0) return;
   for (Statistics& s : statistics_) s.shards.BeginStep();
 }
 
 template <typename T>
-void GradientFlow<T>::EndMicroBatch() {
+void TypedFlow<T>::EndMicroBatch() {
   gradients_.Add(store_.gradients<T>());
   if (options_.num_shards == 0) return;
   for (Statistics& s : statistics_) s.shards.EndShard(false);
 }
 
 template <typename T>
-void GradientFlow<T>::Join(int ready_index) {
+void TypedFlow<T>::Join(int ready_index) {
   const collectives::Range& range = reducer_.parameters()[ready_index];
   gradients_.Finish(range.offset, store_.gradients<T>().subspan(range.offset, range.count));
 }
 
 template <typename T>
-void GradientFlow<T>::MarkReady(int ready_index) {
+void TypedFlow<T>::MarkReady(int ready_index) {
   Join(ready_index);
   reducer_.MarkReady(ready_index);
 }
 
 template <typename T>
-void GradientFlow<T>::EndBackward() {
+void TypedFlow<T>::EndBackward() {
   for (Statistics& s : statistics_) {
     if (options_.num_shards > 0) s.shards.EndShard(true);
     s.in_flight = communicator_.AllReduceAsync(s.values, {.what = "statistics", .step = step_});
@@ -81,7 +119,7 @@ void GradientFlow<T>::EndBackward() {
 }
 
 template <typename T>
-void GradientFlow<T>::WaitForStatistics() {
+void TypedFlow<T>::WaitForStatistics() {
   const int64_t parts = options_.num_shards > 0 ? options_.num_shards : communicator_.size();
   const T factor = T{1} / static_cast<T>(parts);
   for (Statistics& s : statistics_) {
@@ -92,11 +130,18 @@ void GradientFlow<T>::WaitForStatistics() {
 }
 
 template <typename T>
-void GradientFlow<T>::Tune(double step_ms) {
+void TypedFlow<T>::Tune(double step_ms) {
   if (tuner_ && !tuner_->done()) tuner_->AfterStep(step_ms);
 }
 
-template class GradientFlow<float>;
-template class GradientFlow<double>;
+}  // namespace
+
+std::unique_ptr<GradientFlow> MakeGradientFlow(collectives::Communicator& communicator,
+                                               const VariableStore& store,
+                                               const GradientFlowOptions& options) {
+  if (store.dtype() == DType::kF64)
+    return std::make_unique<TypedFlow<double>>(communicator, store, options);
+  return std::make_unique<TypedFlow<float>>(communicator, store, options);
+}
 
 }  // namespace carole::train

@@ -16,14 +16,11 @@
 
 #include <memory>
 #include <optional>
-#include <span>
 #include <vector>
 
 #include "collectives/bucket_tuner.h"
 #include "collectives/reducer.h"
 #include "src/graph/variable_store.h"
-#include "src/train/pairwise_sum.h"
-#include "src/train/reproducible.h"
 
 namespace carole::train {
 
@@ -39,45 +36,30 @@ struct GradientFlowOptions {
   std::vector<collectives::Range> statistics;
 };
 
-// T is the store's type. Communicator and store outlive this; all ranks make it together.
-template <typename T>
 class GradientFlow {
  public:
-  GradientFlow(collectives::Communicator& communicator, const VariableStore& store,
-               const GradientFlowOptions& options);
+  virtual ~GradientFlow() = default;
 
-  void BeginStep(int64_t step);
-  void EndMicroBatch();
-  void MarkReady(int ready_index);
-  void EndBackward();
-  std::optional<collectives::Range> WaitNext() { return reducer_.WaitNext(); }
-  void WaitForStatistics();
-  void Tune(double step_ms);
+  virtual void BeginStep(int64_t step) = 0;
+  virtual void EndMicroBatch() = 0;
+  virtual void MarkReady(int ready_index) = 0;
+  virtual void EndBackward() = 0;
+  virtual std::optional<collectives::Range> WaitNext() = 0;
+  virtual void WaitForStatistics() = 0;
+  virtual void Tune(double step_ms) = 0;
 
   // To compute a step's micro-batches once more, for this rank's own gradients: first Restart(),
   // and Join() in the place of MarkReady().
-  void Restart();
-  void Join(int ready_index);
+  virtual void Restart() = 0;
+  virtual void Join(int ready_index) = 0;
 
-  const collectives::BasicReducer<T>& reducer() const { return reducer_; }
   // Null unless buckets are tuned.
-  const collectives::BucketTuner* tuner() const { return tuner_.get(); }
-
- private:
-  collectives::Communicator& communicator_;
-  const VariableStore& store_;
-  const GradientFlowOptions options_;
-  collectives::BasicReducer<T> reducer_;
-  std::unique_ptr<collectives::BucketTuner> tuner_;
-  const Vectors<T> memory_;
-  PairwiseSum<T> gradients_;
-  struct Statistics {
-    std::span<T> values;
-    ShardStatistics<T> shards;
-    std::unique_ptr<collectives::Pending> in_flight;
-  };
-  std::vector<Statistics> statistics_;
-  int64_t step_ = 0;
+  virtual const collectives::BucketTuner* tuner() const = 0;
 };
+
+// Of the store's type. Communicator and store outlive it; all ranks make it together.
+std::unique_ptr<GradientFlow> MakeGradientFlow(collectives::Communicator& communicator,
+                                               const VariableStore& store,
+                                               const GradientFlowOptions& options);
 
 }  // namespace carole::train

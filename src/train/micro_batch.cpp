@@ -68,4 +68,14 @@ void CopyIn(const io::Batch& batch, double row_weight, const Executable& executa
   }
 }
 
+io::Batch Send(const io::Batch& batch, double row_weight, Executable& executable) {
+  CopyIn(batch, row_weight, executable);
+  const Tensor images = executable.Input("images"), labels = executable.Input("labels");
+  executable.Send();
+  io::Batch kept = batch;
+  kept.images = {images.as<float>(), batch.images.size()};
+  kept.labels = {labels.as<int32_t>(), batch.labels.size()};
+  return kept;
+}
+
 }  // namespace carole::train

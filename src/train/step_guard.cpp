@@ -60,6 +60,15 @@ void StepGuard::Save() const { Copy(saved_.get(), store_.statistics_base()); }
 
 void StepGuard::Restore() const { Copy(store_.statistics_base(), saved_.get()); }
 
+void StepGuard::RestoreUnless(const bool* applied) const {
+  const std::span<float> statistics = store_.statistics<float>();
+  const auto* saved = reinterpret_cast<const float*>(saved_.get());
+  for (const auto& [offset, count] : statistics_) {
+    store_.backend().arena_math()->CopyUnless(applied, statistics.data() + offset, saved + offset,
+                                              static_cast<int64_t>(count));
+  }
+}
+
 int StepGuard::FirstBad(const std::vector<int>& variables, std::byte* arena) const {
   const size_t element = SizeOf(store_.dtype());
   const HostView view(store_.backend(), arena,

@@ -21,6 +21,8 @@ class StepGuard {
   // Before the step: keeps the moving statistics, which the forward pass changes. Cheap.
   void Save() const;
   void Restore() const;
+  // On a device: does so unless the flag, in its memory, is set when it comes to this.
+  void RestoreUnless(const bool* applied) const;
 
   // Which ranks have a loss, weights or gradients that are not finite, in words: "rank 1: loss nan,
   // gradient of net/conv/weights". The gradients must be this rank's own, not sums; where all are

@@ -4,7 +4,7 @@
 #include <numeric>
 #include <utility>
 
-#include "src/backend/arena_math.h"
+#include "src/core/check.h"
 #include "src/core/error.h"
 
 namespace carole::train {
@@ -19,48 +19,79 @@ ValueId StepLosses::LogitsOf(const Graph& graph) {
 
 StepLosses::StepLosses(const Graph& graph, const Executable& executable, const Backend& backend,
                        collectives::Communicator& communicator)
-    : graph_(graph),
-      executable_(executable),
+    : executable_(executable),
       backend_(backend),
       communicator_(communicator),
-      logits_(LogitsOf(graph)),
-      num_classes_(graph.shape(logits_)[1]),
+      num_classes_(graph.shape(LogitsOf(graph))[1]),
       message_(graph.losses().size() + 3) {
-  if (!backend.on_host()) device_ = backend.Allocate(graph.losses().size() * sizeof(float));
+  for (const auto& [name, value] : graph.losses()) values_.push_back(value);
+  values_.push_back(LogitsOf(graph));
 }
 
 void StepLosses::BeginStep() {
-  sums_.Clear();
+  num_pieces_ = 0;
+  is_open_ = false;
   local_.clear();
   correct_ = 0;
-  is_collected_ = false;
 }
 
 void StepLosses::BeginPiece(const io::Batch& piece, double scale) {
-  piece_ = piece;
-  scale_ = scale;
+  if (num_pieces_ == pieces_.size()) pieces_.emplace_back();
+  Piece& next = pieces_[num_pieces_++];
+  next.batch = piece;
+  next.scale = scale;
+  is_open_ = true;
 }
 
-std::vector<double> StepLosses::Read() {
-  std::vector<double> losses;
-  for (const auto& [name, value] : graph_.losses())
-    losses.push_back(executable_.Output(value)[0] / scale_);
-  const std::vector<double> logits = executable_.Output(logits_);
-  for (int64_t row = 0; row < piece_.valid; ++row) {
+void StepLosses::CountCorrect(const Piece& piece, std::span<const double> logits) {
+  for (int64_t row = 0; row < piece.batch.valid; ++row) {
     const auto first = logits.begin() + row * num_classes_;
-    correct_ += std::max_element(first, first + num_classes_) - first == piece_.labels[row];
+    correct_ += std::max_element(first, first + num_classes_) - first == piece.batch.labels[row];
   }
-  return losses;
+}
+
+void StepLosses::ReadHost(Piece& piece) {
+  piece.losses.clear();
+  for (size_t i = 0; i + 1 < values_.size(); ++i)
+    piece.losses.push_back(executable_.Output(values_[i])[0] / piece.scale);
+  CountCorrect(piece, executable_.Output(values_.back()));
+}
+
+// What a backend writes for the host is fp32 and plain.
+void StepLosses::ReadDevice(Piece& piece) {
+  const auto floats = [&](size_t i) {
+    return reinterpret_cast<const float*>(piece.downloads[i]->Wait());
+  };
+  piece.losses.clear();
+  for (size_t i = 0; i + 1 < values_.size(); ++i)
+    piece.losses.push_back(floats(i)[0] / piece.scale);
+  const float* logits = floats(values_.size() - 1);
+  const int64_t count = piece.batch.valid * num_classes_;
+  CountCorrect(piece, std::vector<double>(logits, logits + count));
 }
 
 void StepLosses::EndPiece() {
-  std::vector<double> losses = Read();
-  sums_.Add(losses);
+  if (!std::exchange(is_open_, false)) return;
+  Piece& piece = pieces_[num_pieces_ - 1];
+  if (backend_.on_host()) return ReadHost(piece);
+  for (size_t i = 0; i < values_.size(); ++i) {
+    const Tensor from = executable_.OutputMemory(values_[i]);
+    CAROLE_CHECK(from.dtype == DType::kF32 && from.layout == Layout::PlainActivation(from.shape),
+                 "a loss or logits in {}, {}", Name(from.dtype), from.layout.ToString());
+    if (piece.downloads.size() == i) piece.downloads.push_back(backend_.MakeDownload(from.bytes()));
+    piece.downloads[i]->Begin(from.data);
+  }
 }
 
 double StepLosses::Finish() {
+  EndPiece();
   if (local_.empty()) {
-    local_ = Read();
+    sums_.Clear();
+    for (size_t i = 0; i < num_pieces_; ++i) {
+      if (!backend_.on_host()) ReadDevice(pieces_[i]);
+      if (i + 1 < num_pieces_) sums_.Add(pieces_[i].losses);
+    }
+    local_ = pieces_[num_pieces_ - 1].losses;
     sums_.Finish(0, local_);
   }
   return std::accumulate(local_.begin(), local_.end(), 0.0);
@@ -84,29 +115,6 @@ StepLosses::Sums StepLosses::Wait() {
           .accuracy = message_[num_losses],
           .stop = message_[num_losses + 1] > 0,
           .save = message_[num_losses + 2] > 0};
-}
-
-void StepLosses::Collect() {
-  const ArenaMath& math = *backend_.arena_math();
-  auto* sum = reinterpret_cast<float*>(device_.get());
-  for (const auto& [name, value] : graph_.losses()) {
-    const Tensor loss = executable_.OutputMemory(value);
-    if (is_collected_) {
-      math.Add(sum, loss.as<float>(), 1);
-    } else {
-      math.Copy(reinterpret_cast<std::byte*>(sum), loss.data, sizeof(float));
-    }
-    ++sum;
-  }
-  is_collected_ = true;
-}
-
-void StepLosses::Inspect(optim::Optimizer& optimizer, int64_t step) {
-  const size_t count = graph_.losses().size();
-  communicator_.AllReduce(std::span(reinterpret_cast<float*>(device_.get()), count),
-                          {.what = "losses on devices", .step = step});
-  for (size_t i = 0; i < count; ++i)
-    optimizer.InspectLoss({.data = device_.get() + i * sizeof(float), .shape = {}});
 }
 
 }  // namespace carole::train

@@ -2,10 +2,11 @@
 // each other in each step.
 //
 //   losses.BeginStep();
-//   for each micro-batch: losses.BeginPiece(piece, loss_scale); run; losses.EndPiece() but after
-//   the last one
+//   for each micro-batch: losses.BeginPiece(piece, loss_scale); run; losses.EndPiece();
 //   losses.Send(…);
 //   const auto sums = losses.Wait();
+//
+// The host reads a device's only in Send(), by when it may have been given the next step.
 #pragma once
 
 #include <memory>
@@ -16,7 +17,6 @@
 #include "io/dataset.h"
 #include "src/graph/executable.h"
 #include "src/graph/graph.h"
-#include "src/optim/optimizer.h"
 #include "src/train/pairwise_sum.h"
 
 namespace carole::train {
@@ -32,12 +32,13 @@ class StepLosses {
   int64_t num_classes() const { return num_classes_; }
 
   void BeginStep();
-  // The micro-batch that is run next, its loss multiplied by `scale`.
+  // The micro-batch that is run next, its loss multiplied by `scale`. The batch's memory stays
+  // until Finish().
   void BeginPiece(const io::Batch& piece, double scale);
-  // More of them follow. Waits for the kernels.
+  // Takes its losses and logits: its forward pass is done, or a device will have done it before
+  // anything that is asked for from now on. Does nothing when they were taken.
   void EndPiece();
-  // Reads those of the last piece, once its forward pass is done, which this waits for; returns
-  // their sum over all pieces, of this rank.
+  // EndPiece(); waits for a device. The sum of all losses over all pieces, of this rank.
   double Finish();
 
   struct Message {
@@ -60,27 +61,29 @@ class StepLosses {
   };
   Sums Wait();
 
-  // On a device, where nothing above waits for it: adds those of the piece that was run last.
-  void Collect();
-  // Lets the optimizer look at all ranks', so that their devices decide alike. Collective.
-  void Inspect(optim::Optimizer& optimizer, int64_t step);
-
  private:
-  std::vector<double> Read();
+  struct Piece {
+    io::Batch batch;
+    double scale = 1;
+    std::vector<double> losses;                        // on a host
+    std::vector<std::unique_ptr<Download>> downloads;  // on a device: losses, logits
+  };
 
-  const Graph& graph_;
+  void ReadHost(Piece& piece);
+  void ReadDevice(Piece& piece);
+  void CountCorrect(const Piece& piece, std::span<const double> logits);
+
   const Executable& executable_;
   const Backend& backend_;
   collectives::Communicator& communicator_;
-  const ValueId logits_;
+  std::vector<ValueId> values_;  // losses, then logits
   const int64_t num_classes_;
-  io::Batch piece_;
-  double scale_ = 1;
+  std::vector<Piece> pieces_;  // kept from step to step
+  size_t num_pieces_ = 0;
+  bool is_open_ = false;         // the last piece
   PairwiseSum<double> sums_;     // of micro-batches
-  std::vector<double> local_;    // of this rank; empty until the last are read
+  std::vector<double> local_;    // of this rank; empty until all are read
   double correct_ = 0;           // samples of this rank
-  DeviceMemory device_;          // a float for each
-  bool is_collected_ = false;    // something is in device_
   std::vector<double> message_;  // losses; samples that were right; ranks that ask to stop, to save
   std::unique_ptr<collectives::Pending> in_flight_;
 };

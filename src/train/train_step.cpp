@@ -1,39 +1,20 @@
 #include "src/train/train_step.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
+#include <cstring>
 #include <numeric>
 #include <utility>
 
 #include "src/core/error.h"
-#include "src/core/hash.h"
 #include "src/core/stopwatch.h"
-#include "src/graph/autodiff.h"
-#include "src/graph/precision.h"
-#include "src/graph/recompute.h"
-#include "src/graph/rewrites.h"
-#include "src/optim/update.h"
 #include "src/train/averaging.h"
-#include "src/train/device_memory.h"
-#include "src/train/freeze.h"
 #include "src/train/micro_batch.h"
 #include "src/train/phase.h"
 #include "src/train/replica_audit.h"
 
 namespace carole::train {
 namespace {
-
-// By place.
-std::vector<Segment> RegularizedSegments(const VariableStore& store) {
-  std::vector<Segment> segments;
-  for (const VariablePlace& p : store.places()) {
-    if (p.trainable && p.l2_regularized) segments.push_back({p.offset, p.offset + p.count});
-  }
-  std::sort(segments.begin(), segments.end(),
-            [](const auto& a, const auto& b) { return a.begin < b.begin; });
-  return segments;
-}
 
 void CheckOptions(const StepOptions& o) {
   const bool is_plain = o.reduction == collectives::Reduction::kSum && o.local_sgd_steps == 0;
@@ -46,140 +27,86 @@ void CheckOptions(const StepOptions& o) {
     throw UsageError("[train] --local_sgd_steps: got --reduction beside it, want one of the two");
 }
 
+void ConnectDevices(const StepOptions& o, const Backend& backend, int ranks) {
+  if (o.reproducible || o.reduction != collectives::Reduction::kSum) {
+    throw UsageError(fmt::format(
+        "[train] --backend={}: got --reproducible or --reduction with {} ranks, want neither: they "
+        "need sums on the host; use --backend=onednn",
+        backend.name(), ranks));
+  }
+  CAROLE_CHECK(o.connect_devices, "no way to sum gradients of {} on {} ranks", backend.name(),
+               ranks);
+  o.connect_devices();
+}
+
+// Before anything is made.
+const StepOptions& Prepared(const StepOptions& options, const Backend& backend,
+                            const collectives::Communicator& communicator) {
+  CheckOptions(options);
+  if (!backend.on_host() && communicator.size() > 1)
+    ConnectDevices(options, backend, communicator.size());
+  return options;
+}
+
+GradientFlowOptions FlowOptions(const StepOptions& o, const OwnedReplica& own, bool on_host,
+                                int64_t ranks) {
+  const bool is_sum = o.local_sgd_steps == 0 && o.reduction == collectives::Reduction::kSum;
+  GradientFlowOptions options{
+      .buckets = o.buckets,
+      .tune_buckets = o.tune_buckets && on_host && is_sum,
+      .reduction = o.local_sgd_steps > 0 ? collectives::Reduction::kNone : o.reduction,
+      .num_shards = o.reproducible ? o.accumulation_steps * ranks : 0,
+      .statistics = {}};
+  const bool are_own = !o.sync_batch_norm && o.local_sgd_steps == 0;
+  if (o.reproducible || (are_own && o.average_statistics && ranks > 1))
+    options.statistics = MovingStatistics(*own.store, own.frozen);
+  return options;
+}
+
 }  // namespace
 
 TrainStep::TrainStep(std::unique_ptr<Graph> graph, const Backend& backend,
                      collectives::Communicator& communicator, const StepOptions& options)
-    : graph_(std::move(graph)),
-      backend_(backend),
+    : backend_(backend),
       communicator_(communicator),
-      options_(options),
-      replay_(backend, communicator),
-      loss_scale_(options.loss_scale),
-      frozen_(FreezeOutside(*graph_, options.trainable_scopes)) {
-  CheckOptions(options_);
-  if (!backend_.on_host() && communicator_.size() > 1) ConnectDevices();
-  graph_->MarkOutput(StepLosses::LogitsOf(*graph_));
-  for (const auto& [name, value] : graph_->losses()) graph_->MarkOutput(value);
-  Fuse(*graph_, backend_);
-  Differentiate(*graph_);
-  StoreActivationsAs(backend_.activation_dtype(), *graph_);
-  executable_ = options.activation_bytes == 0
-                    ? std::make_unique<Executable>(*graph_, backend_)
-                    : CompileWithin(*graph_, backend_, options.activation_bytes);
-  MakeStore();
-  executable_->Bind(*store_);
-  if (!backend_.on_host()) ahead_ = std::make_unique<BatchAhead>(*executable_);
-  losses_ = std::make_unique<StepLosses>(*graph_, *executable_, backend_, communicator_);
-  CheckLayouts();
-  guard_ = std::make_unique<StepGuard>(*store_, frozen_);
-  MakeOptimizer(options);
-  if (options.moving_average_decay != 0) MakeAverages(options.moving_average_decay);
-  MakeFlow();
-}
-
-void TrainStep::ConnectDevices() {
-  if (options_.reproducible || options_.reduction != collectives::Reduction::kSum) {
-    throw UsageError(fmt::format(
-        "[train] --backend={}: got --reproducible or --reduction with {} ranks, want neither: they "
-        "need sums on the host; use --backend=onednn",
-        backend_.name(), communicator_.size()));
+      options_(Prepared(options, backend, communicator)),
+      own_(std::move(graph), backend, communicator, options),
+      guard_(*own_.store, own_.frozen),
+      under_way_(backend.on_host() ? 1 : 2),
+      replay_(backend, communicator) {
+  for (UnderWay& step : under_way_) {
+    step.losses =
+        std::make_unique<StepLosses>(*own_.graph, *own_.executable, backend, communicator);
+    step.sums = backend.MakeDownload(sizeof(UpdateSums));
   }
-  CAROLE_CHECK(options_.connect_devices, "no way to sum gradients of {} on {} ranks",
-               backend_.name(), communicator_.size());
-  options_.connect_devices();
-}
-
-// What ranks sum on the host lies in memory that they share.
-void TrainStep::MakeStore() {
-  VariableStore::Allocate allocate_gradients;
-  if (backend_.on_host()) {
-    allocate_gradients = [&](size_t bytes) {
-      gradients_ = communicator_.AllocateArena(bytes);
-      return gradients_->data();
-    };
-  } else {
-    const size_t slots =
-        optim::FindOptimizer(options_.optimizer).plan(options_.optimizer_options).slots.size();
-    RequireMemory({.backend = backend_,
-                   .graph = *graph_,
-                   .activation_bytes = executable_->statistics().arena_bytes,
-                   .arenas = 2 + slots + (options_.moving_average_decay != 0 ? 1 : 0)});
+  if (!backend.on_host()) {
+    device_losses_ =
+        std::make_unique<DeviceLosses>(*own_.graph, *own_.executable, backend, communicator);
   }
-  store_ = executable_->MakeStore(allocate_gradients);
-}
-
-// Gradients and weights travel in the kernels' own layouts.
-void TrainStep::CheckLayouts() {
-  uint64_t hash = kFnvOffset;
-  for (const VariablePlace& p : store_->places()) {
-    hash =
-        Fnv1a64(fmt::format("{} {} {} {};", p.name, p.layout.ToString(), p.offset, p.count), hash);
-  }
-  std::vector<uint64_t> all(static_cast<size_t>(communicator_.size()));
-  communicator_.AllGather(std::as_bytes(std::span(&hash, 1)),
-                          std::as_writable_bytes(std::span(all)), {.what = "layouts"});
-  for (size_t rank = 0; rank < all.size(); ++rank) {
-    if (all[rank] == all[0]) continue;
-    throw ConfigError(
-        fmt::format("[train] layouts: rank {} keeps its weights in other layouts than rank 0: got "
-                    "plan {:016x}, want {:016x}; start all ranks with the same program and flags "
-                    "on CPUs of one kind, or set ONEDNN_MAX_CPU_ISA alike",
-                    rank, all[rank], all[0]));
-  }
-}
-
-void TrainStep::MakeOptimizer(const StepOptions& options) {
-  optim::Arenas arenas{.dtype = store_->dtype(),
-                       .weights = store_->weights_base(),
-                       .gradients = store_->gradients_base(),
-                       .count = store_->trainable_count(),
-                       .regularized = RegularizedSegments(*store_)};
-  optimizer_ = std::make_unique<optim::Optimizer>(optim::FindOptimizer(options.optimizer),
-                                                  options.optimizer_options, arenas, backend_);
-}
-
-void TrainStep::MakeAverages(double decay) {
-  const size_t element = SizeOf(store_->dtype());
-  averages_ = std::make_unique<optim::MovingAverages>(
-      decay, store_->dtype(),
-      std::vector{std::span(store_->weights_base(),
-                            static_cast<size_t>(store_->trainable_count()) * element),
-                  std::span(store_->statistics_base(), StatisticsBytes(*store_))},
-      backend_);
-}
-
-void TrainStep::MakeFlow() {
-  const int64_t size = communicator_.size();
-  GradientFlowOptions options{
-      .buckets = options_.buckets,
-      .tune_buckets = options_.tune_buckets && backend_.on_host() &&
-                      options_.local_sgd_steps == 0 &&
-                      options_.reduction == collectives::Reduction::kSum,
-      .reduction =
-          options_.local_sgd_steps > 0 ? collectives::Reduction::kNone : options_.reduction,
-      .num_shards = options_.reproducible ? options_.accumulation_steps * size : 0,
-      .statistics = {}};
-  const bool are_own = !options_.sync_batch_norm && options_.local_sgd_steps == 0;
-  if (options_.reproducible || (are_own && options_.average_statistics && size > 1))
-    options.statistics = MovingStatistics(*store_, frozen_);
   // Both add in the binary tree that goes on where the ranks' own ends.
-  if (options_.reproducible && size > 1)
-    communicator_.SetAllReduce(communicator_.local_size() == size ? "shared_memory" : "tree");
-  if (store_->dtype() == DType::kF64) {
-    flow_.emplace<GradientFlow<double>>(communicator_, *store_, options);
-  } else {
-    flow_.emplace<GradientFlow<float>>(communicator_, *store_, options);
-  }
-}
-
-const collectives::BucketTuner* TrainStep::bucket_tuner() const {
-  const auto* flow = std::get_if<GradientFlow<float>>(&flow_);
-  return flow == nullptr ? nullptr : flow->tuner();
+  const int size = communicator.size();
+  if (options.reproducible && size > 1)
+    communicator.SetAllReduce(communicator.local_size() == size ? "shared_memory" : "tree");
+  flow_ = MakeGradientFlow(communicator, *own_.store,
+                           FlowOptions(options, own_, backend.on_host(), size));
 }
 
 bool TrainStep::IsLocal() const {
   return options_.local_sgd_steps > 0 || options_.reduction != collectives::Reduction::kSum;
+}
+
+bool TrainStep::MayRecord() const {
+  return options_.replay && backend_.CanRecord() && !options_.reproducible &&
+         !own_.executable->is_observed();
+}
+
+// Micro-batches lie in memory that the next batch is made in; an audit reads the weights.
+bool TrainStep::CanRunAhead() const {
+  if (!UpdatesFirst() || options_.accumulation_steps > 1 || own_.executable->is_observed())
+    return false;
+  if (num_under_way() != 1) return false;
+  const int64_t done = under_way_[ended_ % under_way_.size()].input.step + 1;
+  return options_.audit_every_n_steps == 0 || done % options_.audit_every_n_steps != 0;
 }
 
 // Without those at the end that hold no sample. What other ranks must take part in is left out only
@@ -206,24 +133,51 @@ RunContext TrainStep::ContextOf(const io::Batch& piece, const StepInput& input) 
 }
 
 // Of the loss, so that its gradients are those of a mean over samples.
-double TrainStep::RowWeight(const io::Batch& batch) const {
-  const int64_t samples = IsLocal() ? std::max<int64_t>(batch.valid, 1) : batch.global_valid;
-  return loss_scale_.value() / static_cast<double>(samples);
+double TrainStep::RowWeight(const UnderWay& step) const {
+  const int64_t samples =
+      IsLocal() ? std::max<int64_t>(step.batch.valid, 1) : step.batch.global_valid;
+  return step.loss_scale.value() / static_cast<double>(samples);
+}
+
+void TrainStep::Begin(const io::Batch& batch, const StepInput& input) {
+  CAROLE_CHECK(num_under_way() == 0 || CanRunAhead(), "{} steps are under way", num_under_way());
+  const bool continues = num_under_way() > 0;
+  UnderWay& step = Slot(begun_);
+  CheckBatch(batch, step.losses->num_classes());
+  step.batch = batch;
+  step.input = input;
+  Launch(step, continues);
+  ++begun_;
+}
+
+// Of what is in it.
+void TrainStep::Launch(UnderWay& step, bool continues) {
+  Stopwatch watch;
+  const Executable& executable = *own_.executable;
+  step.scalars = own_.optimizer->scalars();
+  step.loss_scale = own_.loss_scale;
+  step.result = {.input_ms = step.input.input_ms};
+  const double forward_before = executable.PhaseMilliseconds(Phase::kForward);
+  const double backward_before = executable.PhaseMilliseconds(Phase::kBackward);
+  own_.optimizer->BeginStep(step.input.learning_rate, 1 / step.loss_scale.value(), continues);
+  UpdatesFirst() ? RunOnDevice(step) : RunOnHost(step);
+  step.result.forward_ms = executable.PhaseMilliseconds(Phase::kForward) - forward_before;
+  step.result.backward_ms = executable.PhaseMilliseconds(Phase::kBackward) - backward_before;
+  step.step_ms = watch.Lap();
 }
 
 // Returns the piece in memory that lasts.
-io::Batch TrainStep::Bring(const io::Batch& piece, double row_weight, const StepInput& input,
-                           StepResult& result) {
+io::Batch TrainStep::Bring(const io::Batch& piece, UnderWay& step) {
   Stopwatch watch;
   io::Batch kept = piece;
-  if (ahead_ != nullptr) {
-    kept = ahead_->Bring(piece, row_weight);
+  if (backend_.on_host()) {
+    CopyIn(piece, RowWeight(step), *own_.executable);
   } else {
-    CopyIn(piece, row_weight, *executable_);
+    kept = Send(piece, RowWeight(step), *own_.executable);
   }
-  losses_->BeginPiece(kept, loss_scale_.value());
-  executable_->Receive(ContextOf(kept, input));
-  result.input_ms += watch.Lap();
+  step.losses->BeginPiece(options_.accumulation_steps > 1 ? piece : kept, step.loss_scale.value());
+  own_.executable->Receive(ContextOf(piece, step.input));
+  step.result.input_ms += watch.Lap();
   return kept;
 }
 
@@ -236,228 +190,209 @@ void TrainStep::RunKernels(const io::Batch& piece, const StepInput& input,
       EnterPhase(communicator_, collectives::RankPhase::kBackward, input.step);
     on_ready(ready);
   };
-  executable_->RunKernels(ContextOf(piece, input), on_ready ? ready_in_backward : OnReady());
-  if (UpdatesFirst()) losses_->Collect();
+  own_.executable->RunKernels(ContextOf(piece, input), on_ready ? ready_in_backward : OnReady());
+  if (UpdatesFirst()) device_losses_->Collect();
 }
 
 // Forward and backward of all micro-batches; on_ready is called in the last.
-template <typename T>
-void TrainStep::Compute(GradientFlow<T>& flow, const io::Batch& batch, const StepInput& input,
-                        StepResult& result, const OnReady& on_ready) {
+void TrainStep::Compute(UnderWay& step, const OnReady& on_ready) {
+  const io::Batch& batch = step.batch;
   const int64_t count = CountMicroBatches(batch);
   const int64_t rows = static_cast<int64_t>(batch.labels.size()) / options_.accumulation_steps;
-  losses_->BeginStep();
+  step.losses->BeginStep();
   for (int64_t i = 0; i < count; ++i) {
-    const io::Batch piece = Bring(MicroBatch(batch, i, rows), RowWeight(batch), input, result);
+    const io::Batch piece = MicroBatch(batch, i, rows);
     const bool is_last = i + 1 == count;
-    RunKernels(piece, input, is_last ? on_ready : OnReady());
-    if (is_last) break;
-    losses_->EndPiece();
-    flow.EndMicroBatch();
+    Bring(piece, step);
+    RunKernels(piece, step.input, is_last ? on_ready : OnReady());
+    step.losses->EndPiece();
+    if (!is_last) flow_->EndMicroBatch();
   }
 }
 
-void TrainStep::SendLosses(const io::Batch& batch, const StepInput& input) {
-  (void)losses_->Finish();
-  const auto valid = static_cast<double>(batch.valid);
-  losses_->Send({.step = input.step,
-                 .share = IsLocal() ? valid / static_cast<double>(batch.global_valid) : 1,
-                 .global_valid = batch.global_valid,
-                 .ask_stop = input.ask_stop,
-                 .ask_save = input.ask_save});
+void TrainStep::RunOnHost(UnderWay& step) {
+  guard_.Save();
+  flow_->BeginStep(step.input.step);
+  Compute(step, [&](int ready) {
+    // Before the first bucket: in the same place on every rank, and there by the time that backward
+    // is done.
+    if (!step.losses->is_sent()) SendLosses(step);
+    flow_->MarkReady(ready);
+  });
+  flow_->EndBackward();
+  EnterPhase(communicator_, collectives::RankPhase::kSums, step.input.step);
+  WaitForLosses(step);
+  WaitForSums(step.result);
 }
 
-void TrainStep::WaitForLosses(StepResult& result) {
-  const StepLosses::Sums sums = losses_->Wait();
+// Enqueues all; waits for nothing.
+void TrainStep::RunOnDevice(UnderWay& step) {
+  const OnReady on_ready = [&](int ready) { flow_->MarkReady(ready); };
+  const UpdateSums* const sums = own_.optimizer->sums();
+  const auto begin = [&] {
+    guard_.Save();
+    flow_->BeginStep(step.input.step);
+    device_losses_->BeginStep();
+  };
+  const auto end = [&] {
+    flow_->EndBackward();
+    WaitForSums(step.result);
+    device_losses_->Inspect(*own_.optimizer, step.input.step);
+    own_.optimizer->Update();
+    guard_.RestoreUnless(&sums->is_finite);
+  };
+  if (options_.accumulation_steps > 1) {
+    begin();
+    Compute(step, on_ready);
+    end();
+  } else {
+    step.losses->BeginStep();
+    step.batch = Bring(step.batch, step);
+    replay_.Run(
+        [&] {
+          begin();
+          RunKernels(step.batch, step.input, on_ready);
+          end();
+        },
+        MayRecord(), step.input.step);
+    step.losses->EndPiece();
+  }
+  step.sums->Begin(reinterpret_cast<const std::byte*>(sums));
+  Count(step.input);
+}
+
+void TrainStep::WaitForSums(StepResult& result) {
+  Stopwatch watch;
+  int64_t end = 0;
+  while (const auto range = flow_->WaitNext()) {
+    result.exposed_communication_ms += watch.Lap();
+    end = static_cast<int64_t>(range->offset + range->count);
+    own_.optimizer->Inspect(static_cast<int64_t>(range->offset), end);
+    result.optimizer_ms += watch.Lap();
+  }
+  flow_->WaitForStatistics();
+  result.exposed_communication_ms += watch.Lap();
+  own_.optimizer->Inspect(end,
+                          own_.store->trainable_count());  // variables that no loss depends on
+  result.optimizer_ms += watch.Lap();
+}
+
+void TrainStep::SendLosses(UnderWay& step) {
+  (void)step.losses->Finish();
+  const auto valid = static_cast<double>(step.batch.valid);
+  step.losses->Send({.step = step.input.step,
+                     .share = IsLocal() ? valid / static_cast<double>(step.batch.global_valid) : 1,
+                     .global_valid = step.batch.global_valid,
+                     .ask_stop = step.input.ask_stop,
+                     .ask_save = step.input.ask_save});
+}
+
+void TrainStep::WaitForLosses(UnderWay& step) {
+  const StepLosses::Sums sums = step.losses->Wait();
+  StepResult& result = step.result;
   result.losses = sums.losses;
   result.data_loss = std::accumulate(sums.losses.begin(), sums.losses.end(), 0.0);
+  result.total_loss = result.data_loss;
   result.accuracy = sums.accuracy;
   result.stop = sums.stop;
   result.save = sums.save;
 }
 
-template <typename T>
-void TrainStep::RunOnHost(GradientFlow<T>& flow, const io::Batch& batch, const StepInput& input,
-                          StepResult& result) {
-  guard_->Save();
-  flow.BeginStep(input.step);
-  Compute(flow, batch, input, result, [&](int ready) {
-    // Before the first bucket: in the same place on every rank, and there by the time that backward
-    // is done.
-    if (!losses_->is_sent()) SendLosses(batch, input);
-    flow.MarkReady(ready);
-  });
-  flow.EndBackward();
-  EnterPhase(communicator_, collectives::RankPhase::kSums, input.step);
-  WaitForLosses(result);
-  WaitForSums(flow, result);
-}
-
-// Enqueues all, and only then waits.
-template <typename T>
-void TrainStep::RunOnDevice(GradientFlow<T>& flow, const io::Batch& batch, const StepInput& input,
-                            StepResult& result) {
-  const OnReady on_ready = [&](int ready) { flow.MarkReady(ready); };
-  const auto begin = [&] {
-    guard_->Save();
-    flow.BeginStep(input.step);
-  };
-  const auto end = [&] {
-    flow.EndBackward();
-    WaitForSums(flow, result);
-    losses_->Inspect(*optimizer_, input.step);
-    optimizer_->Update();
-  };
-  if (options_.accumulation_steps > 1) {
-    begin();
-    Compute(flow, batch, input, result, on_ready);
-    end();
-  } else {
-    losses_->BeginStep();
-    result.batch = Bring(batch, RowWeight(batch), input, result);
-    const bool may_record = options_.replay && backend_.CanRecord() && !options_.reproducible &&
-                            !options_.sync_batch_norm && !executable_->is_observed();
-    replay_.Run(
-        [&] {
-          begin();
-          RunKernels(result.batch, input, on_ready);
-          end();
-        },
-        may_record, input.step);
-    PrepareNext(input, result);
-  }
-  EnterPhase(communicator_, collectives::RankPhase::kSums, input.step);
-  Stopwatch watch;
-  SendLosses(result.batch, input);
-  WaitForLosses(result);
-  result.backward_ms += watch.Lap();  // what a device does is not told apart
-}
-
-void TrainStep::PrepareNext(const StepInput& input, StepResult& result) {
-  if (input.next == nullptr) return;
-  Stopwatch watch;
-  if (const io::Batch* next = input.next->Next()) ahead_->Prepare(*next, RowWeight(*next));
-  result.input_ms += watch.Lap();
-}
-
-template <typename T>
-StepResult TrainStep::RunWith(GradientFlow<T>& flow, const io::Batch& batch,
-                              const StepInput& input) {
-  StepResult result{.batch = batch};
-  Stopwatch step_watch;
-  CheckBatch(batch, losses_->num_classes());
-  const double forward_before = executable_->PhaseMilliseconds(Phase::kForward);
-  const double backward_before = executable_->PhaseMilliseconds(Phase::kBackward);
-  optimizer_->BeginStep(input.learning_rate, 1 / loss_scale_.value());
-  if (UpdatesFirst()) {
-    RunOnDevice(flow, batch, input, result);
-  } else {
-    RunOnHost(flow, batch, input, result);
-  }
-  result.forward_ms += executable_->PhaseMilliseconds(Phase::kForward) - forward_before;
-  result.backward_ms += executable_->PhaseMilliseconds(Phase::kBackward) - backward_before;
-  Stopwatch watch;
-  EnterPhase(communicator_, collectives::RankPhase::kOptimizer, input.step);
-  Conclude(flow, result.batch, input, result);
-  result.optimizer_ms += watch.Lap();
-  flow.Tune(step_watch.Lap());
-  return result;
+StepResult TrainStep::Run(const io::Batch& batch, const StepInput& input) {
+  CAROLE_CHECK_EQ(num_under_way(), 0, "steps under way");
+  Begin(batch, input);
+  return End();
 }
 
 // Applies the step on all ranks or on none.
-template <typename T>
-void TrainStep::Conclude(GradientFlow<T>& flow, const io::Batch& batch, const StepInput& input,
-                         StepResult& result) {
-  result.gradient_norm = optimizer_->gradient_norm();
-  result.applied = IsFinite(result, input.step);
-  result.overflowed =
-      !result.applied && std::isfinite(result.data_loss) && loss_scale_.NoteOverflow();
-  if (result.applied) {
-    Apply(input, result);
-    loss_scale_.NoteGood();
-  } else if (result.overflowed) {
-    result.total_loss = result.data_loss;
-    guard_->Restore();
-  } else {
-    TakeBack(flow, batch, input, result);
-  }
-}
-
-template <typename T>
-void TrainStep::WaitForSums(GradientFlow<T>& flow, StepResult& result) {
+StepResult TrainStep::End() {
+  CAROLE_CHECK(num_under_way() > 0, "no step is under way");
+  UnderWay& step = Slot(ended_);
   Stopwatch watch;
-  int64_t end = 0;
-  while (const auto range = flow.WaitNext()) {
-    result.exposed_communication_ms += watch.Lap();
-    end = static_cast<int64_t>(range->offset + range->count);
-    optimizer_->Inspect(static_cast<int64_t>(range->offset), end);
-    result.optimizer_ms += watch.Lap();
+  UpdateSums sums;
+  if (UpdatesFirst()) {
+    EnterPhase(communicator_, collectives::RankPhase::kSums, step.input.step);
+    SendLosses(step);
+    WaitForLosses(step);
+    std::memcpy(&sums, step.sums->Wait(), sizeof sums);
+    step.result.backward_ms += watch.Lap();  // what a device does is not told apart
+  } else {
+    sums = own_.optimizer->Sums();
   }
-  flow.WaitForStatistics();
-  result.exposed_communication_ms += watch.Lap();
-  optimizer_->Inspect(end, store_->trainable_count());  // variables that no loss depends on
-  result.optimizer_ms += watch.Lap();
+  EnterPhase(communicator_, collectives::RankPhase::kOptimizer, step.input.step);
+  step.result.batch = step.batch;
+  step.result.gradient_norm = optim::GradientNorm(sums, 1 / step.loss_scale.value());
+  step.result.applied = IsFinite(step, sums);
+  ++ended_;
+  step.result.applied ? Apply(step, sums) : Refuse(step);
+  step.result.optimizer_ms += watch.Lap();
+  flow_->Tune(step.step_ms + step.result.optimizer_ms);
+  return step.result;
 }
 
 // The same on every rank: sums are, and where gradients are not summed ranks ask each other.
-bool TrainStep::IsFinite(const StepResult& result, int64_t step) const {
-  if (UpdatesFirst()) return optimizer_->is_finite();
+bool TrainStep::IsFinite(const UnderWay& step, const UpdateSums& sums) const {
+  if (UpdatesFirst()) return sums.is_finite;
+  const StepResult& result = step.result;
   double bad = std::isfinite(result.data_loss) && std::isfinite(result.gradient_norm) ? 0 : 1;
   if (options_.local_sgd_steps > 0)
-    communicator_.AllReduce(std::span(&bad, 1), {.what = "verdict", .step = step});
+    communicator_.AllReduce(std::span(&bad, 1), {.what = "verdict", .step = step.input.step});
   return bad == 0;
 }
 
-void TrainStep::Apply(const StepInput& input, StepResult& result) {
-  if (!UpdatesFirst()) optimizer_->Update();
-  result.regularization_loss = optimizer_->EndStep() + FrozenLoss();
-  result.total_loss = result.data_loss + result.regularization_loss;
-  const int64_t done = input.step + 1;
-  if (averages_ != nullptr) averages_->Update(done);
+// An update that is applied, as far as is known.
+void TrainStep::Count(const StepInput& input) {
+  own_.optimizer->EndStep();
+  own_.loss_scale.NoteGood();
+  if (own_.averages != nullptr)
+    own_.averages->Update(input.step + 1, &own_.optimizer->sums()->is_finite);
+}
+
+void TrainStep::Apply(UnderWay& step, UpdateSums sums) {
+  if (!UpdatesFirst()) {
+    own_.optimizer->Update();
+    sums = own_.optimizer->Sums();
+    Count(step.input);
+  }
+  step.result.regularization_loss =
+      optim::RegularizationLoss(sums, options_.optimizer_options.weight_decay) + own_.FrozenLoss();
+  step.result.total_loss += step.result.regularization_loss;
+  const int64_t done = step.input.step + 1;
   if (options_.local_sgd_steps > 0) {
     has_drifted_ = true;
     if (done % options_.local_sgd_steps == 0) Consolidate(done);
   }
   if (options_.audit_every_n_steps > 0 && done % options_.audit_every_n_steps == 0 && !has_drifted_)
-    AuditReplicas(communicator_, *store_, *optimizer_, done);
+    AuditReplicas(communicator_, *own_.store, *own_.optimizer, done);
+}
+
+// Leaves nothing of it, and begins the step after it again.
+void TrainStep::Refuse(UnderWay& step) {
+  for (const auto& [name, value] : step.scalars) own_.optimizer->SetScalar(name, value);
+  own_.loss_scale = step.loss_scale;
+  step.result.overflowed = std::isfinite(step.result.data_loss) && own_.loss_scale.NoteOverflow();
+  if (!step.result.overflowed) TakeBack(step);
+  guard_.Restore();
+  if (num_under_way() == 0) return;
+  UnderWay& next = Slot(ended_);
+  next.input.step = step.input.step;
+  next.input.learning_rate = step.input.learning_rate;
+  Launch(next, false);
+}
+
+// Computes the step once more without the others: it is the same, and leaves the gradients
+// unsummed.
+void TrainStep::TakeBack(UnderWay& step) {
+  flow_->Restart();
+  Compute(step, [&](int ready) { flow_->Join(ready); });
+  step.result.blame = guard_.Blame(step.losses->Finish(), communicator_);
 }
 
 void TrainStep::Consolidate(int64_t step) {
   if (!std::exchange(has_drifted_, false)) return;
   AverageWeights(communicator_, replica(), step);
   if (!options_.sync_batch_norm)
-    AverageStatistics(communicator_, replica(), MovingStatistics(*store_, frozen_), step);
-}
-
-// Computes the step once more without the others: it is the same, and leaves the gradients
-// unsummed.
-template <typename T>
-void TrainStep::TakeBack(GradientFlow<T>& flow, const io::Batch& batch, const StepInput& input,
-                         StepResult& result) {
-  result.total_loss = result.data_loss;
-  flow.Restart();
-  Compute(flow, batch, input, result, [&](int ready) { flow.Join(ready); });
-  result.blame = guard_->Blame(losses_->Finish(), communicator_);
-  guard_->Restore();
-}
-
-double TrainStep::FrozenLoss() {
-  if (frozen_loss_) return *frozen_loss_;
-  double squares = 0;
-  for (int v : frozen_) {
-    const VariablePlace& p = store_->places()[v];
-    if (!p.l2_regularized) continue;
-    std::vector<double> values(static_cast<size_t>(p.tf_shape.size()));
-    store_->ReadFrom(store_->statistics_base(), v, std::span<double>(values));
-    squares += optim::SumOfSquares(values.data(), p.tf_shape.size());
-  }
-  frozen_loss_ = 0.5 * options_.optimizer_options.weight_decay * squares;
-  return *frozen_loss_;
-}
-
-StepResult TrainStep::Run(const io::Batch& batch, const StepInput& input) {
-  if (auto* f64 = std::get_if<GradientFlow<double>>(&flow_)) return RunWith(*f64, batch, input);
-  return RunWith(std::get<GradientFlow<float>>(flow_), batch, input);
+    AverageStatistics(communicator_, replica(), MovingStatistics(*own_.store, own_.frozen), step);
 }
 
 }  // namespace carole::train

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <span>
+#include <utility>
 
 #include "io/checkpoint_folder.h"
 #include "io/disk.h"
@@ -95,7 +96,7 @@ ExitCode Trainer::Run() {
   while (!finished() && !stop) {
     const StepResult result = Step();
     stop = result.stop;
-    if (!stop && result.applied && evaluation_is_due()) stop = !Evaluate();
+    if (!stop && result.applied && evaluation_is_due(state_.step)) stop = !Evaluate();
     if (result.save && !finished() && !stop) Save();
   }
   source_.reset();
@@ -157,34 +158,54 @@ void Trainer::Write(io::CheckpointWriter& writer,
   if (options_.spare_memory) writer.Wait();
 }
 
-io::Batch Trainer::NextBatch() {
-  if (const io::Batch* batch = step_.next_batch()) return *batch;
-  const io::Batch* batch = source_->Next();
-  CAROLE_CHECK(batch != nullptr, "the training data ended at step {}", state_.step);
-  return *batch;
+// Whether what is due after the step under way leaves the weights alone.
+bool Trainer::MayRunAhead() const {
+  const int64_t next = state_.step + 1;
+  return step_.CanRunAhead() && !is_last(next) && !evaluation_is_due(next);
 }
 
-StepResult Trainer::Step() {
-  for (Watcher* watcher : options_.watchers) watcher->StepBegins(state_.step);
+void Trainer::BeginStep() {
+  const int64_t step = state_.step + step_.num_under_way();
+  for (Watcher* watcher : options_.watchers) watcher->StepBegins(step);
   const Clock::time_point start = Clock::now();
-  EnterPhase(communicator_, collectives::RankPhase::kInput, state_.step);
-  const io::Batch batch = NextBatch();
-  const double waited_ms = SecondsSince(start) * 1e3;
+  if (step_.num_under_way() == 0) step_start_ = start;
+  EnterPhase(communicator_, collectives::RankPhase::kInput, step);
+  const io::Batch* batch = source_->Next();
+  CAROLE_CHECK(batch != nullptr, "the training data ended at step {}", step);
+  step_.Begin(*batch,
+              {.step = step,
+               .seed = state_.seed,
+               .learning_rate = learning_rate_.At(step),
+               .ask_stop = options_.stop_requested && options_.stop_requested(),
+               .ask_save = is_writer() && SecondsSince(last_save_) >= options_.save_interval_secs,
+               .input_ms = SecondsSince(start) * 1e3});
+}
+
+// One update; all that are under way where a rank asks to save or to stop.
+StepResult Trainer::Step() {
+  if (step_.num_under_way() == 0) BeginStep();
+  if (MayRunAhead()) BeginStep();
+  StepResult result = EndStep();
+  bool stop = result.stop, save = result.save;
+  while ((stop || save) && step_.num_under_way() > 0) {
+    result = EndStep();
+    stop |= result.stop;
+    save |= result.save;
+  }
+  result.stop = stop;
+  result.save = save;
+  return result;
+}
+
+StepResult Trainer::EndStep() {
   rate_ = learning_rate_.At(state_.step);
-  const bool is_last =
-      options_.max_number_of_steps > 0 && state_.step + 1 >= options_.max_number_of_steps;
-  StepResult result = step_.Run(
-      batch, {.step = state_.step,
-              .seed = state_.seed,
-              .learning_rate = rate_,
-              .ask_stop = options_.stop_requested && options_.stop_requested(),
-              .ask_save = is_writer() && SecondsSince(last_save_) >= options_.save_interval_secs,
-              .next = is_last ? nullptr : source_.get()});
-  result.input_ms += waited_ms;
+  const StepResult result = step_.End();
+  const io::Batch& batch = result.batch;
   state_.epoch = batch.next_epoch;
   state_.position = batch.next_position;
   if (batch.next_epoch != batch.epoch)
     ReportEpoch(batch, *source_, options_.max_bad_records, communicator_);
+  const double seconds = SecondsSince(std::exchange(step_start_, Clock::now()));
   if (!result.applied) {
     NoteSkipped(result);
     return result;
@@ -193,7 +214,6 @@ StepResult Trainer::Step() {
   ++state_.step;
   if (!std::isfinite(result.total_loss))
     ThrowDiverged(fmt::format("the regularization loss: {}", result.regularization_loss));
-  const double seconds = SecondsSince(start);
   stragglers_.AddStep({.step = seconds * 1e3,
                        .input = result.input_ms,
                        .compute = result.forward_ms + result.backward_ms + result.optimizer_ms},

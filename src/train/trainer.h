@@ -82,17 +82,21 @@ class Trainer {
   using Clock = std::chrono::steady_clock;
 
   bool is_writer() const { return communicator_.rank() == 0 && !options_.train_dir.empty(); }
-  bool finished() const {
-    return options_.max_number_of_steps > 0 && state_.step >= options_.max_number_of_steps;
+  bool finished() const { return is_last(state_.step); }
+  // After so many steps.
+  bool is_last(int64_t step) const {
+    return options_.max_number_of_steps > 0 && step >= options_.max_number_of_steps;
   }
-  bool evaluation_is_due() const {
-    return options_.eval_every > 0 && (finished() || state_.step % options_.eval_every == 0);
+  bool evaluation_is_due(int64_t step) const {
+    return options_.eval_every > 0 && (is_last(step) || step % options_.eval_every == 0);
   }
   void Open();
   void Start();
   void CompareWith(const std::map<std::string, std::string>& attributes) const;
   bool AskedToStop();
-  io::Batch NextBatch();
+  bool MayRunAhead() const;
+  void BeginStep();
+  StepResult EndStep();
   StepResult Step();
   bool Evaluate();
   void KeepBest(double accuracy);
@@ -119,6 +123,7 @@ class Trainer {
   int64_t saved_step_ = -1;
   int skipped_in_a_row_ = 0;
   Clock::time_point last_save_;
+  Clock::time_point step_start_;  // or the end of the step before, if that is later
 };
 
 }  // namespace carole::train

@@ -27,7 +27,8 @@ Summaries::Summaries(SummaryOptions options, train::TrainStep& step)
     : options_(std::move(options)), step_(step) {
   if (!options_.histograms) return;
   step_.executable().AddObserver([this](const KernelRecord& kernel) {
-    if (is_due_ && kernel.phase == Phase::kForward && !kernel.name.empty()) AddActivation(kernel);
+    if (due_step_ > last_step_ && kernel.phase == Phase::kForward && !kernel.name.empty())
+      AddActivation(kernel);
   });
 }
 
@@ -50,8 +51,11 @@ void Summaries::Started(const train::RunState& state) {
   is_open_ = true;
 }
 
+// One that is due may not have ended when the next begins.
 void Summaries::StepBegins(int64_t step) {
-  is_due_ = step == 0 || IsLast(step + 1) || SecondsSince(last_) >= options_.every_secs;
+  if (due_step_ > last_step_) return;
+  if (step == 0 || IsLast(step + 1) || SecondsSince(last_) >= options_.every_secs)
+    due_step_ = step + 1;
   activations_.clear();
 }
 
@@ -69,7 +73,7 @@ void Summaries::StepEnded(const train::WatchedStep& step) {
   ++steps_since_;
   images_since_ += step.batch.global_valid;
   exposed_ms_since_ += step.result.exposed_communication_ms;
-  if (is_due_ || step.result.stop) Write(step);
+  if (last_step_ == due_step_ || IsLast(last_step_) || step.result.stop) Write(step);
 }
 
 void Summaries::Write(const train::WatchedStep& step) {

@@ -56,7 +56,7 @@ class Summaries final : public train::Watcher {
   std::unique_ptr<io::EventWriter> events_;
   Clock::time_point last_;
   bool is_open_ = false;  // between Started() and Ended()
-  bool is_due_ = false;
+  int64_t due_step_ = 0;  // is recorded when it ends
   int64_t last_step_ = 0;
   int64_t steps_since_ = 0;
   int64_t images_since_ = 0;

@@ -1,4 +1,5 @@
-// One test for each golden file and each backend: Golden.<file>_<backend>. The files are those of
+// One test for each golden file and each backend: Golden.<file>_<backend>, in other precisions than
+// fp32 Golden.<file>_<backend>_<precision>. The files are those of
 // tests/data/goldens. Where the environment variable CAROLE_GOLDENS names a folder, those of large
 // nets come too, and for a net that several folders have the file of that one counts. A table of
 // the worst errors follows the last test.
@@ -12,6 +13,7 @@
 #include <thread>
 
 #include "tests/golden/check_net.h"
+#include "tests/support/precision_trouble.h"
 #include "tests/support/test_data.h"
 #include "tests/support/walled_backend.h"
 
@@ -29,11 +31,33 @@ std::unique_ptr<Backend> MakeDevice(int threads) {
   return std::make_unique<carole::testing::WalledBackend>(make(threads));
 }
 
-constexpr BackendEntry kWithGpus[] = {
-    kBackends[0],
-    kBackends[1],
-    {.name = "device", .make = MakeDevice, .trouble = [] { return std::string(); }},
-    kCudaBackend,
+constexpr BackendEntry kDevice = {
+    .name = "device", .make = MakeDevice, .trouble = [] { return std::string(); }};
+
+struct Column {
+  BackendEntry backend;
+  Precision precision = Precision::kFp32;
+
+  std::string name() const {
+    return precision == Precision::kFp32 ? std::string(backend.name)
+                                         : fmt::format("{}_{}", backend.name, Name(precision));
+  }
+  // Relative, of what is stored or multiplied.
+  double roundoff() const {
+    return precision == Precision::kFp32 ? 0 : precision == Precision::kBf16 ? 0x1p-8 : 0x1p-11;
+  }
+};
+constexpr Column kColumns[] = {
+    {kBackends[0]},
+    {kBackends[0], Precision::kBf16},
+    {kBackends[1]},
+    {kBackends[1], Precision::kBf16},
+    {kBackends[1], Precision::kFp16},
+    {kDevice},
+    {kCudaBackend},
+    {kCudaBackend, Precision::kTf32},
+    {kCudaBackend, Precision::kBf16},
+    {kCudaBackend, Precision::kFp16},
 };
 
 std::vector<std::string>& Rows() {
@@ -62,8 +86,7 @@ class PrintTable : public ::testing::Environment {
 
 class GoldenTest : public ::testing::Test {
  public:
-  GoldenTest(fs::path file, const BackendEntry& backend)
-      : file_(std::move(file)), backend_(backend) {}
+  GoldenTest(fs::path file, const Column& column) : file_(std::move(file)), column_(column) {}
 
   void TestBody() override {
     std::ifstream stream(file_);
@@ -72,28 +95,32 @@ class GoldenTest : public ::testing::Test {
     if (name.empty()) FAIL() << file_ << ": this is no golden file: it names no net";
     const nets::NetEntry* net = nets::TryFindNet(name);
     if (net == nullptr) GTEST_SKIP() << "skipped: net " << name << " is not in this build";
-    if (const std::string trouble = backend_.trouble(); !trouble.empty())
+    const BackendEntry& entry = column_.backend;
+    if (const std::string trouble = entry.trouble(); !trouble.empty())
+      GTEST_SKIP() << "skipped: " << trouble;
+    const auto backend = entry.make(static_cast<int>(std::thread::hardware_concurrency()));
+    if (const auto trouble = carole::testing::PrecisionTrouble(column_.precision, *backend);
+        !trouble.empty())
       GTEST_SKIP() << "skipped: " << trouble;
     CheckStructure(*net, golden);
     if (HasFatalFailure()) return;
-    const bool single = backend_.name != "reference" || !HasDoubles(golden);
-    const auto backend = backend_.make(static_cast<int>(std::thread::hardware_concurrency()));
+    const bool single = column_.name() != "reference" || !HasDoubles(golden);
     // Such a net is large: fp32 on the reference backend too takes half the memory.
     if (!HasDoubles(golden)) {
       const char* record = std::getenv("CAROLE_RECORD_DOUBLES");
-      if (record != nullptr && backend_.name == "reference")
+      if (record != nullptr && column_.name() == "reference")
         RecordDoubles(*net, golden, *backend, record);
       TakeSinglesForDoubles(golden);
       AddOwnDoubles(golden, TestData() + "/doubles");
     }
-    Report report(name, std::string(backend_.name), single);
+    Report report(name, column_.name(), single, column_.roundoff());
     CheckNumbers(*net, golden, *backend, single ? DType::kF32 : DType::kF64, report);
     Rows().push_back(report.Row());
   }
 
  private:
   fs::path file_;
-  const BackendEntry& backend_;
+  const Column& column_;
 };
 
 using Files = std::map<std::string, fs::path>;  // by name without the ending
@@ -132,10 +159,10 @@ Files FindFiles() {
 
 void Register([[maybe_unused]] const std::string& name, [[maybe_unused]] const fs::path& file) {
 #ifndef __clang_analyzer__  // takes what gtest keeps for lost
-  for (const BackendEntry& backend : kWithGpus) {
+  for (const Column& column : kColumns) {
     ::testing::RegisterTest(
-        "Golden", fmt::format("{}_{}", name, backend.name).c_str(), nullptr, nullptr, __FILE__,
-        __LINE__, [file, &backend]() -> ::testing::Test* { return new GoldenTest(file, backend); });
+        "Golden", fmt::format("{}_{}", name, column.name()).c_str(), nullptr, nullptr, __FILE__,
+        __LINE__, [file, &column]() -> ::testing::Test* { return new GoldenTest(file, column); });
   }
 #endif
 }

@@ -20,13 +20,15 @@ struct Recorded {
 class Report {
  public:
   // `single`: fp32 is compared with, or by; bounds are those of slack below. Else the bound is
-  // 1e-6.
-  Report(std::string net, std::string backend, bool single)
-      : net_(std::move(net)), backend_(std::move(backend)), single_(single) {}
+  // 1e-6. `roundoff`: of one rounding to a narrower type that activations are stored or multiplied
+  // in, relative; 0: to none.
+  Report(std::string net, std::string backend, bool single, double roundoff = 0)
+      : net_(std::move(net)), backend_(std::move(backend)), single_(single), roundoff_(roundoff) {}
 
   // What a value may differ by in fp32: a few times the largest of how far the recorded fp32 value
-  // strays and `absolute`. In double: 1e-6 of max(|want|, 1e-6 * scale). The error that the table
-  // shows is relative to `scale` in fp32, to that maximum in double.
+  // strays, `absolute`, and what a narrower type was seen to cost. In double: 1e-6 of max(|want|,
+  // 1e-6 * scale). The error that the table shows is relative to `scale` in fp32, to that maximum
+  // in double.
   struct Bound {
     double scale;     // of the quantity: the largest logit, the global norm of the gradient …
     double absolute;  // fp32 only
@@ -44,6 +46,7 @@ class Report {
   std::string net_;
   std::string backend_;
   bool single_;
+  double roundoff_;
   int64_t parameters_ = 0;
   int failures_ = 0;
   std::array<double, static_cast<size_t>(Kind::kKinds)> worst_{};

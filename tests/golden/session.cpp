@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "src/graph/autodiff.h"
+#include "src/graph/precision.h"
 #include "src/graph/recompute.h"
 #include "src/graph/rewrites.h"
 #include "tests/golden/formula.h"
@@ -42,6 +43,7 @@ Session::Session(nets::Model model, bool training, const Backend& backend,
     : model_(std::move(model)), store_(share == nullptr ? nullptr : share->store_) {
   Fuse(*model_.graph, backend);
   if (training) Differentiate(*model_.graph);
+  StoreActivationsAs(backend.activation_dtype(), *model_.graph);
   executable_ = training ? CompileWithin(*model_.graph, backend, kActivationBytes)
                          : std::make_unique<Executable>(*model_.graph, backend, store_);
   if (share == nullptr) {
@@ -52,11 +54,12 @@ Session::Session(nets::Model model, bool training, const Backend& backend,
   executable_->Bind(*store_);
 }
 
-void Session::Run(std::span<const int32_t> labels) {
+void Session::Run(std::span<const int32_t> labels, double loss_scale) {
+  loss_scale_ = loss_scale;
   const Tensor images = executable_->Input("images");
   Fill(images, FormulaInput("input", images.size()));
   Fill(executable_->Input("labels"), std::vector<int32_t>(labels.begin(), labels.end()));
-  const double weight = 1.0 / static_cast<double>(labels.size());
+  const double weight = loss_scale / static_cast<double>(labels.size());
   Fill(executable_->Input("weights"), std::vector<double>(labels.size(), weight));
   executable_->Run({});
 }
@@ -71,6 +74,10 @@ std::vector<double> Session::Variable(size_t v) const {
   return Read(store_->base_of(static_cast<int>(v)), v);
 }
 
-std::vector<double> Session::Gradient(size_t v) const { return Read(store_->gradients_base(), v); }
+std::vector<double> Session::Gradient(size_t v) const {
+  std::vector<double> values = Read(store_->gradients_base(), v);
+  for (double& value : values) value /= loss_scale_;
+  return values;
+}
 
 }  // namespace carole::golden

@@ -20,12 +20,14 @@ class Session {
   Session(nets::Model model, bool training, const Backend& backend,
           const std::vector<std::vector<float>>& values, const Session* share = nullptr);
 
-  // One run over the formula's images and these labels, each weighing 1/N.
-  void Run(std::span<const int32_t> labels);
+  // One run over the formula's images and these labels, each weighing 1/N; what flows back is
+  // multiplied by a scale on its way.
+  void Run(std::span<const int32_t> labels, double loss_scale = 1);
 
   const nets::Model& model() const { return model_; }
   const Graph& graph() const { return *model_.graph; }
   std::vector<double> Output(ValueId value) const { return executable_->Output(value); }
+  double Loss(ValueId loss) const { return executable_->Output(loss)[0] / loss_scale_; }
   // Values in TensorFlow's order: the weight or statistic, the gradient.
   std::vector<double> Variable(size_t v) const;
   std::vector<double> Gradient(size_t v) const;
@@ -37,6 +39,7 @@ class Session {
   std::unique_ptr<Executable> executable_;
   std::unique_ptr<VariableStore> own_store_;
   VariableStore* store_;
+  double loss_scale_ = 1;
 };
 
 }  // namespace carole::golden

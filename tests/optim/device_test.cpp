@@ -51,8 +51,9 @@ class Problem {
     optimizer.Inspect(5000, kCount);
     optimizer.Inspect(0, 5000);
     optimizer.Update();
-    EXPECT_TRUE(optimizer.is_finite());
-    return optimizer.EndStep();
+    EXPECT_TRUE(optimizer.Sums().is_finite);
+    optimizer.EndStep();
+    return optimizer.Sums().weight_squares;
   }
 
   std::vector<float> Read(std::byte* memory) const {
@@ -61,6 +62,7 @@ class Problem {
     return {values.begin(), values.end()};
   }
   std::vector<float> weights() const { return Read(weights_.get()); }
+  std::byte* weights_base() const { return weights_.get(); }
   void SetGradients(const std::vector<float>& values) const { Write(gradients_, values); }
   void SetWeights(const std::vector<float>& values) const { Write(weights_, values); }
   const Backend& backend() const { return *backend_; }
@@ -88,7 +90,8 @@ void ExpectSame(std::string_view name, const OptimizerOptions& options) {
   for (int step = 0; step < 3; ++step) {
     const double loss = host.Step(a, step);
     EXPECT_NEAR(device.Step(b, step), loss, 1e-6 * loss);
-    EXPECT_NEAR(b.gradient_norm(), a.gradient_norm(), 1e-12 * a.gradient_norm());
+    const double norm = GradientNorm(a.Sums(), 1);
+    EXPECT_NEAR(GradientNorm(b.Sums(), 1), norm, 1e-12 * norm);
   }
   const bool exact = options.clip_gradient_norm == 0 && name != "lars";
   const float tolerance = exact ? 0 : 1e-6F;
@@ -128,28 +131,85 @@ TEST(DeviceOptimizerTest, ChangesNothingWhereSomethingIsNotFinite) {
     optimizer.InspectLoss({.data = loss.get(), .shape = {}});
     optimizer.Inspect(0, kCount);
     optimizer.Update();
-    EXPECT_FALSE(optimizer.is_finite());
-    EXPECT_EQ(std::isfinite(optimizer.gradient_norm()), spoil_loss);
+    EXPECT_FALSE(optimizer.Sums().is_finite);
+    EXPECT_EQ(std::isfinite(GradientNorm(optimizer.Sums(), 1)), spoil_loss);
     EXPECT_EQ(device.weights(), before);
   }
   device.Step(optimizer, 0);
   EXPECT_NE(device.weights(), before);
 }
 
+// Steps are begun before it is known how the last one ended.
+TEST(DeviceOptimizerTest, StepThatContinuesOneThatWasNotAppliedIsNotAppliedEither) {
+  for (const bool on_host : {true, false}) {
+    const Problem problem(on_host ? MakeReferenceBackend(1) : MakeDevice());
+    Optimizer optimizer = problem.Make("momentum", {});
+    const std::vector<float> before = problem.weights();
+    std::vector<float> gradients = Formula("g");
+    const auto step = [&](float first, bool continues) {
+      gradients[0] = first;
+      problem.SetGradients(gradients);
+      optimizer.BeginStep(0.1, 1, continues);
+      optimizer.Inspect(0, kCount);
+      optimizer.Update();
+      return optimizer.Sums().is_finite;
+    };
+    EXPECT_FALSE(step(NAN, false));
+    EXPECT_FALSE(step(1, true));
+    EXPECT_FALSE(step(1, true));
+    EXPECT_EQ(problem.weights(), before);
+    EXPECT_TRUE(step(1, false));
+    EXPECT_TRUE(step(1, true));
+    EXPECT_NE(problem.weights(), before);
+  }
+}
+
+// A flag in a backend's memory.
+class Flag {
+ public:
+  explicit Flag(const Backend& backend) : backend_(backend), memory_(backend.Allocate(1)) {}
+
+  void Set(bool value) const {
+    backend_.CopyFromHost(memory_.get(), reinterpret_cast<const std::byte*>(&value), 1);
+  }
+  const bool* get() const { return reinterpret_cast<const bool*>(memory_.get()); }
+
+ private:
+  const Backend& backend_;
+  const DeviceMemory memory_;
+};
+
 TEST(DeviceMovingAveragesTest, DoWhatTheHostsDo) {
   const Problem host(MakeReferenceBackend(1)), device(MakeDevice());
   MovingAverages a = host.MakeAverages(), b = device.MakeAverages();
+  const Flag applied(device.backend());
   for (const Problem* problem : {&host, &device}) {
     MovingAverages& averages = problem == &host ? a : b;
     averages.Reset();
     for (int step = 1; step < 4; ++step) {
       problem->SetWeights(Formula("w" + std::to_string(step)));
-      averages.Update(step);
+      applied.Set(true);
+      averages.Update(step, applied.get());
+      applied.Set(false);
+      if (problem == &device) averages.Update(step, applied.get());
     }
     averages.Swap();
   }
   EXPECT_EQ(device.weights(), host.weights());
   EXPECT_EQ(device.Read(b.shadow(0).data()), Formula("w3"));
+}
+
+TEST(DeviceArenaMathTest, CopiesUnlessAFlagIsSet) {
+  const Problem device(MakeDevice());
+  const Flag flag(device.backend());
+  const DeviceMemory other = device.backend().Allocate(kCount * sizeof(float));
+  auto* to = reinterpret_cast<float*>(other.get());
+  const auto* from = reinterpret_cast<const float*>(device.weights_base());
+  for (const bool is_set : {true, false}) {
+    flag.Set(is_set);
+    device.backend().arena_math()->CopyUnless(flag.get(), to, from, kCount);
+    EXPECT_EQ(device.Read(other.get()), is_set ? std::vector<float>(kCount) : device.weights());
+  }
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ TEST(MovingAveragesTest, FollowTheRecordedOnes) {
       const int64_t done = step[0];
       const std::string grad = "grad/" + std::to_string(done - 1);
       for (size_t i = 0; i < 5; ++i) values[i] -= 0.1F * FormulaU(grad, i);
-      averages.Update(done);
+      averages.Update(done, nullptr);
       const std::vector<float> shadow = Shadow(averages);
       for (size_t i = 0; i < 5; ++i)
         EXPECT_NEAR(shadow[i], step[1][i].get<double>(), 2e-7) << "step " << done;

@@ -239,7 +239,7 @@ TEST(OptimizerTest, LongGradientsAreCutToTheNorm) {
     EXPECT_THROW(optimizer.Update(), InternalError);  // the norm is not known yet
     optimizer.Inspect(2, 4);
     optimizer.Inspect(0, 2);
-    EXPECT_NEAR(optimizer.gradient_norm(), 5, 1e-12);
+    EXPECT_NEAR(GradientNorm(optimizer.Sums(), 1), 5, 1e-12);
     optimizer.Update();
     const double scale = std::min(1.0, clip / 5);
     EXPECT_NEAR(problem.weights[0], 1 - 0.1 * 0.1, 1e-12);
@@ -256,7 +256,7 @@ TEST(OptimizerTest, NormTellsWhatIsNotFinite) {
     auto norm = [&] {
       optimizer.BeginStep(0.1);
       optimizer.Inspect(0, kSize);
-      return optimizer.gradient_norm();
+      return GradientNorm(optimizer.Sums(), 1);
     };
     problem.gradients.assign(kSize, 3e38F);  // large, but numbers
     EXPECT_NEAR(norm(), 3e38 * std::sqrt(9001.0), 1e33);
@@ -297,8 +297,8 @@ TEST(OptimizerTest, RegularizationIsPartOfTheGradientAndReported) {
       o->BeginStep(0.1);
       o->Update();
     }
-    EXPECT_NEAR(a.EndStep(), loss, 1e-12) << entry.name;
-    EXPECT_EQ(b.EndStep(), 0) << entry.name;
+    EXPECT_NEAR(RegularizationLoss(a.Sums(), 0.01), loss, 1e-12) << entry.name;
+    EXPECT_EQ(RegularizationLoss(b.Sums(), 0.01), 0) << entry.name;
     EXPECT_EQ(plain.weights, explicit_l2.weights) << entry.name;
   }
 }
@@ -313,12 +313,13 @@ TEST(OptimizerTest, ThreadsChangeNothing) {
     Optimizer a = whole.Make(entry.name, {.weight_decay = 0.01}, regularized, 1);
     Optimizer b = shared.Make(entry.name, {.weight_decay = 0.01}, regularized, 3);
     for (int step = 0; step < 3; ++step) {
-      a.BeginStep(0.1);
-      a.Update();
-      const double loss = a.EndStep();
-      b.BeginStep(0.1);
-      b.Update();
-      EXPECT_NEAR(b.EndStep(), loss, 1e-6 * loss);
+      for (Optimizer* o : {&a, &b}) {
+        o->BeginStep(0.1);
+        o->Update();
+        o->EndStep();
+      }
+      const double squares = a.Sums().weight_squares;
+      EXPECT_NEAR(b.Sums().weight_squares, squares, 1e-6 * squares);
     }
     EXPECT_EQ(whole.weights, shared.weights) << entry.name;
   }
@@ -349,7 +350,7 @@ TEST(OptimizerTest, ChangesNothingWhereSomethingIsNotFinite) {
   EXPECT_THROW(optimizer.Inspect(32, 65), InternalError);
   optimizer.Inspect(0, 64);
   optimizer.Update();
-  EXPECT_FALSE(optimizer.is_finite());
+  EXPECT_FALSE(optimizer.Sums().is_finite);
   problem.gradients[3] = 0;
   const float loss = NAN;
   for (bool spoiled : {true, false}) {
@@ -360,7 +361,7 @@ TEST(OptimizerTest, ChangesNothingWhereSomethingIsNotFinite) {
     problem.gradients[5] = 1;
     EXPECT_EQ(problem.weights, std::vector<float>(64, 0)) << spoiled;
     optimizer.Update();
-    EXPECT_EQ(optimizer.is_finite(), !spoiled);
+    EXPECT_EQ(optimizer.Sums().is_finite, !spoiled);
   }
   EXPECT_EQ(problem.weights[5], -0.1F);
 }

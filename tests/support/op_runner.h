@@ -15,8 +15,8 @@
 
 namespace carole::testing {
 
-// While it lives, guarded memory is such that both this backend's kernels and the host can touch
-// it.
+// While it lives, guarded memory of this thread is such that both this backend's kernels and the
+// host can touch it.
 class UseMemoryOf {
  public:
   explicit UseMemoryOf(const Backend& backend) { current = &backend; }
@@ -31,7 +31,7 @@ class UseMemoryOf {
   }
 
  private:
-  static inline const Backend* current = nullptr;
+  static inline thread_local const Backend* current = nullptr;
 };
 
 // Memory between guards. A default one stands for an absent place.

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -45,6 +46,23 @@ class WalledStream {
     while (!work_.empty()) RunNext();
     last();
     if (--num_open_ == 0) SetProtection(PROT_NONE);
+  }
+
+  // As much of it as makes that true.
+  void RunUntil(const std::function<bool()>& is_done) {
+    const std::lock_guard lock(mutex_);
+    if (num_open_++ == 0) SetProtection(PROT_READ | PROT_WRITE);
+    while (!is_done()) RunNext();
+    if (--num_open_ == 0) SetProtection(PROT_NONE);
+  }
+  size_t num_queued() {
+    const std::lock_guard lock(mutex_);
+    return work_.size();
+  }
+  // Whether this thread is doing some of it right now.
+  bool is_running() {
+    const std::lock_guard lock(mutex_);
+    return runner_ == std::this_thread::get_id();
   }
 
   // What `enqueue` adds is done by whoever plays it.
@@ -124,7 +142,9 @@ class WalledStream {
   void RunNext() {
     const auto work = std::move(work_.front());
     work_.pop_front();
+    const auto runner = std::exchange(runner_, std::this_thread::get_id());
     work();
+    runner_ = runner;
   }
   // Those before copy number `until` that may be made.
   void MakeCopies(uint64_t until) {
@@ -150,6 +170,7 @@ class WalledStream {
   uint64_t num_copies_ = 0, copies_done_ = 0;
   uint64_t num_ends_ = 0, ends_done_ = 0;
   int num_open_ = 0;
+  std::thread::id runner_;
   std::vector<std::pair<std::byte*, size_t>> regions_;
 };
 
@@ -210,9 +231,9 @@ class WalledUpdater : public Updater {
       : inner_(std::move(inner)), stream_(std::move(stream)) {}
   ~WalledUpdater() override { stream_->Drain(); }
 
-  void BeginStep(const UpdateCoefficients& c) override {
+  void BeginStep(const UpdateCoefficients& c, bool continues) override {
     CAROLE_CHECK(!stream_->is_recording(), "the numbers of a step are recorded");
-    stream_->Add([this, c] { inner_->BeginStep(c); });
+    stream_->Add([=, this] { inner_->BeginStep(c, continues); });
   }
   void Inspect(Segment range) override {
     stream_->Add([this, range] { inner_->Inspect(range); });
@@ -223,10 +244,7 @@ class WalledUpdater : public Updater {
   void Update() override {
     stream_->Add([this] { inner_->Update(); });
   }
-  UpdateSums Sums() const override {
-    stream_->Drain();
-    return inner_->Sums();
-  }
+  const UpdateSums* sums() const override { return inner_->sums(); }
 
  private:
   const std::unique_ptr<Updater> inner_;
@@ -252,10 +270,19 @@ class WalledMath : public ArenaMath {
       for (int64_t i = 0; i < n; ++i) to[i] += from[i];
     });
   }
-  void Approach(float* to, const float* from, int64_t n, float rest) const override {
+  void CopyUnless(const bool* flag, float* to, const float* from, int64_t n) const override {
     stream_->Add([=, this] {
-      if (inner_ != nullptr) return inner_->Approach(to, from, n, rest);
-      for (int64_t i = 0; i < n; ++i) to[i] = update_rules::Approached(to[i], from[i], rest);
+      if (inner_ != nullptr) return inner_->CopyUnless(flag, to, from, n);
+      if (!*flag) std::copy_n(from, n, to);
+    });
+  }
+  void Approach(const bool* flag, float* to, const float* from, int64_t n,
+                float rest) const override {
+    CAROLE_CHECK(!stream_->is_recording(), "a number of the step is recorded");
+    stream_->Add([=, this] {
+      if (inner_ != nullptr) return inner_->Approach(flag, to, from, n, rest);
+      for (int64_t i = 0; *flag && i < n; ++i)
+        to[i] = update_rules::Approached(to[i], from[i], rest);
     });
   }
   void Scale(float* to, int64_t n, float factor) const override {
@@ -279,6 +306,30 @@ class WalledMath : public ArenaMath {
 
   const ArenaMath* const inner_;
   const SharedStream stream_;
+};
+
+class WalledDownload : public Download {
+ public:
+  WalledDownload(SharedStream stream, size_t bytes) : stream_(std::move(stream)), host_(bytes) {}
+  ~WalledDownload() override { stream_->Drain(); }
+
+  void Begin(const std::byte* device) override {
+    CAROLE_CHECK(!stream_->is_recording(), "a copy to the host is recorded");
+    ++begun_;
+    stream_->Add([this, device] {
+      std::copy_n(device, host_.size(), host_.data());
+      ++done_;
+    });
+  }
+  const std::byte* Wait() override {
+    stream_->RunUntil([this] { return done_ == begun_; });
+    return host_.data();
+  }
+
+ private:
+  const SharedStream stream_;
+  std::vector<std::byte> host_;
+  int begun_ = 0, done_ = 0;
 };
 
 class WalledBackend : public Backend {
@@ -313,6 +364,10 @@ class WalledBackend : public Backend {
     stream_->Add([=] { std::copy_n(host, bytes, device); });
     stream_->Drain();
   }
+  std::unique_ptr<Download> MakeDownload(size_t bytes) const override {
+    CAROLE_CHECK(!stream_->is_recording(), "memory is allocated while a step is recorded");
+    return std::make_unique<WalledDownload>(stream_, bytes);
+  }
   void Upload(std::byte* device, const std::byte* host, size_t bytes) const override {
     stream_->Upload([=] { std::copy_n(host, bytes, device); });
   }
@@ -330,6 +385,8 @@ class WalledBackend : public Backend {
   }
   void Synchronize() const override { stream_->Drain(); }
   const ArenaMath* arena_math() const override { return &math_; }
+
+  const SharedStream& stream() const { return stream_; }
 
   std::optional<size_t> free_bytes;
 

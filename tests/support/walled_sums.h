@@ -14,8 +14,10 @@ namespace carole::testing {
 
 // What the ranks share.
 struct WalledRanks {
-  explicit WalledRanks(int size) : parts(static_cast<size_t>(size)), barrier(size) {}
+  explicit WalledRanks(int size)
+      : parts(static_cast<size_t>(size)), double_parts(static_cast<size_t>(size)), barrier(size) {}
   std::vector<std::span<float>> parts;
+  std::vector<std::span<double>> double_parts;
   std::barrier<> barrier;
 };
 
@@ -26,14 +28,22 @@ class WalledSums : public collectives::DeviceSums {
 
   bool Holds(const void* memory) const override { return stream_.Holds(memory); }
   Ticket Mark() override { return tickets_++; }
-  void Sum(Ticket, std::span<double>) override { throw InternalError("doubles on a device"); }
+  void Sum(Ticket, std::span<float> data) override { SumParts(ranks_->parts, data); }
+  void Sum(Ticket, std::span<double> data) override { SumParts(ranks_->double_parts, data); }
+  void NoteReplay() override {}
+  void Join(Ticket) override {}
+  std::string Trouble(double) override { return ""; }
+  void Abort() override {}
+
+ private:
   // The walls of all ranks are open until each has its sum.
-  void Sum(Ticket, std::span<float> data) override {
-    const auto sum_over_ranks = [this, data] {
-      ranks_->parts[rank_] = data;
+  template <typename T>
+  void SumParts(std::vector<std::span<T>>& parts, std::span<T> data) {
+    const auto sum_over_ranks = [this, &parts, data] {
+      parts[rank_] = data;
       ranks_->barrier.arrive_and_wait();
-      std::vector<float> sum(data.size());
-      for (const std::span<float> part : ranks_->parts) {
+      std::vector<T> sum(data.size());
+      for (const std::span<T> part : parts) {
         for (size_t i = 0; i < sum.size(); ++i) sum[i] += part[i];
       }
       ranks_->barrier.arrive_and_wait();
@@ -42,12 +52,7 @@ class WalledSums : public collectives::DeviceSums {
     };
     stream_.is_recording() ? stream_.Add(sum_over_ranks) : stream_.Open(sum_over_ranks);
   }
-  void NoteReplay() override {}
-  void Join(Ticket) override {}
-  std::string Trouble(double) override { return ""; }
-  void Abort() override {}
 
- private:
   const std::shared_ptr<WalledRanks> ranks_;
   const size_t rank_;
   WalledStream& stream_;

@@ -6,9 +6,8 @@
 
 #include "src/train/evaluate.h"
 #include "src/train/trainer.h"
-#include "tests/support/cuda_emulation/backend.h"
 #include "tests/support/temporary_folder.h"
-#include "tests/support/walled_backend.h"
+#include "tests/support/walled_cuda.h"
 #include "tests/support/walled_sums.h"
 #include "tests/train/rank_training.h"
 
@@ -35,9 +34,8 @@ std::unique_ptr<Backend> MakeEarlyCopying(int threads) {
 std::unique_ptr<Backend> MakeWalledOneDnn(int threads) {
   return std::make_unique<WalledBackend>(MakeOneDnnBackend(threads));
 }
-std::unique_ptr<Backend> MakeEmulatedCuda(int threads) {
-  return std::make_unique<WalledBackend>(
-      carole::testing::MakeEmulatedCudaBackend(MakeReferenceBackend(threads)));
+std::unique_ptr<Backend> MakeEmulatedCuda(int /*threads*/) {
+  return std::make_unique<carole::testing::WalledCuda>();
 }
 
 // As on the backend that the training is for.
@@ -240,38 +238,49 @@ void MakeGradientsLarge(VariableStore& store) {
   }
 }
 
-// Losses and last weights of a run of which one batch is bad, while steps are replayed and batches
-// prepared. Where the loss stays finite, the loss scale is taken to be too large, with which the
-// batch after was prepared.
+// Losses and last weights of a run of which one batch is bad, while steps are replayed, and begun
+// before the last one has ended. Where the loss stays finite, the loss scale is taken to be too
+// large, with which the step after was begun.
 std::vector<double> TrainPastBadBatch(std::unique_ptr<Backend> (*make)(int), float pixel) {
   constexpr int kSteps = 9, kBad = 5;
   std::vector<double> numbers;
   RunRanks(1, [&](Communicator& c) {
     const auto backend = make(1);
     const bool overflows = std::isfinite(pixel);
-    const double rate = overflows ? 0 : 0.01;  // the weights stay such
+    const auto rate = [&](int64_t step) {
+      return overflows ? 0 : 0.01 / static_cast<double>(1 + step);  // or the weights stay such
+    };
     TrainStep step(SmallNet(4, !overflows).graph, *backend, c,
                    {.optimizer = overflows ? "sgd" : "adam",
+                    .moving_average_decay = 0.9,
                     .loss_scale = {.initial = 1024, .is_dynamic = true},
                     .audit_every_n_steps = 3});
     step.store().Initialize(7);
     if (overflows) MakeGradientsLarge(step.store());
     SpoiledSource source(kBad, pixel);
     int64_t updates = 0;
+    std::vector<int32_t> labels;
+    const auto begin = [&] {
+      const io::Batch batch = *source.Next();
+      labels.push_back(batch.labels[0]);
+      const int64_t number = updates + step.num_under_way();
+      step.Begin(batch, {.step = number, .learning_rate = rate(number)});
+    };
     for (int i = 0; i < kSteps; ++i) {
-      const io::Batch* next = step.next_batch() != nullptr ? step.next_batch() : source.Next();
-      ASSERT_NE(next, nullptr);
-      const io::Batch batch = *next;
-      const int32_t label = batch.labels[0];
-      const StepResult result =
-          step.Run(batch, {.step = updates, .learning_rate = rate, .next = &source});
+      if (step.num_under_way() == 0) begin();
+      if (labels.size() < kSteps && step.CanRunAhead()) begin();
+      const StepResult result = step.End();
       EXPECT_EQ(result.applied, i != kBad) << result.blame;
-      EXPECT_TRUE(backend->on_host() || result.batch.labels[0] == label);
+      EXPECT_EQ(result.overflowed, i == kBad && overflows);
+      EXPECT_TRUE(backend->on_host() || result.batch.labels[0] == labels[i]);
       updates += result.applied ? 1 : 0;
       if (result.applied) numbers.push_back(result.total_loss);
     }
     EXPECT_EQ(step.loss_scale().value(), overflows ? 512 : 1024);
-    EXPECT_EQ(step.replays(), backend->on_host() ? 0 : kSteps - StepReplay::kStepsBefore);
+    EXPECT_EQ(step.loss_scale().scalars()[1].value, overflows ? kSteps - kBad - 1 : kSteps - 1);
+    EXPECT_GE(step.replays(), backend->on_host() ? 0 : kSteps - StepReplay::kStepsBefore);
+    for (double w : carole::testing::AllWeights(step.store())) numbers.push_back(w);
+    step.replica().averages->Swap();
     for (double w : carole::testing::AllWeights(step.store())) numbers.push_back(w);
   });
   return numbers;
@@ -305,6 +314,66 @@ TEST(DeviceTraining, SeveralRanksGiveTheHostsBits) {
     EXPECT_EQ(device.losses, host.losses) << local_sgd << accumulated;
     EXPECT_EQ(device.weights, host.weights) << local_sgd << accumulated;
     EXPECT_EQ(device.replays, accumulated == 1 ? kReplayed : 0);
+  }
+}
+
+TEST(DeviceTraining, StepIsBegunWhileTheDeviceIsAtTheOneBefore) {
+  RunRanks(1, [](Communicator& c) {
+    const auto backend =
+        std::make_unique<WalledBackend>(MakeReferenceBackend(1), carole::testing::CopyTime::kEarly);
+    TrainStep step(SmallNet(4, true).graph, *backend, c, {.optimizer = "momentum"});
+    step.store().Initialize(7);
+    FormulaSource source({});
+    const auto& stream = backend->stream();
+    step.Begin(*source.Next(), {.learning_rate = 0.05});
+    for (int64_t s = 1; s < kManySteps; ++s) {
+      const size_t queued = stream->num_queued();
+      EXPECT_GT(queued, 0) << "the host waited for a step that it has begun";
+      ASSERT_TRUE(step.CanRunAhead());
+      step.Begin(*source.Next(), {.step = s, .learning_rate = 0.05});
+      EXPECT_GT(stream->num_queued(), queued) << "the host waited for the step before";
+      EXPECT_FALSE(step.CanRunAhead()) << "two are enough";
+      EXPECT_TRUE(step.End().applied);
+      EXPECT_EQ(step.num_under_way(), 1);
+    }
+    EXPECT_TRUE(step.End().applied);
+    EXPECT_EQ(step.replays(), kReplayed);
+  });
+}
+
+TEST(DeviceTraining, AuditsSeeTheWeightsOfTheirStep) {
+  RunRanks(1, [](Communicator& c) {
+    const auto backend = MakeWalledReference(1);
+    TrainStep step(SmallNet(4).graph, *backend, c,
+                   {.optimizer = "momentum", .audit_every_n_steps = 2});
+    step.store().Initialize(7);
+    FormulaSource source({});
+    step.Begin(*source.Next(), {.learning_rate = 0.05});
+    EXPECT_TRUE(step.CanRunAhead());
+    step.Begin(*source.Next(), {.step = 1, .learning_rate = 0.05});
+    step.End();
+    EXPECT_FALSE(step.CanRunAhead()) << "an audit follows";
+    step.End();
+  });
+}
+
+// Replayed or not; as one rank does on the host with the batch of all.
+TEST(DeviceTraining, StatisticsOfAllRanksRows) {
+  RankTraining one{.rows = 8, .steps = kManySteps};
+  const TrainingOutcome whole = Train(one);
+  for (const auto& [num_ranks, replay] : {std::pair(2, true), {4, true}, {2, false}}) {
+    RankTraining many{
+        .num_ranks = num_ranks,
+        .rows = 8 / num_ranks,
+        .steps = kManySteps,
+        .backend = MakeEmulatedCuda,
+        .options = {.optimizer = "momentum", .sync_batch_norm = true, .replay = replay},
+        .connect_devices = carole::testing::ConnectWalled(num_ranks),
+        .ahead = true};
+    const TrainingOutcome parts = Train(many);
+    EXPECT_LT(carole::testing::LargestDifference(parts.losses, whole.losses), 2e-5) << num_ranks;
+    EXPECT_LT(carole::testing::LargestDifference(parts.weights, whole.weights), 2e-5) << num_ranks;
+    EXPECT_EQ(parts.replays, replay ? kReplayed : 0);
   }
 }
 

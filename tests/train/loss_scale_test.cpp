@@ -5,8 +5,7 @@
 #include <cmath>
 
 #include "src/core/error.h"
-#include "tests/support/cuda_emulation/backend.h"
-#include "tests/support/walled_backend.h"
+#include "tests/support/walled_cuda.h"
 #include "tests/train/rank_training.h"
 
 namespace carole::train {
@@ -131,9 +130,8 @@ TEST(LossScaleTest, DynamicScaleFindsWhatFp16CanHold) {
 
 // The CUDA backend's own kernels decide on the device whether a step is finite.
 TEST(LossScaleTest, SoItDoesOnADevice) {
-  ExpectToFindScale(1, [](int threads) -> std::unique_ptr<Backend> {
-    return std::make_unique<carole::testing::WalledBackend>(
-        carole::testing::MakeEmulatedCudaBackend(MakeReferenceBackend(threads)));
+  ExpectToFindScale(1, [](int) -> std::unique_ptr<Backend> {
+    return std::make_unique<carole::testing::WalledCuda>();
   });
 }
 

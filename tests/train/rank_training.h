@@ -25,7 +25,7 @@ struct RankTraining {
   std::function<std::unique_ptr<Graph>(int64_t rows, DType dtype)> graph =
       [](int64_t rows, DType dtype) { return std::move(SmallNet(rows, true, dtype).graph); };
   int64_t pixels = kSmallImage * kSmallImage;
-  bool ahead = false;  // the step asks for the next batch itself
+  bool ahead = false;  // a step is begun before the last one has ended, where that may be
 };
 
 struct TrainingOutcome {
@@ -50,11 +50,15 @@ inline TrainingOutcome Train(const RankTraining& t) {
                           .num_samples = t.num_samples,
                           .rank = c.rank(),
                           .size = c.size()});
+    int64_t begun = 0;
+    const auto begin = [&] {
+      step.Begin(*source.Next(), {.step = begun, .seed = 3, .learning_rate = RateAt(begun)});
+      ++begun;
+    };
     for (int64_t s = 0; s < t.steps; ++s) {
-      const io::Batch batch = step.next_batch() != nullptr ? *step.next_batch() : *source.Next();
-      train::StepInput input{.step = s, .seed = 3, .learning_rate = RateAt(s)};
-      if (t.ahead) input.next = &source;
-      const train::StepResult result = step.Run(batch, input);
+      if (step.num_under_way() == 0) begin();
+      if (t.ahead && begun < t.steps && step.CanRunAhead()) begin();
+      const train::StepResult result = step.End();
       if (c.rank() == 0) outcome.losses.push_back(result.total_loss);
     }
     if (c.rank() == 0) outcome.weights = AllWeights(step.store());

@@ -128,10 +128,12 @@ class CudaUpdater : public Updater {
     numbers_ = AllocateDevice(sizeof(StepNumbers), device.stream);
   }
 
-  void BeginStep(const UpdateCoefficients& coefficients) override {
+  void BeginStep(const UpdateCoefficients& coefficients, bool continues) override {
     StepNumbers* numbers = step_numbers();
-    ForEach(device_.stream, 1,
-            [=] __device__(int64_t) { *numbers = {.sums = {}, .scale = 1, .now = coefficients}; });
+    ForEach(device_.stream, 1, [=] __device__(int64_t) {
+      const bool may_apply = !continues || numbers->sums.is_finite;
+      *numbers = {.sums = {.is_finite = may_apply}, .scale = 1, .now = coefficients};
+    });
   }
 
   void Inspect(Segment range) override {
@@ -178,14 +180,7 @@ class CudaUpdater : public Updater {
     }
   }
 
-  UpdateSums Sums() const override {
-    StepNumbers numbers;
-    Check(cudaMemcpyAsync(&numbers, numbers_.get(), sizeof numbers, cudaMemcpyDeviceToHost,
-                          device_.stream),
-          "cudaMemcpyAsync");
-    Check(cudaStreamSynchronize(device_.stream), "cudaStreamSynchronize");
-    return numbers.sums;
-  }
+  const UpdateSums* sums() const override { return &step_numbers()->sums; }
 
  private:
   static float* floats(std::byte* memory) { return reinterpret_cast<float*>(memory); }
@@ -231,9 +226,16 @@ class CudaArenaMath : public ArenaMath {
   void Add(float* to, const float* from, int64_t count) const override {
     ForEach(device_.stream, count, [=] __device__(int64_t i) { to[i] += from[i]; });
   }
-  void Approach(float* to, const float* from, int64_t count, float rest) const override {
-    ForEach(device_.stream, count,
-            [=] __device__(int64_t i) { to[i] = update_rules::Approached(to[i], from[i], rest); });
+  void CopyUnless(const bool* flag, float* to, const float* from, int64_t count) const override {
+    ForEach(device_.stream, count, [=] __device__(int64_t i) {
+      if (!*flag) to[i] = from[i];
+    });
+  }
+  void Approach(const bool* flag, float* to, const float* from, int64_t count,
+                float rest) const override {
+    ForEach(device_.stream, count, [=] __device__(int64_t i) {
+      if (*flag) to[i] = update_rules::Approached(to[i], from[i], rest);
+    });
   }
   void Scale(float* to, int64_t count, float factor) const override {
     ForEach(device_.stream, count, [=] __device__(int64_t i) { to[i] *= factor; });

@@ -7,6 +7,7 @@
 #include "src/backend/cuda/arena_math.h"
 #include "src/backend/cuda/cuda.h"
 #include "src/backend/cuda/device_memory.h"
+#include "src/backend/cuda/download.h"
 #include "src/backend/cuda/recording.h"
 #include "src/backend/cuda/status.h"
 #include "src/backend/cuda/uploads.h"
@@ -116,6 +117,9 @@ class CudaBackend : public Backend {
           "cudaMemcpyAsync");
     Synchronize();
   }
+  std::unique_ptr<Download> MakeDownload(size_t bytes) const override {
+    return cuda::MakeDownload(device_.stream, AllocatePinned(bytes), bytes);
+  }
 
   void Upload(std::byte* device, const std::byte* host, size_t bytes) const override {
     uploads_->Copy(device, host, bytes);
@@ -137,8 +141,6 @@ class CudaBackend : public Backend {
   const ArenaMath* arena_math() const override { return arena_math_.get(); }
 
   void BeginRun(const RunContext& context) const override {
-    if (context.sum_over_ranks)
-      throw UsageError("[cuda] batch norm over all ranks: not on GPUs; leave the flag away");
     SetNumbers(device_, RunNumbers(context));
   }
   void Synchronize() const override {

@@ -11,9 +11,10 @@ namespace {
 
 class EmulatedCudaBackend : public Backend {
  public:
-  explicit EmulatedCudaBackend(std::unique_ptr<Backend> libraries)
+  EmulatedCudaBackend(std::unique_ptr<Backend> libraries, cudaStream_t stream)
       : libraries_(std::move(libraries)) {
     device_.numbers = &numbers_;
+    device_.stream = stream;
   }
 
   std::string_view name() const override { return "emulated_cuda"; }
@@ -31,7 +32,9 @@ class EmulatedCudaBackend : public Backend {
     CAROLE_CHECK(libraries_ != nullptr, "no emulated kernel for {}", Name(spec.kind));
     return libraries_->MakeKernel(spec);
   }
-  void BeginRun(const RunContext& context) const override { numbers_ = cuda::RunNumbers(context); }
+  void BeginRun(const RunContext& context) const override {
+    EmulatedPush(device_.stream, [this, now = cuda::RunNumbers(context)] { numbers_ = now; });
+  }
   const ArenaMath* arena_math() const override { return math_.get(); }
 
  private:
@@ -53,11 +56,12 @@ FailEveryCall::FailEveryCall() { EmulatedStickyError() = 700; }
 FailEveryCall::~FailEveryCall() { EmulatedStickyError() = cudaSuccess; }
 
 std::unique_ptr<Backend> MakeEmulatedCudaBackend(int) {
-  return std::make_unique<EmulatedCudaBackend>(nullptr);
+  return std::make_unique<EmulatedCudaBackend>(nullptr, nullptr);
 }
 
-std::unique_ptr<Backend> MakeEmulatedCudaBackend(std::unique_ptr<Backend> libraries) {
-  return std::make_unique<EmulatedCudaBackend>(std::move(libraries));
+std::unique_ptr<Backend> MakeEmulatedCudaBackend(std::unique_ptr<Backend> libraries,
+                                                 CUstream_st* stream) {
+  return std::make_unique<EmulatedCudaBackend>(std::move(libraries), stream);
 }
 
 }  // namespace carole::testing

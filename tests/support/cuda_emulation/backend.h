@@ -8,10 +8,14 @@
 
 #include "src/backend/backend.h"
 
+struct CUstream_st;
+
 namespace carole::testing {
 
 std::unique_ptr<Backend> MakeEmulatedCudaBackend(int threads);
-std::unique_ptr<Backend> MakeEmulatedCudaBackend(std::unique_ptr<Backend> libraries);
+// Kernels go to the stream, which outlives it; null: they run at once.
+std::unique_ptr<Backend> MakeEmulatedCudaBackend(std::unique_ptr<Backend> libraries,
+                                                 CUstream_st* stream = nullptr);
 
 // How the last product was asked of cuBLASLt: operands' type, whether each is transposed, the
 // result's type and what is done to it, as in "bf16 NT to f32, relu, bias".

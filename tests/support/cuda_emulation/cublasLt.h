@@ -95,9 +95,9 @@ struct cublasLtMatmulHeuristicResult_t {
   size_t workspaceSize;
 };
 
-// In words, how the last product was asked for: "bf16 NT to f32, relu, bias".
+// In words, how this thread last asked for a product: "bf16 NT to f32, relu, bias".
 inline std::string& EmulatedLastProduct() {
-  static std::string last;
+  static thread_local std::string last;
   return last;
 }
 
@@ -193,7 +193,7 @@ inline cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
 
 // A matrix in memory, columns first.
 struct EmulatedMatrix {
-  const cublasLtMatrixLayoutOpaque_t& layout;
+  cublasLtMatrixLayoutOpaque_t layout;
   void* data;
 
   size_t Place(uint64_t row, uint64_t column) const { return row + column * layout.leading; }
@@ -234,13 +234,35 @@ inline void EmulatedDescribe(const cublasLtMatmulDescOpaque_t& d,
                           ((d.epilogue() & CUBLASLT_EPILOGUE_BIAS) != 0 ? ", bias" : "");
 }
 
+// result = [relu](op(a) op(b) [+ bias])
+inline void EmulatedMultiply(const cublasLtMatmulDescOpaque_t& d, const EmulatedMatrix& a,
+                             const EmulatedMatrix& b, const EmulatedMatrix& result) {
+  const uint64_t inner = d.transposes_a() ? a.layout.rows : a.layout.columns;
+  const auto rounded = [&](float v) {
+    return d.compute == CUBLAS_COMPUTE_32F_FAST_TF32 ? EmulatedTf32(v) : v;
+  };
+  for (uint64_t column = 0; column < result.layout.columns; ++column) {
+    for (uint64_t row = 0; row < result.layout.rows; ++row) {
+      double sum = 0;
+      for (uint64_t i = 0; i < inner; ++i) {
+        const float left = d.transposes_a() ? a.Get(i, row) : a.Get(row, i);
+        const float right = d.transposes_b() ? b.Get(column, i) : b.Get(i, column);
+        sum += static_cast<double>(rounded(left)) * rounded(right);
+      }
+      if ((d.epilogue() & CUBLASLT_EPILOGUE_BIAS) != 0) sum += d.bias()[row];
+      if ((d.epilogue() & CUBLASLT_EPILOGUE_RELU) != 0) sum = sum > 0 ? sum : 0;
+      result.Put(row, column, static_cast<float>(sum));
+    }
+  }
+}
+
 inline cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t d, const void* alpha,
                                      const void* a_data, cublasLtMatrixLayout_t a_layout,
                                      const void* b_data, cublasLtMatrixLayout_t b_layout,
                                      const void* beta, const void*, cublasLtMatrixLayout_t,
                                      void* data, cublasLtMatrixLayout_t layout,
                                      const cublasLtMatmulAlgo_t* algo, void* workspace,
-                                     size_t workspace_bytes, cudaStream_t) {
+                                     size_t workspace_bytes, cudaStream_t stream) {
   const auto is_aligned = [](const void* p, uint64_t bytes) {
     return reinterpret_cast<uintptr_t>(p) % bytes == 0;
   };
@@ -252,28 +274,13 @@ inline cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t d, c
   if (!fits_algorithm || !is_aligned(workspace, kWorkspaceAlignment) ||
       *static_cast<const float*>(alpha) != 1 || *static_cast<const float*>(beta) != 0)
     return CUBLAS_STATUS_INVALID_VALUE;
-  std::memset(workspace, 0xFF, algo->workspace_bytes);
-
-  const EmulatedMatrix a{*a_layout, const_cast<void*>(a_data)},
-      b{*b_layout, const_cast<void*>(b_data)};
-  const EmulatedMatrix result{*layout, data};
-  const uint64_t inner = d->transposes_a() ? a_layout->rows : a_layout->columns;
-  const auto rounded = [&](float v) {
-    return d->compute == CUBLAS_COMPUTE_32F_FAST_TF32 ? EmulatedTf32(v) : v;
-  };
-  for (uint64_t column = 0; column < layout->columns; ++column) {
-    for (uint64_t row = 0; row < layout->rows; ++row) {
-      double sum = 0;
-      for (uint64_t i = 0; i < inner; ++i) {
-        const float left = d->transposes_a() ? a.Get(i, row) : a.Get(row, i);
-        const float right = d->transposes_b() ? b.Get(column, i) : b.Get(i, column);
-        sum += static_cast<double>(rounded(left)) * rounded(right);
-      }
-      if ((d->epilogue() & CUBLASLT_EPILOGUE_BIAS) != 0) sum += d->bias()[row];
-      if ((d->epilogue() & CUBLASLT_EPILOGUE_RELU) != 0) sum = sum > 0 ? sum : 0;
-      result.Put(row, column, static_cast<float>(sum));
-    }
-  }
   EmulatedDescribe(*d, *a_layout, *layout);
+  const EmulatedMatrix a{*a_layout, const_cast<void*>(a_data)};
+  const EmulatedMatrix b{*b_layout, const_cast<void*>(b_data)};
+  const EmulatedMatrix result{*layout, data};
+  EmulatedPush(stream, [d = *d, a, b, result, workspace, bytes = algo->workspace_bytes] {
+    std::memset(workspace, 0xFF, bytes);
+    EmulatedMultiply(d, a, b, result);
+  });
   return CUBLAS_STATUS_SUCCESS;
 }

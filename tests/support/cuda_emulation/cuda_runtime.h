@@ -1,6 +1,7 @@
 // Stands in for CUDA's header where no GPU is: our own kernels (src/backend/cuda/*.cu), compiled as
-// C++, run on the CPU. Each thread of a block is a fiber; __syncthreads() lets the others come as
-// far. Shows wrong arithmetic and wrong indexes, not races or bad speed.
+// C++, run on the CPU, when the stream that they are given to comes to them. Each thread of a block
+// is a fiber; __syncthreads() lets the others come as far. Shows wrong arithmetic and wrong
+// indexes, not races within a kernel or bad speed.
 #pragma once
 
 #include <ucontext.h>
@@ -12,7 +13,12 @@
 #include <exception>
 #include <functional>
 #include <map>
+#include <mutex>
+#include <tuple>
+#include <utility>
 #include <vector>
+
+#include "tests/support/cuda_emulation/streams.h"
 
 #define __global__
 #define __device__
@@ -20,28 +26,15 @@
 #define __launch_bounds__(threads)
 #define __shared__ static
 
-using cudaStream_t = struct CUstream_st*;
-using cudaError_t = int;
-inline constexpr cudaError_t cudaSuccess = 0, cudaErrorMemoryAllocation = 2;
-inline const char* cudaGetErrorString(cudaError_t) { return "emulated"; }
-inline const char* cudaGetErrorName(cudaError_t error) {
-  return error == 700 ? "cudaErrorIllegalAddress" : "emulated";
-}
 inline cudaError_t cudaGetDevice(int* device) {
   *device = 0;
   return cudaSuccess;
 }
-inline cudaError_t cudaGetLastError() { return cudaSuccess; }
 
-// What every call returns once a kernel has failed; tests set it.
-inline cudaError_t& EmulatedStickyError() {
-  static cudaError_t error = cudaSuccess;
-  return error;
-}
-
-// Memory is the host's, and whatever is asked for has been done on return.
+// Memory is the host's.
 inline cudaError_t cudaMalloc(void** memory, size_t bytes) {
   if (EmulatedStickyError() != cudaSuccess) return EmulatedStickyError();
+  if (thread_captures) return cudaErrorStreamCaptureUnsupported;
   *memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
   return *memory == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
 }
@@ -62,16 +55,6 @@ inline cudaError_t cudaMemset(void* memory, int value, size_t bytes) {
   std::memset(memory, value, bytes);
   return cudaSuccess;
 }
-inline cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t) {
-  return cudaMemset(memory, value, bytes);
-}
-enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
-inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
-                                   cudaStream_t) {
-  std::memmove(to, from, bytes);
-  return EmulatedStickyError();
-}
-inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return EmulatedStickyError(); }
 inline cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
 
 struct dim3 {
@@ -155,19 +138,33 @@ inline Block& BlockOf(unsigned threads) {
 
 inline void __syncthreads() { cuda_emulation::Block::current_block->Barrier(); }
 
-template <typename... Parameters, typename... Arguments>
-cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
-                               Arguments&&... arguments) {
-  if (EmulatedStickyError() != cudaSuccess) return EmulatedStickyError();
-  cuda_emulation::Block& block = cuda_emulation::BlockOf(config->blockDim.x);
-  gridDim = config->gridDim;
-  blockDim = config->blockDim;
-  const std::function<void()> thread = [&] { kernel(arguments...); };
-  for (unsigned y = 0; y < gridDim.y; ++y) {
-    for (unsigned x = 0; x < gridDim.x; ++x) {
+namespace cuda_emulation {
+
+// One kernel at a time, of all ranks: what they share lies in static memory.
+inline void RunGrid(dim3 grid, dim3 threads, const std::function<void()>& thread) {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  Block& block = BlockOf(threads.x);
+  gridDim = grid;
+  blockDim = threads;
+  for (unsigned y = 0; y < grid.y; ++y) {
+    for (unsigned x = 0; x < grid.x; ++x) {
       blockIdx = dim3(x, y);
       block.Run(thread);
     }
   }
+}
+
+}  // namespace cuda_emulation
+
+template <typename... Parameters, typename... Arguments>
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
+                               Arguments&&... arguments) {
+  if (EmulatedStickyError() != cudaSuccess) return EmulatedStickyError();
+  EmulatedPush(config->stream,
+               [kernel, grid = config->gridDim, threads = config->blockDim,
+                values = std::tuple<Parameters...>(std::forward<Arguments>(arguments)...)] {
+                 cuda_emulation::RunGrid(grid, threads, [&] { std::apply(kernel, values); });
+               });
   return cudaSuccess;
 }

@@ -1,5 +1,6 @@
-// Streams and events of CUDA as collectives/nccl uses them, on threads: a stream runs what it was
-// given in order, later than it was given, so that a missing event shows as a wrong sum.
+// Streams, events and graphs of CUDA. An EmulatedStream is a thread, which runs what it was given
+// in order, later than it was given: so a missing event shows as a wrong sum. Part of
+// cuda_runtime.h.
 #pragma once
 
 #include <atomic>
@@ -17,24 +18,44 @@
 #include <vector>
 
 using cudaError_t = int;
-inline constexpr cudaError_t cudaSuccess = 0;
+inline constexpr cudaError_t cudaSuccess = 0, cudaErrorMemoryAllocation = 2;
 inline constexpr cudaError_t cudaErrorNotReady = 600;
+inline constexpr cudaError_t cudaErrorStreamCaptureUnsupported = 900;
 inline constexpr cudaError_t cudaErrorStreamCaptureUnjoined = 904;
 inline constexpr cudaError_t cudaErrorStreamCaptureIsolation = 905;
 inline constexpr cudaError_t cudaErrorCapturedEvent = 907;
 inline const char* cudaGetErrorString(cudaError_t) { return "emulated"; }
+inline const char* cudaGetErrorName(cudaError_t error) {
+  return error == 700 ? "cudaErrorIllegalAddress" : "emulated";
+}
+
+// What every call returns once a kernel has failed; tests set it.
+inline cudaError_t& EmulatedStickyError() {
+  static cudaError_t error = cudaSuccess;
+  return error;
+}
+
+// While it does, a thread may neither allocate nor wait.
+inline thread_local bool thread_captures = false;
+
+// What kernels and copies are given to; null does them at once.
+struct CUstream_st {
+  virtual ~CUstream_st() = default;
+  virtual void Push(std::function<void()> work) = 0;
+  virtual void Wait() = 0;  // until all of it is done
+};
+using cudaStream_t = CUstream_st*;
 
 struct EmulatedCapture;
-using EmulatedStream = struct CUstream_st;
 
-struct CUstream_st {
-  CUstream_st() : thread([this] { Run(); }) {}
-  ~CUstream_st() {
+struct EmulatedStream : CUstream_st {
+  EmulatedStream() : thread([this] { Run(); }) {}
+  ~EmulatedStream() override {
     PushNow({});
     thread.join();
   }
   // To the graph that captures it, if there is one.
-  inline void Push(std::function<void()> work);
+  inline void Push(std::function<void()> work) override;
   void PushNow(std::function<void()> work) {
     const std::lock_guard lock(mutex);
     queue.push_back(std::move(work));
@@ -58,7 +79,7 @@ struct CUstream_st {
     const std::lock_guard lock(mutex);
     return queue.empty();
   }
-  void Wait() {
+  void Wait() override {
     std::unique_lock lock(mutex);
     changed.wait(lock, [&] { return queue.empty(); });
   }
@@ -69,7 +90,9 @@ struct CUstream_st {
   std::atomic<EmulatedCapture*> capture{nullptr};
   std::thread thread;
 };
-using cudaStream_t = EmulatedStream*;
+inline EmulatedStream* Emulated(cudaStream_t stream) {
+  return static_cast<EmulatedStream*>(stream);
+}
 
 using EmulatedEvent = struct CUevent_st;
 struct CUevent_st {
@@ -131,13 +154,13 @@ struct EmulatedCapture {
   std::mutex mutex;
   std::vector<Node> nodes;
 };
-inline void CUstream_st::Push(std::function<void()> work) {
+inline void EmulatedStream::Push(std::function<void()> work) {
   if (capture != nullptr) return capture.load()->Add({.stream = this, .work = std::move(work)});
   PushNow(std::move(work));
 }
 
 inline constexpr unsigned cudaStreamNonBlocking = 1;
-inline constexpr unsigned cudaEventDisableTiming = 2;
+inline constexpr unsigned cudaEventBlockingSync = 1, cudaEventDisableTiming = 2;
 
 inline cudaError_t cudaDeviceGetPCIBusId(char* place, int bytes, int device) {
   std::snprintf(place, static_cast<size_t>(bytes), "0000:%02x:00.0", device);
@@ -160,7 +183,7 @@ inline cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return cudaSuccess;
 }
 inline cudaError_t cudaStreamQuery(cudaStream_t stream) {
-  return stream->IsIdle() ? cudaSuccess : cudaErrorNotReady;
+  return Emulated(stream)->IsIdle() ? cudaSuccess : cudaErrorNotReady;
 }
 inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   *event = new EmulatedEvent;
@@ -171,22 +194,23 @@ inline cudaError_t cudaEventDestroy(cudaEvent_t event) {
   return cudaSuccess;
 }
 inline cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  event->capture = stream->capture.load();
+  event->capture = Emulated(stream)->capture.load();
   if (event->capture != nullptr) {
-    event->capture.load()->Add({.stream = stream, .work = {}, .records = event});
+    event->capture.load()->Add({.stream = Emulated(stream), .work = {}, .records = event});
   } else {
-    event->RecordIn(*stream);
+    event->RecordIn(*Emulated(stream));
   }
   return cudaSuccess;
 }
 inline cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  EmulatedStream& waiting = *Emulated(stream);
   if (event->capture != nullptr) {
-    stream->capture = event->capture.load();
-    event->capture.load()->Add({.stream = stream, .work = {}, .waits = event});
+    waiting.capture = event->capture.load();
+    event->capture.load()->Add({.stream = &waiting, .work = {}, .waits = event});
     return cudaSuccess;
   }
-  if (stream->capture != nullptr) return cudaErrorStreamCaptureIsolation;
-  event->WaitIn(*stream);
+  if (waiting.capture != nullptr) return cudaErrorStreamCaptureIsolation;
+  event->WaitIn(waiting);
   return cudaSuccess;
 }
 inline cudaError_t cudaEventQuery(cudaEvent_t event) {
@@ -195,6 +219,7 @@ inline cudaError_t cudaEventQuery(cudaEvent_t event) {
   return event->completed == event->recorded ? cudaSuccess : cudaErrorNotReady;
 }
 inline cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  if (thread_captures) return cudaErrorStreamCaptureUnsupported;
   if (event->capture != nullptr) return cudaErrorCapturedEvent;
   uint64_t number = 0;
   {
@@ -212,19 +237,22 @@ using cudaGraphExec_t = EmulatedCapture*;
 inline constexpr unsigned cudaGraphInstantiateFlagUseNodePriority = 8;
 
 inline cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
-  stream->capture = new EmulatedCapture;
+  Emulated(stream)->capture = new EmulatedCapture;
+  thread_captures = true;
   return cudaSuccess;
 }
 inline cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
-  *status =
-      stream->capture == nullptr ? cudaStreamCaptureStatusNone : cudaStreamCaptureStatusActive;
+  *status = Emulated(stream)->capture == nullptr ? cudaStreamCaptureStatusNone
+                                                 : cudaStreamCaptureStatusActive;
   return cudaSuccess;
 }
 inline cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
-  *graph = stream->capture;
-  const bool is_joined = (*graph)->IsJoined(stream);
+  EmulatedStream* const origin = Emulated(stream);
+  *graph = origin->capture;
+  const bool is_joined = (*graph)->IsJoined(origin);
   for (const auto& node : (*graph)->nodes) node.stream->capture = nullptr;
-  stream->capture = nullptr;
+  origin->capture = nullptr;
+  thread_captures = false;
   return is_joined ? cudaSuccess : cudaErrorStreamCaptureUnjoined;
 }
 inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned) {
@@ -239,15 +267,25 @@ inline cudaError_t cudaGraphDestroy(cudaGraph_t) { return cudaSuccess; }
 inline cudaError_t cudaGraphExecDestroy(cudaGraphExec_t) { return cudaSuccess; }
 inline cudaError_t cudaGetLastError() { return cudaSuccess; }
 
-enum cudaMemcpyKind { cudaMemcpyHostToDevice };
+// Does it at once where there is no stream.
+inline void EmulatedPush(cudaStream_t stream, std::function<void()> work) {
+  stream == nullptr ? work() : stream->Push(std::move(work));
+}
+
+enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
 inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
                                    cudaStream_t stream) {
-  stream->Push([=] { std::memcpy(to, from, bytes); });
+  EmulatedPush(stream, [=] { std::memmove(to, from, bytes); });
+  return EmulatedStickyError();
+}
+inline cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t stream) {
+  EmulatedPush(stream, [=] { std::memset(memory, value, bytes); });
   return cudaSuccess;
 }
 inline cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  stream->Wait();
-  return cudaSuccess;
+  if (thread_captures) return cudaErrorStreamCaptureUnsupported;
+  if (stream != nullptr) stream->Wait();
+  return EmulatedStickyError();
 }
 
 enum cudaMemoryType { cudaMemoryTypeUnregistered, cudaMemoryTypeDevice, cudaMemoryTypeManaged };

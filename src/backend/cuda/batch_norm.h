@@ -1,0 +1,84 @@
+// What batch normalization's forward and backward kernels share. Private to the folder.
+//
+// Three passes: sums over the pixels of each channel, numbers for each channel, then each element.
+// ReLU and residual are part of the passes over elements. Where the statistics are those of all
+// ranks, the sums go to them between the first two passes.
+#pragma once
+
+#include "src/backend/cuda/channel_sums.h"
+#include "src/backend/cuda/cuda.h"
+#include "src/tensor/buffer.h"
+
+namespace carole::cuda {
+
+// The rows of the matrix (pixels, channels) that have a part in the statistics; how many images are
+// valid is only known on the device.
+struct CountedPixels {
+  const RunNumbers* numbers;
+  int64_t images, each;
+
+  CountedPixels(const Shape& x, const RunNumbers* numbers)
+      : numbers(numbers), images(x[0]), each(x.rank() == 4 ? x[2] * x[3] : 1) {}
+  int64_t all() const { return images * each; }
+  __device__ int64_t Count() const {
+    const int64_t rows = numbers->valid_rows;
+    return (rows == 0 ? images : rows == RunContext::kNoRows ? 0 : rows) * each;
+  }
+};
+
+// Of one channel: two sums over pixels, and how many pixels.
+struct TwoSums {
+  double first, second, count;
+};
+
+// Those of all channels as ranks sum them: first ones, second ones, count.
+struct RankMessage {
+  double* values = nullptr;
+  int64_t channels = 0;
+
+  static size_t Bytes(int64_t channels) { return sizeof(double) * (2 * channels + 1); }
+
+  // Puts in source.At(c) of each channel and sums them over ranks; in the order of the stream.
+  template <typename Source>
+  void SumOverRanks(const RunContext& context, cudaStream_t stream, Source source) const {
+    const RankMessage message = *this;
+    ForEach(stream, channels, [=] __device__(int64_t c) {
+      const TwoSums sums = source.At(c);
+      message.values[c] = sums.first;
+      message.values[message.channels + c] = sums.second;
+      if (c == 0) message.values[2 * message.channels] = sums.count;
+    });
+    context.sum_over_ranks({values, static_cast<size_t>(2 * channels + 1)});
+  }
+  __device__ TwoSums At(int64_t c) const {
+    return {values[c], values[channels + c], values[2 * channels]};
+  }
+};
+
+// What N channels need. Forward and backward calculate alike, bit by bit, so that backward finds
+// the ReLU's mask again.
+template <int N>
+struct Columns {
+  int64_t channel;
+  Floats<N> mean, scale, beta;
+
+  __device__ float Normalize(float x, int i) const { return fmaf(x - mean[i], scale[i], beta[i]); }
+};
+
+struct Channels {
+  const float *mean, *rstd, *gamma, *beta;
+
+  template <int N>
+  __device__ Columns<N> At(int64_t channel) const {
+    Columns<N> columns{.channel = channel};
+    for (int i = 0; i < N; ++i) {
+      const int64_t c = channel + i;
+      columns.mean[i] = mean[c];
+      columns.scale[i] = (gamma != nullptr ? gamma[c] : 1) * rstd[c];
+      columns.beta[i] = beta != nullptr ? beta[c] : 0;
+    }
+    return columns;
+  }
+};
+
+}  // namespace carole::cuda

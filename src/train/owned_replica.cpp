@@ -1,0 +1,128 @@
+#include "src/train/owned_replica.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "src/core/error.h"
+#include "src/core/hash.h"
+#include "src/graph/autodiff.h"
+#include "src/graph/precision.h"
+#include "src/graph/recompute.h"
+#include "src/graph/rewrites.h"
+#include "src/optim/update.h"
+#include "src/train/device_memory.h"
+#include "src/train/freeze.h"
+#include "src/train/step_losses.h"
+
+namespace carole::train {
+namespace {
+
+// By place.
+std::vector<Segment> RegularizedSegments(const VariableStore& store) {
+  std::vector<Segment> segments;
+  for (const VariablePlace& p : store.places()) {
+    if (p.trainable && p.l2_regularized) segments.push_back({p.offset, p.offset + p.count});
+  }
+  std::sort(segments.begin(), segments.end(),
+            [](const auto& a, const auto& b) { return a.begin < b.begin; });
+  return segments;
+}
+
+}  // namespace
+
+OwnedReplica::OwnedReplica(std::unique_ptr<Graph> net, const Backend& backend,
+                           collectives::Communicator& communicator, const StepOptions& options)
+    : graph(std::move(net)),
+      frozen(FreezeOutside(*graph, options.trainable_scopes)),
+      loss_scale(options.loss_scale),
+      weight_decay_(options.optimizer_options.weight_decay) {
+  graph->MarkOutput(StepLosses::LogitsOf(*graph));
+  for (const auto& [name, value] : graph->losses()) graph->MarkOutput(value);
+  Fuse(*graph, backend);
+  Differentiate(*graph);
+  StoreActivationsAs(backend.activation_dtype(), *graph);
+  executable = options.activation_bytes == 0
+                   ? std::make_unique<Executable>(*graph, backend)
+                   : CompileWithin(*graph, backend, options.activation_bytes);
+  MakeStore(backend, communicator, options);
+  executable->Bind(*store);
+  CheckLayouts(communicator);
+  MakeOptimizer(backend, options);
+  if (options.moving_average_decay != 0) MakeAverages(backend, options.moving_average_decay);
+}
+
+// What ranks sum on the host lies in memory that they share.
+void OwnedReplica::MakeStore(const Backend& backend, collectives::Communicator& communicator,
+                             const StepOptions& options) {
+  VariableStore::Allocate allocate_gradients;
+  if (backend.on_host()) {
+    allocate_gradients = [&](size_t bytes) {
+      gradients = communicator.AllocateArena(bytes);
+      return gradients->data();
+    };
+  } else {
+    const size_t slots =
+        optim::FindOptimizer(options.optimizer).plan(options.optimizer_options).slots.size();
+    RequireMemory({.backend = backend,
+                   .graph = *graph,
+                   .activation_bytes = executable->statistics().arena_bytes,
+                   .arenas = 2 + slots + (options.moving_average_decay != 0 ? 1 : 0)});
+  }
+  store = executable->MakeStore(allocate_gradients);
+}
+
+// Gradients and weights travel in the kernels' own layouts.
+void OwnedReplica::CheckLayouts(collectives::Communicator& communicator) const {
+  uint64_t hash = kFnvOffset;
+  for (const VariablePlace& p : store->places()) {
+    hash =
+        Fnv1a64(fmt::format("{} {} {} {};", p.name, p.layout.ToString(), p.offset, p.count), hash);
+  }
+  std::vector<uint64_t> all(static_cast<size_t>(communicator.size()));
+  communicator.AllGather(std::as_bytes(std::span(&hash, 1)), std::as_writable_bytes(std::span(all)),
+                         {.what = "layouts"});
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    throw ConfigError(
+        fmt::format("[train] layouts: rank {} keeps its weights in other layouts than rank 0: got "
+                    "plan {:016x}, want {:016x}; start all ranks with the same program and flags "
+                    "on CPUs of one kind, or set ONEDNN_MAX_CPU_ISA alike",
+                    rank, all[rank], all[0]));
+  }
+}
+
+void OwnedReplica::MakeOptimizer(const Backend& backend, const StepOptions& options) {
+  optim::Arenas arenas{.dtype = store->dtype(),
+                       .weights = store->weights_base(),
+                       .gradients = store->gradients_base(),
+                       .count = store->trainable_count(),
+                       .regularized = RegularizedSegments(*store)};
+  optimizer = std::make_unique<optim::Optimizer>(optim::FindOptimizer(options.optimizer),
+                                                 options.optimizer_options, arenas, backend);
+}
+
+void OwnedReplica::MakeAverages(const Backend& backend, double decay) {
+  const size_t element = SizeOf(store->dtype());
+  averages = std::make_unique<optim::MovingAverages>(
+      decay, store->dtype(),
+      std::vector{
+          std::span(store->weights_base(), static_cast<size_t>(store->trainable_count()) * element),
+          std::span(store->statistics_base(), StatisticsBytes(*store))},
+      backend);
+}
+
+double OwnedReplica::FrozenLoss() {
+  if (frozen_loss_) return *frozen_loss_;
+  double squares = 0;
+  for (int v : frozen) {
+    const VariablePlace& p = store->places()[v];
+    if (!p.l2_regularized) continue;
+    std::vector<double> values(static_cast<size_t>(p.tf_shape.size()));
+    store->ReadFrom(store->statistics_base(), v, std::span<double>(values));
+    squares += optim::SumOfSquares(values.data(), p.tf_shape.size());
+  }
+  frozen_loss_ = 0.5 * weight_decay_ * squares;
+  return *frozen_loss_;
+}
+
+}  // namespace carole::train

@@ -1,0 +1,39 @@
+// Copies to the host behind kernels, on emulated streams that work later than they are asked to.
+#include "src/backend/cuda/download.h"
+
+#include <cuda_runtime.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+namespace carole::cuda {
+namespace {
+
+TEST(Download, HasWhatTheKernelsBeforeItLeft) {
+  EmulatedStream kernels;
+  std::byte device{0};
+  const auto download = MakeDownload(&kernels, AllocateOnHost(1), 1);
+  for (int run = 1; run < 40; ++run) {
+    kernels.Push([&, run] { device = std::byte(run); });
+    download->Begin(&device);
+    kernels.Push([&] { device = std::byte{0}; });
+    EXPECT_EQ(*download->Wait(), std::byte(run));
+  }
+  kernels.Wait();
+}
+
+TEST(Download, WaitsForNothingThatWasAskedForLater) {
+  EmulatedStream kernels;
+  const std::byte device{7};
+  std::atomic<bool> may_end{false};
+  const auto download = MakeDownload(&kernels, AllocateOnHost(1), 1);
+  download->Begin(&device);
+  kernels.Push([&] {
+    while (!may_end) std::this_thread::yield();
+  });
+  EXPECT_EQ(*download->Wait(), std::byte{7});  // for ever, if it waited for the kernel
+  may_end = true;
+}
+
+}  // namespace
+}  // namespace carole::cuda

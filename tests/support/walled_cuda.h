@@ -1,0 +1,51 @@
+// A device whose own kernels are the CUDA backend's: each goes to the stream by itself, where a sum
+// over ranks may come between two of them.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "tests/support/cuda_emulation/backend.h"
+#include "tests/support/walled_backend.h"
+
+namespace carole::testing {
+
+class WalledCudaStream : public CUstream_st {
+ public:
+  explicit WalledCudaStream(SharedStream stream) : stream_(std::move(stream)) {}
+
+  // What the stream does pushes nothing behind other work.
+  void Push(std::function<void()> work) override {
+    stream_->is_running() ? work() : stream_->Add(std::move(work));
+  }
+  void Wait() override { stream_->Drain(); }
+
+ private:
+  const SharedStream stream_;
+};
+
+// Convolutions and products are the reference backend's.
+class WalledCuda : public WalledBackend {
+ public:
+  explicit WalledCuda(CopyTime copy_time = CopyTime::kLate)
+      : WalledBackend(MakeEmulatedCudaBackend(MakeReferenceBackend(1)), copy_time),
+        cuda_stream_(WalledBackend::stream()),
+        kernels_(MakeEmulatedCudaBackend(nullptr, &cuda_stream_)) {}
+
+  void BeginRun(const RunContext& context) const override {
+    WalledBackend::BeginRun(context);
+    kernels_->BeginRun(context);
+  }
+  std::unique_ptr<Kernel> MakeKernel(const OpSpec& spec) const override {
+    return kernels_->Supports(spec) ? kernels_->MakeKernel(spec) : WalledBackend::MakeKernel(spec);
+  }
+
+ private:
+  WalledCudaStream cuda_stream_;
+  const std::unique_ptr<Backend> kernels_;
+};
+
+}  // namespace carole::testing
