@@ -53,6 +53,10 @@ class NetCheck {
                 .compute = compute};
     labels_ = golden["labels"].get<std::vector<int32_t>>();
     if (golden["train"].contains("own_doubles")) MeasureStrays();
+    for (const json& gradient : golden["train"]["grads"]) {
+      const double f64 = gradient["l2_f64"], f32 = gradient["l2_f32"];
+      farthest_gradient_ = std::max(farthest_gradient_, std::abs(f32 - f64));
+    }
   }
 
   void Run() {
@@ -132,12 +136,14 @@ class NetCheck {
     }
     for (size_t i = 0; i < f64.size(); ++i) {
       report_.Check(Kind::kLogits, fmt::format("{}[{}]", what, i), got[i], {f64[i], f32[i]},
-                    {scale, std::max(strays, kForwardSlack * scale)});
+                    {scale, std::max(strays, kForwardSlack * scale), strays});
     }
   }
 
   void CheckNorm(Kind kind, const std::string& name, double got, const Recorded& want) {
-    report_.Check(kind, name, got, want, {std::abs(want.f64), kForwardSlack * std::abs(want.f64)});
+    const double scale = std::abs(want.f64);
+    report_.Check(kind, name, got, want,
+                  {scale, kForwardSlack * scale, std::abs(want.f32 - want.f64)});
   }
 
   void CheckEndPoints(const Session& session, const json& want) {
@@ -233,9 +239,9 @@ class NetCheck {
           want.is_null() ? Recorded{} : Recorded{.f64 = want["f64"], .f32 = want["f32"]};
       // A cross entropy moves by no more than twice the logits do.
       const double logits = name == "regularisation" ? 0 : Strays("max_abs_logit_diff", 0);
-      report_.Check(
-          Kind::kLoss, name + " loss", loss, recorded,
-          {std::abs(recorded.f64), std::max(kForwardSlack * std::abs(recorded.f64), logits)});
+      report_.Check(Kind::kLoss, name + " loss", loss, recorded,
+                    {std::abs(recorded.f64),
+                     std::max(kForwardSlack * std::abs(recorded.f64), logits), logits});
     }
   }
 
@@ -261,7 +267,8 @@ class NetCheck {
     EXPECT_TRUE(recorded.empty()) << "no such variable: " << recorded.begin()->first;
     report_.Check(Kind::kGradients, "global norm of the gradient", std::sqrt(squares),
                   {global, global},
-                  {global, (strays_.empty() ? GradientSlack() : kGradientSlack) * global});
+                  {global, (strays_.empty() ? GradientSlack() : kGradientSlack) * global,
+                   farthest_gradient_});
   }
 
   void CheckGradient(const std::string& name, const std::vector<double>& gradient, double norm,
@@ -269,7 +276,7 @@ class NetCheck {
     const Recorded l2{want["l2_f64"], want["l2_f32"]};
     const double noise = kNoiseOfGlobalNorm * global;
     report_.Check(Kind::kGradients, "gradient norm of " + name, norm, l2,
-                  {global, std::max(GradientSlack(name) * l2.f64, noise)});
+                  {global, std::max(GradientSlack(name) * l2.f64, noise), farthest_gradient_});
     const double rms = l2.f64 / std::sqrt(static_cast<double>(gradient.size()));
     const double element_slack = std::max(kElementSlack, kElementsOverNorm * GradientSlack()) * rms;
     for (const json& sample : want["samples"]) {
@@ -277,7 +284,7 @@ class NetCheck {
       ASSERT_LT(index, gradient.size()) << name;
       report_.Check(Kind::kGradients, fmt::format("gradient of {}[{}]", name, index),
                     gradient[index], {sample[1], sample[2]},
-                    {global, std::max(element_slack, noise)});
+                    {global, std::max(element_slack, noise), farthest_gradient_});
     }
   }
 
@@ -328,6 +335,7 @@ class NetCheck {
   std::vector<int32_t> labels_;
   std::map<std::string, double> strays_;  // by variable, relative
   double worst_stray_ = 0;
+  double farthest_gradient_ = 0;  // of the recorded fp32 norms
 };
 
 }  // namespace

@@ -26,12 +26,12 @@ class Report {
       : net_(std::move(net)), backend_(std::move(backend)), single_(single), roundoff_(roundoff) {}
 
   // What a value may differ by in fp32: a few times the largest of how far the recorded fp32 value
-  // strays, `absolute`, and what a narrower type was seen to cost. In double: 1e-6 of max(|want|,
-  // 1e-6 * scale). The error that the table shows is relative to `scale` in fp32, to that maximum
-  // in double.
+  // strays, `absolute`, and Narrow(). In double: 1e-6 of max(|want|, 1e-6 * scale). The error that
+  // the table shows is relative to `scale` in fp32, to that maximum in double.
   struct Bound {
     double scale;     // of the quantity: the largest logit, the global norm of the gradient …
     double absolute;  // fp32 only
+    double strays;    // of the recorded fp32 values of such quantities the farthest
   };
   void Check(Kind kind, const std::string& name, double got, const Recorded& want,
              const Bound& bound);
@@ -43,6 +43,9 @@ class Report {
   std::string Row() const;
 
  private:
+  // What the narrower type costs.
+  double Narrow(Kind kind, const Bound& bound) const;
+
   std::string net_;
   std::string backend_;
   bool single_;

@@ -205,7 +205,8 @@ TEST(DeviceTraining, SaysWhatFitsIntoItsMemory) {
 // Its batch number `bad` has a pixel that is not finite, or that makes others so.
 class SpoiledSource : public io::BatchSource {
  public:
-  SpoiledSource(int bad, float pixel) : left_(bad), pixel_(pixel) {}
+  SpoiledSource(int bad, float pixel, int rank = 0, int size = 1)
+      : source_({.rank = rank, .size = size}), left_(bad), pixel_(pixel) {}
 
   const io::Batch* Next() override {
     const io::Batch* batch = source_.Next();
@@ -219,7 +220,7 @@ class SpoiledSource : public io::BatchSource {
   int64_t num_samples() const override { return source_.num_samples(); }
 
  private:
-  FormulaSource source_{{}};
+  FormulaSource source_;
   int left_;
   const float pixel_;
   std::vector<float> images_;
@@ -240,11 +241,13 @@ void MakeGradientsLarge(VariableStore& store) {
 
 // Losses and last weights of a run of which one batch is bad, while steps are replayed, and begun
 // before the last one has ended. Where the loss stays finite, the loss scale is taken to be too
-// large, with which the step after was begun.
-std::vector<double> TrainPastBadBatch(std::unique_ptr<Backend> (*make)(int), float pixel) {
+// large, with which the step after was begun. Of several ranks the last one has the bad batch.
+std::vector<double> TrainPastBadBatch(std::unique_ptr<Backend> (*make)(int), float pixel,
+                                      int num_ranks = 1) {
   constexpr int kSteps = 9, kBad = 5;
   std::vector<double> numbers;
-  RunRanks(1, [&](Communicator& c) {
+  const auto connect = carole::testing::ConnectWalled(num_ranks);
+  RunRanks(num_ranks, [&](Communicator& c) {
     const auto backend = make(1);
     const bool overflows = std::isfinite(pixel);
     const auto rate = [&](int64_t step) {
@@ -254,10 +257,12 @@ std::vector<double> TrainPastBadBatch(std::unique_ptr<Backend> (*make)(int), flo
                    {.optimizer = overflows ? "sgd" : "adam",
                     .moving_average_decay = 0.9,
                     .loss_scale = {.initial = 1024, .is_dynamic = true},
-                    .audit_every_n_steps = 3});
+                    .audit_every_n_steps = 3,
+                    .connect_devices = [&] { connect(c, *backend); }});
     step.store().Initialize(7);
     if (overflows) MakeGradientsLarge(step.store());
-    SpoiledSource source(kBad, pixel);
+    const bool is_spoiled = c.rank() + 1 == num_ranks;
+    SpoiledSource source(is_spoiled ? kBad : -1, pixel, c.rank(), num_ranks);
     int64_t updates = 0;
     std::vector<int32_t> labels;
     const auto begin = [&] {
@@ -274,11 +279,12 @@ std::vector<double> TrainPastBadBatch(std::unique_ptr<Backend> (*make)(int), flo
       EXPECT_EQ(result.overflowed, i == kBad && overflows);
       EXPECT_TRUE(backend->on_host() || result.batch.labels[0] == labels[i]);
       updates += result.applied ? 1 : 0;
-      if (result.applied) numbers.push_back(result.total_loss);
+      if (result.applied && c.rank() == 0) numbers.push_back(result.total_loss);
     }
     EXPECT_EQ(step.loss_scale().value(), overflows ? 512 : 1024);
     EXPECT_EQ(step.loss_scale().scalars()[1].value, overflows ? kSteps - kBad - 1 : kSteps - 1);
     EXPECT_GE(step.replays(), backend->on_host() ? 0 : kSteps - StepReplay::kStepsBefore);
+    if (c.rank() != 0) return;
     for (double w : carole::testing::AllWeights(step.store())) numbers.push_back(w);
     step.replica().averages->Swap();
     for (double w : carole::testing::AllWeights(step.store())) numbers.push_back(w);
@@ -291,7 +297,66 @@ TEST(DeviceTraining, GoesOnAfterABadBatchAsTheHostDoes) {
     const std::vector<double> host = TrainPastBadBatch(MakeReferenceBackend, pixel);
     EXPECT_EQ(TrainPastBadBatch(MakeWalledReference, pixel), host);
     EXPECT_EQ(TrainPastBadBatch(MakeEarlyCopying, pixel), host);
+    EXPECT_EQ(TrainPastBadBatch(MakeEarlyCopying, pixel, 2),
+              TrainPastBadBatch(MakeReferenceBackend, pixel, 2));
   }
+}
+
+struct TrainerRun {
+  ExitCode code = ExitCode::kOk;
+  std::string error;
+  std::vector<double> weights;
+};
+
+// A process that trains into a folder, to step 8 if nothing stops it.
+TrainerRun TrainInto(const std::string& folder, std::unique_ptr<Backend> (*make)(int),
+                     TrainerOptions options, const MakeBatchSource& source) {
+  TrainerRun run;
+  options.train_dir = folder;
+  options.max_number_of_steps = 8;
+  options.seed = 11;
+  run.error = ErrorsOfRanks(1, [&](Communicator& c) {
+    const auto backend = make(1);
+    TrainStep step(SmallNet(4, true).graph, *backend, c, {.optimizer = "adam"});
+    const optim::LearningRate rate(
+        {.decay_factor = 0.5, .num_epochs_per_decay = 1, .num_samples = 8, .batch_size = 4});
+    Trainer trainer(step, c, rate, source, options);
+    run.code = trainer.Run();
+    run.weights = carole::testing::AllWeights(step.store());
+  })[0];
+  return run;
+}
+
+// By a signal: after the steps that are under way.
+TEST(DeviceTraining, GoesOnWhereItWasStopped) {
+  const MakeBatchSource source = [](const RunState& start) {
+    return std::make_unique<FormulaSource>(FormulaSource::Options{}, start);
+  };
+  const TemporaryFolder whole, parts;
+  const TrainerRun want = TrainInto(whole.path(), MakeReferenceBackend, {}, source);
+  TrainerOptions stopped;
+  stopped.stop_requested = [asked = 0]() mutable { return ++asked > 5; };
+  EXPECT_EQ(TrainInto(parts.path(), MakeEarlyCopying, stopped, source).code, ExitCode::kSaved);
+  EXPECT_EQ(TrainInto(parts.path(), MakeEarlyCopying, {}, source).weights, want.weights);
+}
+
+// Batch number 5 is bad, in a step that is replayed while the next one was begun.
+TEST(DeviceTraining, NanIsNamedAndSkippedInItsStep) {
+  const MakeBatchSource spoiled = [](const RunState&) {
+    return std::make_unique<SpoiledSource>(5, NAN);
+  };
+  std::string errors[2];
+  std::vector<double> weights[2];
+  for (const bool on_host : {true, false}) {
+    const TemporaryFolder stops, skips;
+    auto* const make = on_host ? MakeReferenceBackend : MakeEarlyCopying;
+    errors[on_host] = TrainInto(stops.path(), make, {}, spoiled).error;
+    weights[on_host] = TrainInto(skips.path(), make, {.on_nan = OnNan::kSkip}, spoiled).weights;
+  }
+  EXPECT_THAT(errors[true], HasSubstr("after step 5: not finite: rank 0: loss"));
+  EXPECT_EQ(errors[false], errors[true]);
+  EXPECT_EQ(weights[false], weights[true]);
+  EXPECT_FALSE(weights[true].empty());
 }
 
 // With two ranks each sum is of two numbers, so that its order does not matter.

@@ -194,10 +194,11 @@ Plan MakePlan(const Task& task, const Device& device, const Description& describ
   return plan;
 }
 
-// Nets repeat their shapes, and planning takes long: each is planned once for each handle.
+// Nets repeat their shapes, and planning takes long: each is planned once for each handle. Never
+// destroyed: at the end of the process the driver may be gone first.
 const Plan& PlanOnce(const Task& task, const Device& device) {
   static std::mutex mutex;
-  static std::map<std::tuple<cudnnContext*, bool, std::string>, Plan> plans;
+  static auto& plans = *new std::map<std::tuple<cudnnContext*, bool, std::string>, Plan>;
   const std::lock_guard lock(mutex);
   const auto [place, is_new] = plans.try_emplace({device.cudnn, device.tf32, task.Describe()});
   if (is_new) place->second = MakePlan(task, device);

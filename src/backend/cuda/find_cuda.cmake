@@ -14,10 +14,16 @@ find_library(CUDNN_LIBRARY cudnn HINTS ${CUDAToolkit_LIBRARY_DIR})
 find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
 find_library(NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR})
 if(CMAKE_CUDA_COMPILER AND CUDAToolkit_FOUND AND CUDNN_FRONTEND_INCLUDE_DIR AND CUDNN_INCLUDE_DIR AND CUDNN_LIBRARY)
-  # Runs on every GPU since Turing; others of a generation run its first one's code, later ones compile the PTX.
+  # Runs on every GPU since Turing, before CUDA 13 since Volta; others of a generation run its first one's code, later ones compile the PTX.
   # CUDAARCHS in the environment, for instance 90, makes development faster.
   if(NOT CMAKE_CUDA_ARCHITECTURES AND "$ENV{CUDAARCHS}" STREQUAL "")
-    set(CMAKE_CUDA_ARCHITECTURES 75-real 80-real 90 120)
+    set(CMAKE_CUDA_ARCHITECTURES 75-real 80-real 90)
+    if(CUDAToolkit_VERSION VERSION_LESS 13)
+      list(PREPEND CMAKE_CUDA_ARCHITECTURES 70-real)
+    endif()
+    if(CUDAToolkit_VERSION VERSION_GREATER_EQUAL 12.8)
+      list(APPEND CMAKE_CUDA_ARCHITECTURES 120)
+    endif()
   endif()
   enable_language(CUDA)
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)  # CMake 3.25 does not know that nvcc has it
