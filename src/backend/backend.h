@@ -28,8 +28,9 @@ struct RunContext {
   // Rows of the batch that count, the first ones; 0 means all. kNoRows only with sum_over_ranks.
   int64_t valid_rows = 0;
   static constexpr int64_t kNoRows = -1;
-  // Replaces the values by their sums over all ranks, the same bits everywhere. With it, training
-  // batch norm takes its statistics from the rows that count on any rank; without it, on this one.
+  // Replaces the values, in the kernels' memory and order, by their sums over all ranks, the same
+  // bits everywhere. With it, training batch norm takes its statistics from the rows that count on
+  // any rank; without it, on this one.
   std::function<void(std::span<double>)> sum_over_ranks;
 };
 
