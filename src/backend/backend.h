@@ -138,9 +138,9 @@ class Backend {
     (void)bytes;
     return nullptr;
   }
-  // The same beside the kernels, in the order of uploads, for kernels that are run after the next
-  // BeginReading(). Comes after the kernels before the last EndReading(), and no others. The host's
-  // bytes must stay as they are until WaitForUploads() has returned.
+  // CopyFromHost() beside the kernels, in the order of uploads, for kernels that are run after the
+  // next BeginReading(). Comes after the kernels before the last EndReading(), and no others. The
+  // host's bytes must stay as they are until WaitForUploads() has returned.
   virtual void Upload(std::byte* device, const std::byte* host, size_t bytes) const {
     CopyFromHost(device, host, bytes);
   }
