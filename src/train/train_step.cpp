@@ -150,7 +150,7 @@ void TrainStep::Begin(const io::Batch& batch, const StepInput& input) {
   ++begun_;
 }
 
-// Of what is in it.
+// Begins the step with its batch and input.
 void TrainStep::Launch(UnderWay& step, bool continues) {
   Stopwatch watch;
   const Executable& executable = *own_.executable;

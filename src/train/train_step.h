@@ -40,7 +40,7 @@ struct StepInput {
 };
 
 struct StepResult {
-  io::Batch batch;                 // of the step; its memory lasts until the next Begin()
+  io::Batch batch;                 // of a step that was applied; lasts until the next Begin()
   std::span<const double> losses;  // over all ranks, in the order of graph().losses(); valid until
                                    // the next Begin()
   double data_loss = 0;            // their sum
