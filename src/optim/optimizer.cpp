@@ -64,7 +64,7 @@ Optimizer::Optimizer(const OptimizerEntry& entry, const OptimizerOptions& option
       now_(Rounded(plan_.coefficients)) {
   CAROLE_CHECK(plan_.slots.size() <= kMaxSlots, "{} slots", plan_.slots.size());
   for (const auto& [flag, value] :
-       {std::pair{"clip_gradient_norm", clip_norm_}, {"weight_decay", weight_decay_}}) {
+       {std::pair{"clip_gradient_norm", clip_norm_}, {"weight_decay", options.weight_decay}}) {
     if (value >= 0) continue;  // NaN is not
     throw UsageError(
         fmt::format("[optim] --{}: makes no sense: got {}, want 0 or more", flag, value));
