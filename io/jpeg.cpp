@@ -46,6 +46,8 @@ jpeg::HuffmanCode ToCode(const JHUFF_TBL& table) {
   return code;
 }
 
+int DivideUp(int a, int b) { return (a + b - 1) / b; }
+
 bool HasKnownLayout(const jpeg_decompress_struct& jpeg) {
   const jpeg_component_info* c = jpeg.comp_info;
   if (jpeg.jpeg_color_space == JCS_GRAYSCALE) return jpeg.num_components == 1;
@@ -144,20 +146,23 @@ class JpegDecoder::Impl {
     jpeg_.do_fancy_upsampling = TRUE;
   }
 
-  void Decode(const Window& window, Image* image) {
+  void Decode(const Window& window, Image* image, int divisor) {
     CAROLE_CHECK(window.top >= 0 && window.left >= 0 && window.height > 0 && window.width > 0 &&
-                     window.top + window.height <= height() &&
-                     window.left + window.width <= width(),
-                 "a window of {}x{} at ({}, {}) of {}x{}", window.height, window.width, window.top,
-                 window.left, height(), width());
+                     window.top + window.height <= DivideUp(height(), divisor) &&
+                     window.left + window.width <= DivideUp(width(), divisor),
+                 "a window of {}x{} at ({}, {}) of {}x{} / {}", window.height, window.width,
+                 window.top, window.left, height(), width(), divisor);
     ResizeImage("jpeg", window.height, window.width, channels_, image);
     uint8_t* const out = image->pixels.data();
-    by_libjpeg_ = !DecodeOnGpu(window, out) && (only_libjpeg_ || !ToBaselineScan(jpeg_, &scan_) ||
-                                                !baseline_.Decode(scan_, window, channels_, out));
+    by_libjpeg_ = !(divisor == 1 && DecodeOnGpu(window, out)) &&
+                  (only_libjpeg_ || !ToBaselineScan(jpeg_, &scan_) ||
+                   !baseline_.Decode(scan_, {window, divisor, channels_}, out));
     if (!by_libjpeg_) {
       jpeg_abort_decompress(&jpeg_);
       return;
     }
+    jpeg_.scale_num = 1;
+    jpeg_.scale_denom = divisor;
     row_.resize(size_t{jpeg_.image_width} * 4);  // four: CMYK
     if (!ReadWindow(window, out)) Fail();
   }
@@ -213,7 +218,8 @@ class JpegDecoder::Impl {
   // Lets libjpeg leave out columns. Returns the column that its rows now begin with.
   JDIMENSION CropColumns(const Window& window) {
     const int first = std::max(window.left - kMarginColumns, 0);
-    const int end = std::min(window.left + window.width + kMarginColumns, width());
+    const int end =
+        std::min(window.left + window.width + kMarginColumns, static_cast<int>(jpeg_.output_width));
     JDIMENSION left = first;
     JDIMENSION columns = end - first;
     if (columns < jpeg_.output_width) jpeg_crop_scanline(&jpeg_, &left, &columns);
@@ -259,7 +265,9 @@ void JpegDecoder::Open(std::string_view bytes, const JpegOptions& options) {
 int JpegDecoder::height() const { return impl_->height(); }
 int JpegDecoder::width() const { return impl_->width(); }
 bool JpegDecoder::by_libjpeg() const { return impl_->by_libjpeg(); }
-void JpegDecoder::Decode(const Window& window, Image* image) { impl_->Decode(window, image); }
+void JpegDecoder::Decode(const Window& window, Image* image, int divisor) {
+  impl_->Decode(window, image, divisor);
+}
 
 void DecodeJpeg(std::string_view bytes, int channels, Image* image, DctMethod dct_method) {
   thread_local JpegDecoder decoder;

@@ -19,6 +19,7 @@ struct JpegOptions {
   DctMethod dct_method = DctMethod::kIntegerFast;
   bool only_libjpeg = false;  // otherwise io/jpeg decodes what it can, to the same pixels
   const jpeg::NvJpeg* nvjpeg = nullptr;  // decodes what it can; must outlive the decoder
+  bool scaling = false;  // Picture: Decode() may be asked for less than the whole size
 };
 
 // A decompressor that is used again and again by its thread: setting it up costs more than decoding
@@ -37,10 +38,10 @@ class JpegDecoder {
 
   // Decodes the window of the open image, which must lie within it, into `image`: the same pixels
   // as that part of the whole picture. Rows below it are not even read, columns beside it are not
-  // transformed. (Scaling while transforming is left alone: it changes pixels, and does not spare
-  // the entropy decoding, where most time goes.) Afterwards the image is no longer open. Throws
-  // DataError.
-  void Decode(const Window& window, Image* image);
+  // transformed. Afterwards the image is no longer open. Throws DataError.
+  // divisor 2, 4 or 8: of the image at 1/divisor of its size, sides rounded up, whose pixels are
+  // about the means of divisor * divisor; libjpeg and io/jpeg then differ by a few levels.
+  void Decode(const Window& window, Image* image, int divisor = 1);
 
   // Whether the last Decode() was libjpeg's.
   bool by_libjpeg() const;

@@ -27,6 +27,7 @@ void Picture::Open(std::string_view bytes, const JpegOptions& options) {
                "images have 1 or 3 channels, not {}", options.channels);
   const Stopwatch watch(decode_time_);
   jpeg_ = IsJpeg(bytes);
+  scaling_ = options.scaling;
   if (jpeg_) {
     decoder_.Open(bytes, options);
     height_ = decoder_.height();
@@ -46,14 +47,21 @@ void Picture::Open(const ImageView& pixels) {
   channels_ = pixels.channels;
 }
 
-ImageView Picture::Decode(const Window& window) {
+int Picture::DivisorFor(float times_smaller) const {
+  int divisor = 1;
+  while (jpeg_ && scaling_ && divisor < 8 && static_cast<float>(2 * divisor) <= times_smaller)
+    divisor *= 2;
+  return divisor;
+}
+
+ImageView Picture::Decode(const Window& window, int divisor) {
   const Stopwatch watch(decode_time_);
   if (jpeg_) {
-    decoder_.Decode(window, &window_);
+    decoder_.Decode(window, &window_, divisor);
     return window_.view();
   }
-  CAROLE_CHECK(window.top >= 0 && window.left >= 0 && window.top + window.height <= height_ &&
-                   window.left + window.width <= width_,
+  CAROLE_CHECK(divisor == 1 && window.top >= 0 && window.left >= 0 &&
+                   window.top + window.height <= height_ && window.left + window.width <= width_,
                "a window of {}x{} at ({}, {}) of {}x{}", window.height, window.width, window.top,
                window.left, height_, width_);
   if (window.width == width_ && window.height == height_) return pixels_;

@@ -25,9 +25,14 @@ class Picture {
   int width() const { return width_; }
   int channels() const { return channels_; }
 
-  // The pixels of a window, which must lie within the image; valid until the next call of a
-  // function of this object. At most once after an Open(). Throws DataError.
-  ImageView Decode(const Window& window);
+  // What Decode() may divide the size by when the image is to become so many times smaller: 2, 4 or
+  // 8 in JPEGs that were opened for scaling, else 1.
+  int DivisorFor(float times_smaller) const;
+
+  // The pixels of a window, which must lie within the image, at 1/divisor of its size (jpeg.h);
+  // valid until the next call of a function of this object. At most once after an Open(). Throws
+  // DataError.
+  ImageView Decode(const Window& window, int divisor = 1);
   ImageView DecodeAll() { return Decode({.height = height_, .width = width_}); }
 
   // Spent in Open() and Decode() since the first.
@@ -35,6 +40,7 @@ class Picture {
 
  private:
   bool jpeg_ = false;
+  bool scaling_ = false;
   int height_ = 0;
   int width_ = 0;
   int channels_ = 0;

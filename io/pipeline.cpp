@@ -29,7 +29,8 @@ namespace {
 // A batch of the ring. Planned by the consumer, filled by the threads, read by the consumer, in
 // turn.
 struct Slot {
-  std::vector<float> images;
+  std::vector<float> images;    // or
+  std::vector<uint8_t> pixels;  // these
   std::vector<int32_t> labels;
   std::vector<int64_t> records;  // the plan: record of each row
   Batch batch;
@@ -55,7 +56,9 @@ class Pipeline : public BatchSource {
         next_plan_{options.start_epoch, options.start_position},
         slots_(static_cast<size_t>(options.depth)) {
     for (Slot& slot : slots_) {
-      slot.images.resize(static_cast<size_t>(options.local_batch * reader_.image_values()));
+      const auto values = static_cast<size_t>(options.local_batch * reader_.image_values());
+      slot.images.resize(options.dtype == DType::kU8 ? 0 : values);
+      slot.pixels.resize(options.dtype == DType::kU8 ? values : 0);
       slot.labels.resize(static_cast<size_t>(options.local_batch));
       slot.records.resize(static_cast<size_t>(options.local_batch));
     }
@@ -126,6 +129,7 @@ class Pipeline : public BatchSource {
     for (int64_t row = 0; row < options_.local_batch; ++row)
       slot.records[row] = (*order_)[share.PlaceOf(row)];
     slot.batch = {.images = slot.images,
+                  .pixels = slot.pixels,
                   .labels = slot.labels,
                   .valid = share.valid,
                   .global_valid = share.global_valid,
@@ -196,8 +200,12 @@ class Pipeline : public BatchSource {
   void RemoveRow(Slot& slot, int64_t row) {
     const int64_t last = --slot.batch.valid;
     const int64_t values = reader_.image_values();
-    if (row != last)
-      std::copy_n(slot.images.begin() + last * values, values, slot.images.begin() + row * values);
+    const auto move = [&](auto& images) {
+      if (row != last && !images.empty())
+        std::copy_n(images.begin() + last * values, values, images.begin() + row * values);
+    };
+    move(slot.images);
+    move(slot.pixels);
     slot.labels[row] = slot.labels[last];
   }
 
@@ -216,10 +224,16 @@ class Pipeline : public BatchSource {
 
   void FillRow(Slot& slot, int64_t row, SampleReader::Scratch& scratch) {
     const auto values = static_cast<size_t>(reader_.image_values());
-    try {
+    const auto read = [&](auto& images) {
       reader_.Read(slot.records[row], slot.batch.epoch, scratch,
-                   std::span(slot.images).subspan(row * values, values), &slot.labels[row],
-                   counters_);
+                   std::span(images).subspan(row * values, values), &slot.labels[row], counters_);
+    };
+    try {
+      if (options_.dtype == DType::kU8) {
+        read(slot.pixels);
+      } else {
+        read(slot.images);
+      }
     } catch (...) {
       slot.labels[row] = 0;
       const std::lock_guard lock(mutex_);
@@ -276,6 +290,7 @@ std::unique_ptr<BatchSource> MakePipeline(const PipelineOptions& options) {
   CheckOptions(options);
   const PreprocessingEntry& preprocessing = FindPreprocessing(options.preprocessing);
   CheckPreprocessingSize(preprocessing, options.height, options.width);
+  if (options.dtype == DType::kU8) NormalizationOf(preprocessing);
   RecordIndex index =
       LoadRecordIndex({.shards = FindShards(*options.dataset, options.split, options.dataset_dir),
                        .work_dir = options.work_dir,
@@ -297,6 +312,7 @@ std::unique_ptr<BatchSource> MakePipeline(const PipelineOptions& options) {
                        .seed = options.seed,
                        .dct_method = options.dct_method,
                        .nvjpeg = options.nvjpeg,
+                       .dct_scaling = options.dct_scaling,
                        .fast_mode = options.fast_mode,
                        .use_bounding_boxes = options.use_bounding_boxes,
                        .random_order = options.shuffle && options.shuffle_block_records == 0},

@@ -19,6 +19,7 @@
 #include "io/datasets.h"
 #include "io/image.h"
 #include "io/jpeg.h"
+#include "src/core/dtype.h"
 
 namespace carole::io {
 
@@ -33,6 +34,7 @@ struct PipelineOptions {
   int height = 0;             // of the net's input
   int width = 0;
   int channels = 3;
+  DType dtype = DType::kF32;  // of images; kU8: bytes that the net normalises (NormalizationOf())
   int labels_offset = 0;
   int num_classes = 0;  // after the offset
   int64_t local_batch = 0;
@@ -51,6 +53,7 @@ struct PipelineOptions {
   int64_t max_bad_records = 0;
   DctMethod dct_method = DctMethod::kIntegerFast;
   std::shared_ptr<const jpeg::NvJpeg> nvjpeg;  // null: JPEGs are decoded by the CPU
+  bool dct_scaling = false;                    // large JPEGs are decoded at less than their size
   bool fast_mode = true;                       // of Inception's training
   bool use_bounding_boxes = false;             // of the records, in Inception's training
   int threads = 1;

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
+#include "io/resize.h"
 #include "src/core/error.h"
 
 namespace carole::io {
@@ -20,19 +20,23 @@ const PreprocessingEntry& FindPreprocessing(std::string_view name) {
       name, names));
 }
 
+const Normalization& NormalizationOf(const PreprocessingEntry& entry) {
+  if (entry.normalization) return *entry.normalization;
+  throw UsageError(fmt::format(
+      "[io.preprocessing] --input_dtype: the preprocessing {} standardises each image by "
+      "itself: got uint8, want fp32",
+      entry.name));
+}
+
 void ToPixels(const PreprocessingEntry& entry, std::span<const float> values, int channels,
               std::span<uint8_t> pixels) {
-  float scale = entry.scale, offset = entry.offset;
-  if (scale == 0) {
-    const auto [least, largest] = std::minmax_element(values.begin(), values.end());
-    scale = *largest > *least ? 255 / (*largest - *least) : 1;
-    offset = -*least * scale;
-  }
-  for (size_t i = 0; i < pixels.size(); ++i) {
-    const float mean = entry.less_means ? kImagenetMeans[i % static_cast<size_t>(channels)] : 0;
-    const float value = values[i] * scale + offset + mean;
-    pixels[i] = static_cast<uint8_t>(std::lround(std::clamp(value, 0.0f, 255.0f)));
-  }
+  if (entry.normalization)
+    return ToBytes(values, channels, 1 / entry.normalization->multiply,
+                   entry.normalization->subtract, pixels);
+  const auto [least, largest] = std::minmax_element(values.begin(), values.end());
+  const float scale = *largest > *least ? 255 / (*largest - *least) : 1;
+  const float offset = -*least * scale;
+  ToBytes(values, channels, scale, {offset, offset, offset}, pixels);
 }
 
 void CheckPreprocessingSize(const PreprocessingEntry& entry, int height, int width) {

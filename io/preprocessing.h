@@ -5,7 +5,9 @@
 // pixels that the result needs are decoded.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -66,18 +68,22 @@ void PreprocessInceptionEval(const PreprocessingTask& task);
 // colours distorted, in [-1, 1].
 void PreprocessInceptionTrain(const PreprocessingTask& task);
 
-inline constexpr float kImagenetMeans[3] = {123.68f, 116.78f, 103.94f};  // R, G, B of bytes
+// What is done at last to pixels, which are in 0..255 but not whole where they were resized:
+// (pixel - subtract[channel]) * multiply.
+struct Normalization {
+  std::array<float, 3> subtract{};
+  float multiply = 1;
+};
+
+inline constexpr std::array<float, 3> kImagenetMeans = {123.68f, 116.78f, 103.94f};  // R, G, B
 
 struct PreprocessingEntry {
   std::string_view name;
   PreprocessingFunction train = nullptr;
   PreprocessingFunction eval = nullptr;
-  int max_size = 1 << 14;  // of the output
-  // Back to bytes: value * scale + offset, and the means where they were subtracted. 0: each image
-  // was standardised.
-  float scale = 0;
-  float offset = 0;
-  bool less_means = false;
+  int max_size = 1 << 14;                      // of the output
+  std::optional<Normalization> normalization;  // none: each image is standardised
+  bool has_whole_pixels = false;               // before that, whatever the image
   bool uses_boxes = false;
 };
 
@@ -86,38 +92,39 @@ inline constexpr PreprocessingEntry kPreprocessings[] = {
     {.name = "lenet",
      .train = PreprocessLenet,
      .eval = PreprocessLenet,
-     .scale = 128,
-     .offset = 128},
+     .normalization = Normalization{.subtract = {128, 128, 128}, .multiply = 1.0f / 128},
+     .has_whole_pixels = true},
     {.name = "cifarnet", .train = PreprocessCifarnetTrain, .eval = PreprocessCifarnetEval},
     {.name = "vgg",
      .train = PreprocessVggTrain,
      .eval = PreprocessVggEval,
      .max_size = 256,
-     .scale = 1,
-     .less_means = true},
+     .normalization = Normalization{.subtract = kImagenetMeans}},
     {.name = "inception",
      .train = PreprocessInceptionTrain,
      .eval = PreprocessInceptionEval,
-     .scale = 127.5f,
-     .offset = 127.5f,
+     .normalization = Normalization{.subtract = {127.5f, 127.5f, 127.5f}, .multiply = 1 / 127.5f},
      .uses_boxes = true},
     {.name = "imagenet_resnet",
      .train = PreprocessImagenetResnetTrain,
      .eval = PreprocessImagenetResnetEval,
      .max_size = 255,
-     .scale = 255,
-     .less_means = true},
+     .normalization = Normalization{.subtract = kImagenetMeans, .multiply = 1.0f / 255}},
     {.name = "mnist_keras",
      .train = PreprocessMnistKeras,
      .eval = PreprocessMnistKeras,
-     .scale = 255},
+     .normalization = Normalization{.multiply = 1.0f / 255},
+     .has_whole_pixels = true},
 };
 
 // The row of a name. Throws UsageError that lists the names.
 const PreprocessingEntry& FindPreprocessing(std::string_view name);
 
-// Values as a preprocessing made them, back to pixels for people to look at: (height, width,
-// channels), as many as there are pixels. What lies outside 0..255 is cut. Where an image was
+// How a net normalises bytes itself. Throws UsageError where each image is standardised.
+const Normalization& NormalizationOf(const PreprocessingEntry& entry);
+
+// Values as a preprocessing made them, back to pixels: (height, width, channels), as many as there
+// are pixels. They are rounded, and what lies outside 0..255 is cut. Where an image was
 // standardised, its values are spread from its least to its largest.
 void ToPixels(const PreprocessingEntry& entry, std::span<const float> values, int channels,
               std::span<uint8_t> pixels);

@@ -9,7 +9,7 @@ namespace {
 
 constexpr auto& kMeans = kImagenetMeans;
 
-constexpr PixelMap kVggMap{.subtract = {kMeans[0], kMeans[1], kMeans[2]}};
+constexpr PixelMap kVggMap{.subtract = kMeans};
 constexpr PixelMap kImagenetResnetMap{
     .unit = 1.0f / 255.0f,
     .subtract = {kMeans[0] / 255.0f, kMeans[1] / 255.0f, kMeans[2] / 255.0f}};

@@ -16,6 +16,11 @@ const ResizeKernels& Kernels() {
   return kernels;
 }
 
+// How many times smaller it becomes.
+float Shrinking(const ResizeAxis& axis) {
+  return static_cast<float>(axis.in) / static_cast<float>(axis.out);
+}
+
 // The sources of each place, in pixels.
 struct Taps {
   std::vector<int32_t> lower;
@@ -23,20 +28,26 @@ struct Taps {
   std::vector<float> fraction;
 };
 
-void FillTaps(const ResizeAxis& axis, Taps& taps) {
+// In the picture at 1/divisor of its size, where the axis begins at `start` of the whole one. A
+// pixel there lies in the middle of the `divisor` ones that it stands for.
+void FillTaps(const ResizeAxis& axis, int start, int divisor, Taps& taps) {
   CAROLE_CHECK(
       axis.in > 0 && axis.first >= 0 && axis.count > 0 && axis.first + axis.count <= axis.out,
       "places {} to {} of {}, from {}", axis.first, axis.first + axis.count, axis.out, axis.in);
   taps.lower.resize(axis.count);
   taps.upper.resize(axis.count);
   taps.fraction.resize(axis.count);
-  const float scale = static_cast<float>(axis.in) / static_cast<float>(axis.out);
+  const float scale = Shrinking(axis);
+  const int begin = start / divisor, last = (start + axis.in - 1) / divisor;
+  const float middle = static_cast<float>(start % divisor) + 0.5f;
   for (int i = 0; i < axis.count; ++i) {
     const int place = axis.mirrored ? axis.count - 1 - i : i;
-    const float coordinate = static_cast<float>(axis.first + i) * scale;
-    const int lower = std::min(static_cast<int>(coordinate), axis.in - 1);
-    taps.lower[place] = lower;
-    taps.upper[place] = std::min(lower + 1, axis.in - 1);
+    float coordinate = static_cast<float>(axis.first + i) * scale;
+    if (divisor > 1)
+      coordinate = std::max((coordinate + middle) / static_cast<float>(divisor) - 0.5f, 0.0f);
+    const int lower = std::min(static_cast<int>(coordinate), last - begin);
+    taps.lower[place] = begin + lower;
+    taps.upper[place] = std::min(begin + lower + 1, last);
     taps.fraction[place] = coordinate - static_cast<float>(lower);
   }
 }
@@ -60,14 +71,14 @@ class BilinearPass {
  public:
   void Run(const ResizeTask& task, Picture& picture, std::span<float> out) {
     channels_ = picture.channels();
-    FillTaps(task.rows, rows_);
-    FillTaps(task.columns, columns_);
+    const int divisor = picture.DivisorFor(std::min(Shrinking(task.rows), Shrinking(task.columns)));
+    FillTaps(task.rows, task.source.top, divisor, rows_);
+    FillTaps(task.columns, task.source.left, divisor, columns_);
     const Range rows = Trim(rows_);
     const Range columns = Trim(columns_);
-    const ImageView pixels = picture.Decode({.top = task.source.top + rows.first,
-                                             .left = task.source.left + columns.first,
-                                             .height = rows.count,
-                                             .width = columns.count});
+    const ImageView pixels = picture.Decode(
+        {.top = rows.first, .left = columns.first, .height = rows.count, .width = columns.count},
+        divisor);
     Prepare(task, pixels);
     const size_t row_values = static_cast<size_t>(task.columns.count) * channels_;
     CAROLE_CHECK_EQ(out.size(), row_values * task.rows.count, "values of a resized image");
@@ -228,6 +239,17 @@ FloatImage ToFloats(const ImageView& image, float unit) {
   out.values.resize(static_cast<size_t>(image.height) * image.width * image.channels);
   Kernels().bytes_to_floats(image.pixels, out.values.size(), unit, out.values.data());
   return out;
+}
+
+void ToBytes(std::span<const float> values, int channels, float scale,
+             const std::array<float, 3>& offset, std::span<uint8_t> bytes) {
+  constexpr size_t kBlock = 192;  // whole pixels
+  std::array<float, kBlock> offsets;
+  for (size_t i = 0; i < kBlock; ++i) offsets[i] = offset[i % static_cast<size_t>(channels)];
+  for (size_t begin = 0; begin < bytes.size(); begin += kBlock) {
+    Kernels().floats_to_bytes(values.data() + begin, std::min(kBlock, bytes.size() - begin), scale,
+                              offsets.data(), bytes.data() + begin);
+  }
 }
 
 }  // namespace carole::io

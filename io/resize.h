@@ -40,7 +40,8 @@ struct ResizeTask {
   PixelMap map;
 };
 
-// Bilinear, fused as above. Decodes `picture`. out is (rows.count, columns.count, channels).
+// Bilinear, fused as above. Decodes `picture`, at the least size that is not below the output's
+// where it was opened for scaling. out is (rows.count, columns.count, channels).
 void ResizeBilinear(const ResizeTask& task, Picture& picture, std::span<float> out);
 
 // The other methods of Inception's slow mode, on floats: in (height, width, channels) to out
@@ -56,5 +57,9 @@ FloatImage Resize(const FloatImage& in, int out_height, int out_width, ResizeMet
 
 // bytes * unit.
 FloatImage ToFloats(const ImageView& image, float unit);
+
+// bytes = values * scale + offset[channel], rounded, and cut to 0..255.
+void ToBytes(std::span<const float> values, int channels, float scale,
+             const std::array<float, 3>& offset, std::span<uint8_t> bytes);
 
 }  // namespace carole::io

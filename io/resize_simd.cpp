@@ -22,6 +22,14 @@ void BytesToFloats(const uint8_t* in, size_t count, float unit, float* out) {
   for (size_t i = 0; i < count; ++i) out[i] = static_cast<float>(in[i]) * unit;
 }
 
+void FloatsToBytes(const float* __restrict in, size_t count, float scale,
+                   const float* __restrict offset, uint8_t* __restrict out) {
+  for (size_t i = 0; i < count; ++i) {
+    const float value = std::min(std::max(0.0f, in[i] * scale + offset[i]), 255.0f);
+    out[i] = static_cast<uint8_t>(static_cast<int>(value + 0.5f));
+  }
+}
+
 void LerpColumns1(const float* row, const ColumnLerp& columns, float* out) {
   for (size_t x = 0; x < columns.pixels; ++x) {
     const float left = row[columns.lower[x]];
@@ -88,6 +96,7 @@ void LerpRows(const float* above, const float* below, float fraction, size_t cou
 
 ResizeKernels MakeResizeKernels() {
   return {.bytes_to_floats = BytesToFloats,
+          .floats_to_bytes = FloatsToBytes,
           .lerp_columns_1 = LerpColumns1,
           .lerp_columns_3 = LerpColumns3,
           .lerp_rows = LerpRows};

@@ -32,6 +32,9 @@ struct RowFinish {
 struct ResizeKernels {
   // out[i] = in[i] * unit
   void (*bytes_to_floats)(const uint8_t* in, size_t count, float unit, float* out);
+  // out[i] = in[i] * scale + offset[i], rounded, and cut to 0..255
+  void (*floats_to_bytes)(const float* in, size_t count, float scale, const float* offset,
+                          uint8_t* out);
   void (*lerp_columns_1)(const float* row, const ColumnLerp& columns, float* out);
   void (*lerp_columns_3)(const float* row, const ColumnLerp& columns, float* out);
   // out = finish(above + (below - above) * fraction), `pixels` of `channels` values.

@@ -164,6 +164,15 @@ void SampleReader::Read(int64_t record, int64_t epoch, Scratch& scratch, std::sp
   counters.images.fetch_add(1, std::memory_order_relaxed);
 }
 
+void SampleReader::Read(int64_t record, int64_t epoch, Scratch& scratch, std::span<uint8_t> pixels,
+                        int32_t* label, StageCounters& counters) const {
+  scratch.values.resize(pixels.size());
+  Read(record, epoch, scratch, std::span(scratch.values), label, counters);
+  Stopwatch watch;
+  ToPixels(*options_.preprocessing, scratch.values, options_.channels, pixels);
+  Add(watch, counters.augment_ns);
+}
+
 void SampleReader::WillNeed(std::vector<int64_t>& records) const {
   constexpr uint64_t kGapBytes = 64 << 10;  // cheaper to read than to seek over
   std::sort(records.begin(), records.end());
@@ -197,7 +206,8 @@ void SampleReader::OpenPicture(const LabelledImage& image, Scratch& scratch) con
   if (!image.raw) {
     scratch.picture.Open(image.encoded, {.channels = options_.channels,
                                          .dct_method = options_.dct_method,
-                                         .nvjpeg = options_.nvjpeg.get()});
+                                         .nvjpeg = options_.nvjpeg.get(),
+                                         .scaling = options_.dct_scaling});
     return;
   }
   CheckImageSize("raw", image.height, image.width);

@@ -63,6 +63,7 @@ struct SampleOptions {
   uint64_t seed = 0;
   DctMethod dct_method = DctMethod::kIntegerFast;
   std::shared_ptr<const jpeg::NvJpeg> nvjpeg;  // JpegOptions::nvjpeg, shared by pipelines
+  bool dct_scaling = false;                    // large JPEGs are decoded at less than their size
   bool fast_mode = true;                       // of Inception's training
   bool use_bounding_boxes = false;             // of the records, where the preprocessing takes them
   bool random_order = false;                   // of reads: a hint to the operating system
@@ -76,6 +77,7 @@ class SampleReader {
     std::string record;
     Picture picture;
     std::vector<Box> boxes;
+    std::vector<float> values;
   };
 
   // Opens the shards. Throws DiskError, and DataError when inflated shards would take too much
@@ -91,6 +93,10 @@ class SampleReader {
   // that names file, record and offset, or DiskError.
   void Read(int64_t record, int64_t epoch, Scratch& scratch, std::span<float> image, int32_t* label,
             StageCounters& counters) const;
+
+  // The same as bytes (ToPixels()).
+  void Read(int64_t record, int64_t epoch, Scratch& scratch, std::span<uint8_t> pixels,
+            int32_t* label, StageCounters& counters) const;
 
   // Asks the operating system to have these records in memory soon. Sorts them.
   void WillNeed(std::vector<int64_t>& records) const;

@@ -12,16 +12,20 @@ class SyntheticBatches : public BatchSource {
  public:
   explicit SyntheticBatches(const SyntheticOptions& options)
       : num_samples_(options.local_batch * options.size),
-        images_(static_cast<size_t>(options.local_batch) * options.height * options.width *
-                options.channels),
         labels_(static_cast<size_t>(options.local_batch)) {
     CAROLE_CHECK(options.local_batch > 0 && options.num_classes > 0,
                  "synthetic batches of {} over {} classes", options.local_batch,
                  options.num_classes);
     Rng rng(options.seed, RngPurpose::kData, 0, static_cast<uint64_t>(options.rank));
+    const auto values = static_cast<size_t>(options.local_batch) * options.height * options.width *
+                        options.channels;
+    images_.resize(options.dtype == DType::kU8 ? 0 : values);
+    pixels_.resize(options.dtype == DType::kU8 ? values : 0);
     for (float& value : images_) value = 2.0f * rng.NextFloat() - 1.0f;
+    for (uint8_t& value : pixels_) value = static_cast<uint8_t>(rng.NextBelow(256));
     for (int32_t& label : labels_) label = static_cast<int32_t>(rng.NextBelow(options.num_classes));
     batch_ = {.images = images_,
+              .pixels = pixels_,
               .labels = labels_,
               .valid = options.local_batch,
               .global_valid = num_samples_,
@@ -39,6 +43,7 @@ class SyntheticBatches : public BatchSource {
  private:
   int64_t num_samples_;
   std::vector<float> images_;
+  std::vector<uint8_t> pixels_;
   std::vector<int32_t> labels_;
   Batch batch_;
 };

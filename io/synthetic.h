@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "io/dataset.h"
+#include "src/core/dtype.h"
 
 namespace carole::io {
 
@@ -12,14 +13,15 @@ struct SyntheticOptions {
   int height = 0;
   int width = 0;
   int channels = 3;
+  DType dtype = DType::kF32;  // of images: kF32 or kU8
   int num_classes = 0;
   uint64_t seed = 0;
   int rank = 0;  // each rank has its own batch
   int size = 1;
 };
 
-// Values uniform in [-1, 1), labels uniform over the classes. Every batch has the same content;
-// epoch, position and counts go on as if the data set held one global batch.
+// Values uniform in [-1, 1), or of all bytes; labels uniform over the classes. Every batch has the
+// same content; epoch, position and counts go on as if the data set held one global batch.
 std::unique_ptr<BatchSource> MakeSyntheticBatches(const SyntheticOptions& options);
 
 }  // namespace carole::io

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "src/graph/graph.h"
 
@@ -16,6 +17,7 @@ struct ModelOptions {
   bool training = false;    // batch statistics, dropout, auxiliary heads
   bool dropout = true;      // false: dropout is the identity in training too
   double label_smoothing = 0;
+  std::optional<NormalizeAttributes> normalize;  // given: images are bytes, normalised first
   DType compute = DType::kF32;
   bool keep_end_points = false;  // every end point is an output: nothing is fused across it
 };
@@ -27,7 +29,7 @@ struct NetOutput {
   ValueId predictions = kNone;  // (N,K), if the net names them as an end point
 };
 
-// Inputs of the graph: "images" (N,C,H,W), "labels" (N) int32, "weights" (N).
+// Inputs of the graph: "images" (N,C,H,W), fp32 or bytes, "labels" (N) int32, "weights" (N).
 // Losses: "softmax_cross_entropy_loss", and in training with an auxiliary head "aux_loss" (times
 // 0.4). Outputs: losses and logits; without training the predictions too.
 struct Model {

@@ -51,6 +51,12 @@ ModelOptions Complete(const NetEntry& net, ModelOptions o) {
   return o;
 }
 
+ValueId AddImages(Graph& g, const ModelOptions& o) {
+  const Shape shape{o.batch_size, o.channels, o.image_size, o.image_size};
+  if (!o.normalize) return g.AddInput("images", shape, o.compute);
+  return ops::Normalize(g, g.AddInput("images", shape, DType::kU8), *o.normalize);
+}
+
 void AddLosses(Model& model, const ModelOptions& o) {
   Graph& g = *model.graph;
   const ValueId labels = g.AddInput("labels", {o.batch_size}, DType::kI32);
@@ -87,9 +93,7 @@ Model BuildModel(const NetEntry& net, const ModelOptions& given) {
   const ModelOptions options = Complete(net, given);
   Model model{.graph = std::make_unique<Graph>(options.compute)};
   Graph& g = *model.graph;
-  const ValueId images = g.AddInput(
-      "images", {options.batch_size, options.channels, options.image_size, options.image_size},
-      options.compute);
+  const ValueId images = AddImages(g, options);
   NetBuilder builder(g, options);
   const NetOutput output = net.build(builder, images);
   model.logits = output.logits;

@@ -36,18 +36,21 @@ class BaselineDecoder::Impl {
       : kernels_(PickSimd(simd_v2::MakePixelKernels, simd_v3::MakePixelKernels,
                           simd_v4::MakePixelKernels)()) {}
 
-  bool Decode(const BaselineScan& scan, const Window& window, int channels, uint8_t* out) {
-    window_ = window;
-    channels_ = channels;
-    num_planes_ = channels == 1 ? 1 : scan.num_components;
-    halved_columns_ = num_planes_ > 1 && scan.horizontal == 2;
-    halved_rows_ = num_planes_ > 1 && scan.vertical == 2;
-    const int unit_width = scan.horizontal * 8;
-    const int unit_height = scan.vertical * 8;
-    columns_ = UnitsOf(window.left, window.width, scan.width, unit_width, halved_columns_);
-    const Range rows = UnitsOf(window.top, window.height, scan.height, unit_height, halved_rows_);
+  bool Decode(const BaselineScan& scan, const Wanted& wanted, uint8_t* out) {
+    const Window& window = window_ = wanted.window;
+    channels_ = wanted.channels;
+    divisor_ = wanted.divisor;
+    num_planes_ = channels_ == 1 ? 1 : scan.num_components;
+    halved_columns_ = num_planes_ > 1 && divisor_ == 1 && scan.horizontal == 2;
+    halved_rows_ = num_planes_ > 1 && divisor_ == 1 && scan.vertical == 2;
+    const int unit_width = scan.horizontal * 8 / divisor_;
+    const int unit_height = scan.vertical * 8 / divisor_;
+    columns_ = UnitsOf(window.left, window.width, DivideUp(scan.width, divisor_), unit_width,
+                       halved_columns_);
+    const Range rows = UnitsOf(window.top, window.height, DivideUp(scan.height, divisor_),
+                               unit_height, halved_rows_);
     if (!Open(scan)) return false;
-    const int units_per_row = DivideUp(scan.width, unit_width);
+    const int units_per_row = DivideUp(scan.width, scan.horizontal * 8);
     if (!units_.Skip(int64_t{rows.first} * units_per_row + columns_.first)) return false;
     next_row_ = window.top;
     for (int row = rows.first; row < rows.end; ++row) {
@@ -74,8 +77,10 @@ class BaselineDecoder::Impl {
       if (tables == nullptr) return false;
       const bool is_luma = c == 0;
       const Plane::Shape shape{
-          .width = is_luma ? scan.width : DivideUp(scan.width, scan.horizontal),
-          .height = is_luma ? scan.height : DivideUp(scan.height, scan.vertical),
+          .width = DivideUp(scan.width, is_luma || divisor_ > 1 ? divisor_ : scan.horizontal),
+          .height = DivideUp(scan.height, is_luma || divisor_ > 1 ? divisor_ : scan.vertical),
+          .box_width = is_luma || divisor_ == 1 ? divisor_ : divisor_ / scan.horizontal,
+          .box_height = is_luma || divisor_ == 1 ? divisor_ : divisor_ / scan.vertical,
           .unit_columns = is_luma ? scan.horizontal : 1,
           .unit_rows = is_luma ? scan.vertical : 1,
           .first_unit = columns_.first,
@@ -155,6 +160,7 @@ class BaselineDecoder::Impl {
   PixelKernels kernels_;
   Window window_;
   int channels_ = 3;
+  int divisor_ = 1;
   int num_planes_ = 3;
   bool halved_columns_ = false;
   bool halved_rows_ = false;
@@ -168,9 +174,8 @@ class BaselineDecoder::Impl {
 
 BaselineDecoder::BaselineDecoder() : impl_(std::make_unique<Impl>()) {}
 BaselineDecoder::~BaselineDecoder() = default;
-bool BaselineDecoder::Decode(const BaselineScan& scan, const Window& window, int channels,
-                             uint8_t* out) {
-  return impl_->Decode(scan, window, channels, out);
+bool BaselineDecoder::Decode(const BaselineScan& scan, const Wanted& wanted, uint8_t* out) {
+  return impl_->Decode(scan, wanted, out);
 }
 
 }  // namespace carole::io::jpeg

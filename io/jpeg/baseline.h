@@ -37,12 +37,20 @@ struct BaselineScan {
 // image. For one thread.
 class BaselineDecoder {
  public:
+  // Pixels of the image at 1/divisor (1, 2, 4 or 8) of its size, sides rounded up. They are made of
+  // the means of the samples that lie in them.
+  struct Wanted {
+    Window window;  // must lie within that image
+    int divisor = 1;
+    int channels = 3;  // 1 or 3
+  };
+
   BaselineDecoder();
   ~BaselineDecoder();
 
-  // The window, which must lie within the image, in `channels` (1 or 3) channels: as many rows of
-  // window.width * channels bytes. False when it gave up; `out` then holds no picture.
-  bool Decode(const BaselineScan& scan, const Window& window, int channels, uint8_t* out);
+  // Writes window.height rows of window.width * channels bytes. False when it gave up; `out` then
+  // holds no picture.
+  bool Decode(const BaselineScan& scan, const Wanted& wanted, uint8_t* out);
 
  private:
   class Impl;

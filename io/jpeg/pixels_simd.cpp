@@ -10,6 +10,32 @@ void InverseDct(const BlockRow& blocks, const int16_t* multipliers, uint8_t* sam
 
 namespace {
 
+template <int width>
+void MeansOf(const BoxRow& boxes, uint8_t* __restrict out) {
+  constexpr int kBoxes = 32;  // at a time
+  const int shift = __builtin_ctz(static_cast<unsigned>(width * boxes.height));
+  for (int begin = 0; begin < boxes.count; begin += kBoxes) {
+    const int count = boxes.count - begin < kBoxes ? boxes.count - begin : kBoxes;
+    uint16_t sums[kBoxes * width] = {};
+    for (int y = 0; y < boxes.height; ++y) {
+      const uint8_t* row = boxes.samples + y * boxes.stride + begin * width;
+      for (int x = 0; x < count * width; ++x) sums[x] = static_cast<uint16_t>(sums[x] + row[x]);
+    }
+    for (int i = 0; i < count; ++i) {
+      int sum = 1 << shift >> 1;
+      for (int k = 0; k < width; ++k) sum += sums[i * width + k];
+      out[begin + i] = static_cast<uint8_t>(sum >> shift);
+    }
+  }
+}
+
+void Means(const BoxRow& boxes, uint8_t* out) {
+  if (boxes.width == 1) return MeansOf<1>(boxes, out);
+  if (boxes.width == 2) return MeansOf<2>(boxes, out);
+  if (boxes.width == 4) return MeansOf<4>(boxes, out);
+  MeansOf<8>(boxes, out);
+}
+
 // Halves are rounded down and up in turn, so that no bias comes about.
 void UpsampleColumns(const uint8_t* __restrict in, int count, uint8_t* __restrict out) {
   for (int i = 0; i < count; ++i) {
@@ -133,6 +159,7 @@ void GreyToRgb(const uint8_t* y, int count, uint8_t* rgb) {
 
 PixelKernels MakePixelKernels() {
   return {.inverse_dct = InverseDct,
+          .means = Means,
           .upsample_columns = UpsampleColumns,
           .upsample_both = UpsampleBoth,
           .to_rgb = ToRgb,

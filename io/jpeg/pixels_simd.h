@@ -19,12 +19,23 @@ struct BlockRow {
   int count;
 };
 
+// Boxes of (height, width) samples, side by side; both are 1, 2, 4 or 8.
+struct BoxRow {
+  const uint8_t* samples;
+  ptrdiff_t stride;  // from row to row of samples
+  int width;
+  int height;
+  int count;
+};
+
 struct PixelKernels {
   // The fast integer transform (Arai, Agui, Nakajima 1988) in 16 bits. multipliers:
   // kBlockCoefficients of MakeMultipliers(). Writes 8 rows of 8 samples for each block, rows
   // `stride` apart.
   void (*inverse_dct)(const BlockRow& blocks, const int16_t* multipliers, uint8_t* samples,
                       ptrdiff_t stride);
+  // Of each box, rounded.
+  void (*means)(const BoxRow& boxes, uint8_t* out);
   // Twice as many columns: of each sample and its neighbours in the ratio 3 : 1. Reads in[-1] and
   // in[count], which at the edges repeat the outermost sample.
   void (*upsample_columns)(const uint8_t* in, int count, uint8_t* out);

@@ -32,9 +32,10 @@ void Plane::Open(const Shape& shape, const std::array<uint16_t, 64>& quantizers)
   // One more: blocks are transformed in pairs.
   coefficients_.resize((blocks + 1) * kBlockStride);
   last_.resize(blocks + 1);
-  stride_ = ptrdiff_t{shape.units} * shape.unit_columns * 8 + 2 * kRowMargin;
-  const size_t bytes = stride_ * shape.unit_rows * 16;
+  stride_ = ptrdiff_t{shape.units} * shape.unit_columns * block_width() + 2 * kRowMargin;
+  const size_t bytes = stride_ * num_rows();
   if (samples_.size() < bytes) samples_.resize(bytes);
+  whole_.resize(size_t{64} * kChunk * shape.unit_columns);
 }
 
 McuBlock Plane::BlockAt(int row, int column) {
@@ -44,32 +45,42 @@ McuBlock Plane::BlockAt(int row, int column) {
           .step = shape_.unit_columns};
 }
 
-uint8_t* Plane::Samples(int y) {
-  return samples_.data() + y % (shape_.unit_rows * 16) * stride_ + kRowMargin;
-}
+uint8_t* Plane::Samples(int y) { return samples_.data() + y % num_rows() * stride_ + kRowMargin; }
 
 const uint8_t* Plane::Row(int y) const {
   const int nearest = std::clamp(y, 0, shape_.height - 1);
-  return samples_.data() + nearest % (shape_.unit_rows * 16) * stride_ + kRowMargin -
-         ptrdiff_t{shape_.first_unit} * shape_.unit_columns * 8;
+  return samples_.data() + nearest % num_rows() * stride_ + kRowMargin -
+         ptrdiff_t{shape_.first_unit} * shape_.unit_columns * block_width();
 }
 
 void Plane::Transform(const PixelKernels& kernels, int unit_row, int unit, int count) {
   for (int row = 0; row < shape_.unit_rows; ++row) {
     const McuBlock first = BlockAt(row, 0);
-    kernels.inverse_dct({first.coefficients, first.last, count * shape_.unit_columns},
-                        multipliers_.data(),
-                        Samples((unit_row * shape_.unit_rows + row) * 8) +
-                            ptrdiff_t{unit} * shape_.unit_columns * 8,
-                        stride_);
+    const BlockRow blocks{first.coefficients, first.last, count * shape_.unit_columns};
+    uint8_t* to = Samples((unit_row * shape_.unit_rows + row) * block_height()) +
+                  ptrdiff_t{unit} * shape_.unit_columns * block_width();
+    if (shape_.box_width * shape_.box_height == 1) {
+      kernels.inverse_dct(blocks, multipliers_.data(), to, stride_);
+      continue;
+    }
+    const ptrdiff_t whole_stride = ptrdiff_t{blocks.count} * 8;
+    kernels.inverse_dct(blocks, multipliers_.data(), whole_.data(), whole_stride);
+    for (int y = 0; y < block_height(); ++y) {
+      kernels.means({.samples = whole_.data() + y * shape_.box_height * whole_stride,
+                     .stride = whole_stride,
+                     .width = shape_.box_width,
+                     .height = shape_.box_height,
+                     .count = blocks.count * block_width()},
+                    to + y * stride_);
+    }
   }
 }
 
 void Plane::ExtendSideways(int unit_row) {
-  const int unit_width = shape_.unit_columns * 8;
+  const int unit_width = shape_.unit_columns * block_width();
   const int right = shape_.width - shape_.first_unit * unit_width;  // may be far beyond
-  for (int i = 0; i < shape_.unit_rows * 8; ++i) {
-    uint8_t* row = Samples(unit_row * shape_.unit_rows * 8 + i);
+  for (int i = 0; i < shape_.unit_rows * block_height(); ++i) {
+    uint8_t* row = Samples(unit_row * shape_.unit_rows * block_height() + i);
     if (shape_.first_unit == 0) row[-1] = row[0];
     if (right <= shape_.units * unit_width) row[right] = row[right - 1];
   }

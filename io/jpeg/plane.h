@@ -18,6 +18,8 @@ class Plane {
   struct Shape {
     int width = 0;  // of the whole component, in samples
     int height = 0;
+    int box_width = 1;  // of decoded samples, whose mean is one of the component as wanted here
+    int box_height = 1;
     int unit_columns = 1;  // blocks of a minimum coded unit
     int unit_rows = 1;
     int first_unit = 0;  // columns of units that are decoded
@@ -38,6 +40,9 @@ class Plane {
   int width() const { return shape_.width; }
 
  private:
+  int block_width() const { return 8 / shape_.box_width; }
+  int block_height() const { return 8 / shape_.box_height; }
+  int num_rows() const { return shape_.unit_rows * 2 * block_height(); }  // that are kept
   uint8_t* Samples(int y);
 
   Shape shape_;
@@ -45,6 +50,7 @@ class Plane {
   std::vector<int16_t> coefficients_;
   std::vector<uint8_t> last_;
   std::vector<uint8_t> samples_;
+  std::vector<uint8_t> whole_;  // samples of a chunk before they become means
   ptrdiff_t stride_ = 0;
 };
 

@@ -36,6 +36,7 @@ std::string_view Name(OpKind kind) {
                                                 "concat",
                                                 "slice",
                                                 "pad2d",
+                                                "normalize",
                                                 "reshape",
                                                 "reorder"};
   static_assert(std::size(kNames) == static_cast<size_t>(OpKind::kReorder) + 1);

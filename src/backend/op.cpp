@@ -17,6 +17,7 @@ bool IsActivationInput(OpKind kind, size_t place) {
       return place == Back::kDy || place == Back::kX || place == Back::kY;
     case OpKind::kPool2dBackward:
       return place == 0;
+    case OpKind::kNormalize:
     case OpKind::kSoftmax:
     case OpKind::kSoftmaxCrossEntropy:
       return false;

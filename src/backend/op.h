@@ -41,11 +41,13 @@
 // kConcat                  x_0 (N,C_0,H,W), x_1 (N,C_1,H,W), …             y (N,sum C_i,H,W)
 // kSlice                   x                                               y: some of the channels
 // kPad2d                   x                                               y
+// kNormalize               x: bytes                                        y
 // kReshape                 x                                               y: same elements, NHWC order
 // kReorder                 x                                               y: same shape, other layout or type
 // clang-format on
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string_view>
 #include <variant>
@@ -86,6 +88,7 @@ enum class OpKind : uint8_t {
   kConcat,
   kSlice,
   kPad2d,
+  kNormalize,
   kReshape,
   kReorder
 };
@@ -202,6 +205,14 @@ struct Pad2dAttributes {
   Padding padding;
 };
 
+// y[n,c,h,w] = (x[n,c,h,w] - subtract[c]) * multiply, in this order: what is done at last to the
+// pixels of an image.
+struct NormalizeAttributes {
+  static constexpr int64_t kMaxChannels = 3;
+  std::array<float, kMaxChannels> subtract{};
+  float multiply = 1;
+};
+
 // loss = scale * sum_n weights[n] * xent(softmax(logits[n]), t); t = onehot * (1 - smoothing) +
 // smoothing / K. dlogits = d loss / d logits, made in the same pass. Rows with weight 0 are not
 // looked at.
@@ -214,7 +225,7 @@ using OpAttributes =
     std::variant<std::monostate, Conv2dAttributes, LinearAttributes, BatchNormAttributes,
                  ReluAttributes, ActivationAttributes, ScaleAttributes, Pool2dAttributes,
                  LrnAttributes, DropoutAttributes, SoftmaxCrossEntropyAttributes, SliceAttributes,
-                 Pad2dAttributes>;
+                 Pad2dAttributes, NormalizeAttributes>;
 
 // Places of inputs and outputs, where counting them would be unkind.
 struct BatchNormPlaces {

@@ -174,6 +174,7 @@ void Print(const BenchFlags& flags, const io::PipelineOptions& options, int rank
       {"preprocessing", options.preprocessing},
       {"image_size", options.height},
       {"training", options.training},
+      {"input_dtype", Name(options.dtype)},
       {"ranks", ranks},
       {"threads", options.threads},
       {"images_per_second", rounded(images)},
@@ -202,6 +203,7 @@ int Run(const BenchFlags& flags, Job& job) {
   io::PipelineOptions options = MakePipelineOptions(flags.dataset, input, job, flags.batch_size);
   if (flags.threads > 0) options.threads = flags.threads;
   options.training = !flags.eval;
+  if (options.training) options.dtype = input.training_dtype();
   options.shuffle = options.repeat = true;
   const std::vector<std::string> jpegs =
       LoadJpegs(flags.dataset, std::min<int64_t>(512, flags.steps * flags.batch_size));

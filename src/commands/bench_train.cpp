@@ -104,12 +104,13 @@ Measurement Measure(const BenchFlags& flags, int64_t local_batch, Job& job, trai
   return result;
 }
 
-void Print(const BenchFlags& flags, const Job& job, int64_t image_size, const Measurement& m,
-           const collectives::BucketTuner* tuner) {
+void Print(const BenchFlags& flags, const Job& job, const nets::ModelOptions& input,
+           const Measurement& m, const collectives::BucketTuner* tuner) {
   nlohmann::ordered_json row{{"net", flags.net.model_name},
                              {"batch_size", flags.batch_size},
-                             {"image_size", image_size},
+                             {"image_size", input.image_size},
                              {"precision", flags.machine.precision},
+                             {"input_dtype", input.normalize ? "uint8" : "fp32"},
                              {"backend", job.backend().name()},
                              {"ranks", job.size()},
                              {"threads", job.backend().threads()},
@@ -195,17 +196,23 @@ BenchInput MakeInput(const BenchFlags& flags, const Job& job, const StepShape& s
     io::PipelineOptions options =
         MakePipelineOptions(flags.dataset, data, job, shape.local_batch());
     options.training = options.shuffle = options.repeat = true;
+    options.dtype = data.training_dtype();
     input.model = MakeModelOptions(data, shape.graph_batch);
+    input.model.normalize = data.normalize;
     input.source = io::MakePipeline(options);
   } else {
     const nets::NetEntry& net = nets::FindNet(flags.net.model_name);
     input.model.batch_size = shape.graph_batch;
     input.model.image_size = flags.net.image_size > 0 ? flags.net.image_size : net.image_size;
     const auto size = static_cast<int>(input.model.image_size);
+    const bool is_bytes = flags.dataset.input_dtype == Name(DType::kU8);
+    if (is_bytes)
+      input.model.normalize = {.subtract = {127.5f, 127.5f, 127.5f}, .multiply = 1 / 127.5f};
     input.source = io::MakeSyntheticBatches({.local_batch = shape.local_batch(),
                                              .height = size,
                                              .width = size,
                                              .channels = static_cast<int>(net.channels),
+                                             .dtype = is_bytes ? DType::kU8 : DType::kF32,
                                              .num_classes = static_cast<int>(net.num_classes),
                                              .rank = job.rank(),
                                              .size = job.size()});
@@ -231,7 +238,7 @@ int Run(const BenchFlags& flags, Job& job) {
   if (flags.profile) step.executable().WaitForKernels();
   const Measurement measurement = Measure(flags, shape.local_batch(), job, step, *input.source);
   if (!job.is_chief()) return 0;
-  Print(flags, job, input.model.image_size, measurement, step.bucket_tuner());
+  Print(flags, job, input.model, measurement, step.bucket_tuner());
   if (flags.profile) PrintProfile(flags, job, step.executable(), measurement.step_ms_median);
   return 0;
 }
@@ -244,6 +251,7 @@ int BenchTrain(const Arguments& arguments) {
                    "Speed of training steps, alone or under mpirun; on synthetic images, unless "
                    "--dataset_dir names others.");
   AddDatasetFlags(line, flags.dataset);
+  AddInputFlags(line, flags.dataset);
   AddNetFlags(line, flags.net);
   AddMachineFlags(line, flags.machine);
   AddActivationMemoryFlag(line, flags.activation_memory);

@@ -6,8 +6,8 @@
 #include "io/datasets.h"
 #include "src/commands/command_line.h"
 #include "src/commands/commands.h"
-#include "src/commands/work_progress.h"
 #include "src/core/error.h"
+#include "src/watch/work_progress.h"
 
 namespace carole::commands {
 namespace {
@@ -85,7 +85,7 @@ int DatasetBuild(const Arguments& arguments) {
   if (options.dataset->build == nullptr)
     throw UsageError(
         fmt::format("[flags] --dataset_name: {} cannot be built from raw files", flags.name));
-  WorkProgress progress("images");
+  watch::WorkProgress progress("images");
   options.progress = [&](std::string_view split, int64_t done, int64_t total) {
     progress.Show(split, done, total);
   };

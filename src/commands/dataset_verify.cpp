@@ -9,8 +9,8 @@
 #include "src/commands/command_line.h"
 #include "src/commands/commands.h"
 #include "src/commands/shard_flags.h"
-#include "src/commands/work_progress.h"
 #include "src/core/error.h"
+#include "src/watch/work_progress.h"
 
 namespace carole::commands {
 namespace {
@@ -46,7 +46,7 @@ int DatasetVerify(const Arguments& arguments) {
   if (options.dataset != nullptr)
     options.num_classes = io::NumClasses(*options.dataset, flags.Folder());
   options.shards = flags.Find();
-  WorkProgress progress("MB");
+  watch::WorkProgress progress("MB");
   options.progress = [&](uint64_t done, uint64_t total) {
     constexpr uint64_t kMegabyte = 1'000'000;
     progress.Show("verify", static_cast<int64_t>(done / kMegabyte),

@@ -25,8 +25,10 @@ struct DatasetFlags {
   int num_preprocessing_threads = 4;
   std::string dct_method = "INTEGER_FAST";  // of JPEGs; TensorFlow's default
   std::string jpeg_decoder = "cpu";
+  bool dct_scaling = false;
   bool fast_mode = true;  // of Inception's training
   bool use_bounding_boxes = false;
+  std::string input_dtype = "auto";  // of training images
   int64_t shuffle_block_records = 0;
   int64_t max_bad_records = 0;
 };

@@ -20,6 +20,16 @@ int GpuOf(const Job& job) {
   return math != nullptr ? math->device() : job.communicator().local_rank();
 }
 
+// None where images come as fp32.
+std::optional<NormalizeAttributes> ChooseNormalize(const std::string& input_dtype,
+                                                   const io::PreprocessingEntry& preprocessing) {
+  const bool wanted =
+      input_dtype == "auto" ? preprocessing.has_whole_pixels : input_dtype == Name(DType::kU8);
+  if (!wanted) return std::nullopt;
+  const io::Normalization& n = io::NormalizationOf(preprocessing);
+  return NormalizeAttributes{.subtract = n.subtract, .multiply = n.multiply};
+}
+
 }  // namespace
 
 NetInput ResolveNetInput(const NetFlags& net, const DatasetFlags& dataset) {
@@ -34,8 +44,9 @@ NetInput ResolveNetInput(const NetFlags& net, const DatasetFlags& dataset) {
   if (const nets::NetEntry* named = nets::TryFindNet(input.preprocessing))
     input.preprocessing = named->preprocessing;
   input.image_size = net.image_size > 0 ? net.image_size : static_cast<int>(input.net->image_size);
-  io::CheckPreprocessingSize(io::FindPreprocessing(input.preprocessing), input.image_size,
-                             input.image_size);
+  const io::PreprocessingEntry& preprocessing = io::FindPreprocessing(input.preprocessing);
+  io::CheckPreprocessingSize(preprocessing, input.image_size, input.image_size);
+  input.normalize = ChooseNormalize(dataset.input_dtype, preprocessing);
   input.channels = dataset.use_grayscale ? 1 : input.dataset->channels;
   input.num_classes = io::NumClasses(*input.dataset, dataset.dataset_dir) - dataset.labels_offset;
   if (input.num_classes < 2) {
@@ -55,6 +66,12 @@ void AddInputFlags(CommandLine& line, DatasetFlags& flags) {
       "use_bounding_boxes", flags.use_bounding_boxes,
       "inception: each crop shows some of an object that the records mark; TF-Slim's trainer "
       "does not look at them");
+  line.Add(
+          "input_dtype", flags.input_dtype,
+          "what the net gets: fp32; uint8, which takes a quarter of the bytes to a GPU, where they "
+          "are normalised, but rounds what was resized or distorted to whole pixels; auto: uint8 "
+          "where that changes nothing")
+      ->check(CLI::IsMember({"auto", "fp32", "uint8"}));
   line.Add("shuffle_block_records", flags.shuffle_block_records,
            "for disks that are slow at seeking: shuffles runs of so many records, then records "
            "within 16 runs; 0: all records freely")
@@ -80,6 +97,7 @@ io::PipelineOptions MakePipelineOptions(const DatasetFlags& flags, const NetInpu
                                                               : io::DctMethod::kIntegerFast;
   if (flags.jpeg_decoder == "nvjpeg")
     options.nvjpeg = std::make_shared<io::jpeg::NvJpeg>(GpuOf(job));
+  options.dct_scaling = flags.dct_scaling;
   options.fast_mode = flags.fast_mode;
   options.use_bounding_boxes = flags.use_bounding_boxes;
   options.shuffle_block_records = flags.shuffle_block_records;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,9 +20,14 @@ struct NetInput {
   int image_size = 0;
   int channels = 0;     // the data set's, or 1 with --use_grayscale
   int num_classes = 0;  // the data set's, after labels_offset
+  // Given: in training images are bytes, which the net normalises so.
+  std::optional<NormalizeAttributes> normalize;
+
+  DType training_dtype() const { return normalize ? DType::kU8 : DType::kF32; }
 };
 
-// Throws UsageError for names that there are not, and when --dataset_dir is missing.
+// Throws UsageError for names that there are not, for an --input_dtype that the preprocessing
+// cannot have, and when --dataset_dir is missing.
 NetInput ResolveNetInput(const NetFlags& net, const DatasetFlags& dataset);
 
 // The flags of training data, beside AddDatasetFlags()'s.

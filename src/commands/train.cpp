@@ -39,6 +39,7 @@ nets::Model BuildTrainingModel(const TrainFlags& flags, const NetInput& input,
   nets::ModelOptions options = MakeModelOptions(input, local_batch);
   options.training = true;
   options.label_smoothing = flags.run.label_smoothing;
+  options.normalize = input.normalize;
   return nets::BuildModel(*input.net, options);
 }
 
@@ -188,6 +189,7 @@ int Run(TrainFlags& flags, const CommandLine& line, const NetInput& input, Job& 
 
   auto make_source = [&](const train::RunState& start) {
     io::PipelineOptions options = MakePipelineOptions(flags.dataset, input, job, plan.local_batch);
+    options.dtype = input.training_dtype();
     options.training = options.shuffle = options.repeat = true;
     options.seed = start.seed;
     options.start_epoch = start.epoch;

@@ -151,9 +151,10 @@ std::vector<PlanLine> DescribePlan(const TrainFlags& flags, const TrainPlan& pla
       {"batch", fmt::format("{} local, {} global{}", plan.local_batch, plan.global_batch, pieces)},
       {"optimizer", DescribeOptimizer(flags)},
       {"rate", DescribeSchedule(plan.schedule, rate)},
-      {"data", fmt::format("{} {}: {} samples in {}, preprocessing {}", input.dataset->name,
-                           flags.dataset.dataset_split_name, plan.num_samples,
-                           flags.dataset.dataset_dir, input.preprocessing)},
+      {"data",
+       fmt::format("{} {}: {} samples in {}, preprocessing {}, as {}", input.dataset->name,
+                   flags.dataset.dataset_split_name, plan.num_samples, flags.dataset.dataset_dir,
+                   input.preprocessing, Name(input.training_dtype()))},
       {"length", plan.eval_every > 0
                      ? fmt::format("{}, evaluated every {}", length, plan.eval_every)
                      : length},

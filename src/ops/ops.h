@@ -42,6 +42,9 @@ ValueId ScaleChannels(Graph& graph, ValueId x, ValueId scale);
 ValueId Pool2d(Graph& graph, ValueId x, const Pool2dAttributes& attributes, bool training);
 ValueId Lrn(Graph& graph, ValueId x, const LrnAttributes& attributes);
 
+// x (N,C,H,W) of bytes -> the same in what the graph computes in. No gradient.
+ValueId Normalize(Graph& graph, ValueId x, const NormalizeAttributes& attributes);
+
 // Dropout of elements, or of whole rows (drop path) with attributes.per_row.
 ValueId Dropout(Graph& graph, ValueId x, const DropoutAttributes& attributes);
 

@@ -69,4 +69,19 @@ ValueId ScaleChannels(Graph& g, ValueId x, ValueId scale) {
       .outputs[0];
 }
 
+ValueId Normalize(Graph& g, ValueId x, const NormalizeAttributes& attributes) {
+  const Shape& shape = g.shape(x);
+  CAROLE_CHECK(g.value(x).dtype == DType::kU8 && shape.rank() == 4 &&
+                   shape[1] <= NormalizeAttributes::kMaxChannels,
+               "{}: pixels are {} {}", g.scope(), shape.ToString(), Name(g.value(x).dtype));
+  return g
+      .AddNode({.kind = OpKind::kNormalize,
+                .attributes = attributes,
+                .inputs = {x},
+                .outputs = {},
+                .name = {}},
+               {{shape, g.compute()}})
+      .outputs[0];
+}
+
 }  // namespace carole::ops

@@ -293,6 +293,8 @@ class Converter {
         return ConvertReshape(node);
       case OpKind::kDropout:
         return ConvertDropout(node);
+      case OpKind::kNormalize:  // users give what it makes
+        return Input(node);
       default:
         throw NoKerasLayer{std::string(Name(node.kind))};
     }

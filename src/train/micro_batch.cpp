@@ -10,18 +10,21 @@
 namespace carole::train {
 namespace {
 
-template <typename T>
-void CopyAs(const io::Batch& batch, double row_weight, const Tensor& images,
-            const Tensor& weights) {
+template <typename From, typename To>
+void CopyImages(std::span<const From> from, const Tensor& images) {
+  CAROLE_CHECK_EQ(static_cast<int64_t>(from.size()), images.size(), "pixels of a batch");
+  To* to = images.as<To>();
+  if (static_cast<const void*>(from.data()) == to) return;  // it is sent once more
   // A GPU would wait for one core.
-  const float* from = batch.images.data();
-  T* to = images.as<T>();
-  const bool is_there = static_cast<const void*>(from) == to;  // it is sent once more
-  const int64_t count = is_there ? 0 : static_cast<int64_t>(batch.images.size());
+  const auto count = static_cast<int64_t>(from.size());
 #pragma omp parallel for simd schedule(static) if (count > (1 << 18))
   for (int64_t i = 0; i < count; ++i) to[i] = from[i];
+}
+
+template <typename T>
+void SetWeights(int64_t valid, double row_weight, const Tensor& weights) {
   std::fill_n(weights.as<T>(), weights.size(), T(0));
-  std::fill_n(weights.as<T>(), batch.valid, static_cast<T>(row_weight));
+  std::fill_n(weights.as<T>(), valid, static_cast<T>(row_weight));
 }
 
 }  // namespace
@@ -30,10 +33,14 @@ io::Batch MicroBatch(const io::Batch& batch, int64_t index, int64_t rows) {
   const auto all_rows = static_cast<int64_t>(batch.labels.size());
   CAROLE_CHECK(rows > 0 && (index + 1) * rows <= all_rows, "piece {} of {} rows in a batch of {}",
                index, rows, all_rows);
-  const size_t pixels = batch.images.size() / batch.labels.size();
   const auto first = static_cast<size_t>(index * rows), count = static_cast<size_t>(rows);
   io::Batch piece = batch;
-  piece.images = batch.images.subspan(first * pixels, count * pixels);
+  const auto rows_of = [&](auto images) {
+    const size_t values = images.size() / batch.labels.size();
+    return images.subspan(first * values, count * values);
+  };
+  piece.images = rows_of(batch.images);
+  piece.pixels = rows_of(batch.pixels);
   piece.labels = batch.labels.subspan(first, count);
   piece.valid = std::clamp<int64_t>(batch.valid - index * rows, 0, rows);
   piece.first_sample = batch.first_sample + index * rows;
@@ -57,14 +64,20 @@ void CopyIn(const io::Batch& batch, double row_weight, const Executable& executa
   const Tensor images = executable.Input("images");
   const Tensor labels = executable.Input("labels");
   const Tensor weights = executable.Input("weights");
-  CAROLE_CHECK_EQ(static_cast<int64_t>(batch.images.size()), images.size(), "pixels of a batch");
   CAROLE_CHECK_EQ(static_cast<int64_t>(batch.labels.size()), labels.size(), "labels of a batch");
   if (batch.labels.data() != labels.as<int32_t>())
     std::copy(batch.labels.begin(), batch.labels.end(), labels.as<int32_t>());
-  if (images.dtype == DType::kF64) {
-    CopyAs<double>(batch, row_weight, images, weights);
+  if (images.dtype == DType::kU8) {
+    CopyImages<uint8_t, uint8_t>(batch.pixels, images);
+  } else if (images.dtype == DType::kF64) {
+    CopyImages<float, double>(batch.images, images);
   } else {
-    CopyAs<float>(batch, row_weight, images, weights);
+    CopyImages<float, float>(batch.images, images);
+  }
+  if (weights.dtype == DType::kF64) {
+    SetWeights<double>(batch.valid, row_weight, weights);
+  } else {
+    SetWeights<float>(batch.valid, row_weight, weights);
   }
 }
 
@@ -73,7 +86,11 @@ io::Batch Send(const io::Batch& batch, double row_weight, Executable& executable
   const Tensor images = executable.Input("images"), labels = executable.Input("labels");
   executable.Send();
   io::Batch kept = batch;
-  kept.images = {images.as<float>(), batch.images.size()};
+  if (images.dtype == DType::kU8) {
+    kept.pixels = {images.as<uint8_t>(), batch.pixels.size()};
+  } else {
+    kept.images = {images.as<float>(), batch.images.size()};
+  }
   kept.labels = {labels.as<int32_t>(), batch.labels.size()};
   return kept;
 }

@@ -117,8 +117,13 @@ void Summaries::WriteImages(const train::WatchedStep& step) {
   image.pixels.resize(static_cast<size_t>(side) * side * options_.channels);
   const int64_t count = std::min<int64_t>(options_.num_images, step.batch.valid);
   for (int64_t i = 0; i < count; ++i) {
-    const auto values = step.batch.images.subspan(i * image.pixels.size(), image.pixels.size());
-    io::ToPixels(*options_.preprocessing, values, options_.channels, image.pixels);
+    const size_t first = i * image.pixels.size();
+    if (step.batch.images.empty()) {
+      std::copy_n(step.batch.pixels.begin() + first, image.pixels.size(), image.pixels.begin());
+    } else {
+      io::ToPixels(*options_.preprocessing, step.batch.images.subspan(first, image.pixels.size()),
+                   options_.channels, image.pixels);
+    }
     AddPicture(*events_, step.state.step, fmt::format("input/image/{}", i), image);
   }
 }

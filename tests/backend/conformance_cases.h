@@ -337,6 +337,14 @@ inline void AddPads(std::vector<ConformanceCase>& cases) {
     cases.push_back({"pad2d_" + name, Pad2dSpec(x, padding)});
 }
 
+inline void AddNormalizations(std::vector<ConformanceCase>& cases) {
+  const NormalizeAttributes a{.subtract = {123.68f, 116.78f, 103.94f}, .multiply = 1 / 127.5f};
+  for (const auto& [name, x] : {std::pair<std::string, Shape>{"colour", {2, 3, 16, 20}},
+                                {"colour_odd", {3, 3, 5, 7}},
+                                {"grey", {2, 1, 8, 8}}})
+    cases.push_back({"normalize_" + name, NormalizeSpec(x, a)});
+}
+
 inline void AddChannelScales(std::vector<ConformanceCase>& cases) {
   for (const auto& [name, x] : {std::pair<std::string, Shape>{"blocked", {2, 32, 5, 6}},
                                 {"odd", {3, 19, 4, 5}},
@@ -393,6 +401,7 @@ inline std::vector<ConformanceCase> ConformanceCases() {
   AddChannelCopies(cases);
   AddPads(cases);
   AddChannelScales(cases);
+  AddNormalizations(cases);
   AddLosses(cases);
   AddCopies(cases);
   return cases;

@@ -128,6 +128,9 @@ void PrepareInputs(const ConformanceCase& c, std::vector<Elements>& inputs) {
     case OpKind::kPool2d:
       for (double& v : inputs[0]) v = std::round(2 * v);  // ties: the first largest must win
       break;
+    case OpKind::kNormalize:
+      for (double& v : inputs[0]) v = std::clamp(std::round(128 + 70 * v), 0.0, 255.0);
+      break;
     case OpKind::kSoftmaxCrossEntropy: {
       const int64_t k = c.spec.inputs[0].shape[1];
       for (size_t i = 0; i < inputs[1].size(); ++i) {
@@ -172,7 +175,9 @@ OpSpec AskedFor(const Backend& backend, OpSpec spec, bool native) {
   if (spec.kind == OpKind::kReorder) return spec;
   for (TensorSpec& t : spec.outputs) t.layout = Layout::Any();
   for (TensorSpec& t : spec.inputs) {
-    if (!native || !t.present || t.dtype == DType::kF64 || t.dtype == DType::kI32) continue;
+    if (!native || !t.present || t.dtype == DType::kF64 || t.dtype == DType::kI32 ||
+        t.dtype == DType::kU8)
+      continue;
     if (t.layout == Layout::Filter()) t.layout = Layout::Any();
     if (t.layout == Layout::Nhwc()) t.layout = HandedOn(backend, t.shape, t.dtype);
   }
@@ -303,7 +308,8 @@ TEST_P(Conformance, MatchesReferenceInDouble) {
   const UseMemoryOf memory(*backend);
   if (!backend->Supports(c.spec)) GTEST_SKIP() << entry.name << " does not support " << c.name;
   ExpectConformsIn(Precision::kFp32, *backend, c, entry.narrows_filters);
-  const bool has_narrow = IsNarrow(InType(c.spec, DType::kBF16).inputs[0].dtype);
+  const OpSpec narrow = InType(c.spec, DType::kBF16);
+  const bool has_narrow = IsNarrow(narrow.inputs[0].dtype) || IsNarrow(narrow.outputs[0].dtype);
   if (c.spec.kind == OpKind::kReorder || !has_narrow) return;
   for (const Precision precision : entry.others) {
     if (precision == Precision::kTf32 && !IsProduct(c.spec.kind)) continue;  // the same as fp32

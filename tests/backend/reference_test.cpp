@@ -213,6 +213,12 @@ TEST(Reference, DropoutFollowsItsStreamAndPlaceInTheGlobalBatch) {
   EXPECT_NE(all, Outputs(spec, {ones}, {.seed = 7, .step = 10})[0]);
 }
 
+// Pixels (0, 255) and (128, 7): less 10 and 20, halved.
+TEST(Reference, Normalize) {
+  const OpSpec spec = NormalizeSpec({1, 2, 1, 2}, {.subtract = {10, 20}, .multiply = 0.5f});
+  ExpectElements(Outputs(spec, {{0, 255, 128, 7}})[0], {-5, 117.5, 59, -6.5});
+}
+
 TEST(Reference, Softmax) {
   ExpectElements(
       Outputs(SameShapeSpec(OpKind::kSoftmax, {}, {2, 2}, 1), {{0, std::log(3.0), 1000, 1000}})[0],
@@ -264,6 +270,7 @@ TEST(Reference, SupportsFloatsAndPlainReorders) {
   EXPECT_TRUE(Reference().Supports(spec));
   EXPECT_TRUE(Reference().Supports(InDouble(spec)));
   EXPECT_TRUE(Reference().Supports(InNarrow(spec, DType::kBF16)));
+  EXPECT_FALSE(Reference().Supports(SameShapeSpec(OpKind::kNormalize, {}, {1, 1, 2, 2}, 1)));
   spec.inputs[0].dtype = DType::kI32;
   EXPECT_FALSE(Reference().Supports(spec));
   EXPECT_THROW(Reference().MakeKernel(spec), InternalError);

@@ -39,6 +39,15 @@ TEST(BenchTest, TrainAloneAndOnTwoRanks) {
   }
 }
 
+TEST(BenchTest, TrainOnBytes) {
+  const auto rows =
+      RowsOf(Carole({"bench", "train", "--model_name=lenet", "--batch_size=8", "--steps=2",
+                     "--warmup_steps=1", "--input_dtype=uint8", "--json"}),
+             {"images_per_second"});
+  ASSERT_EQ(rows.size(), 1U);
+  EXPECT_EQ(rows[0]["input_dtype"], "uint8");
+}
+
 TEST(BenchTest, AllreduceOnTwoRanks) {
   const auto rows =
       RowsOf(Carole({"bench", "allreduce", "--sizes=4096,65536", "--steps=3", "--json"}, 2),
@@ -64,6 +73,7 @@ TEST_F(BenchInputTest, CountsEachStage) {
               "libjpeg_full_decode_images_per_second"});
   ASSERT_EQ(rows.size(), 1U);
   EXPECT_EQ(rows[0]["threads"], 2);
+  EXPECT_EQ(rows[0]["input_dtype"], "fp32");  // resnet_v1_50 resizes
   EXPECT_GT(rows[0]["images_per_second"], 1);
   EXPECT_EQ(rows[0]["libjpeg_full_decode_images_per_second"], 0);  // digits are PNGs
 }

@@ -136,6 +136,32 @@ TEST_F(TrainTest, LossScaleChangesNothingUntilGradientsOverflow) {
                         {"--loss_scale", "got 1000, want auto, dynamic, or a power of two"}));
 }
 
+// lenet's images are bytes unless it is told otherwise, as its preprocessing makes whole pixels.
+TEST_F(TrainTest, BytesGiveTheBitsOfFloatsWherePixelsAreWhole) {
+  const ProcessResult bytes = Train(train_dir_, {}, 2);
+  EXPECT_THAT(bytes.err, ::testing::HasSubstr("preprocessing lenet, as uint8"));
+  const ProcessResult floats = Train(folder_ / "floats", {"--input_dtype=fp32"}, 2);
+  EXPECT_THAT(floats.err, ::testing::HasSubstr("preprocessing lenet, as fp32"));
+  EXPECT_EQ(DigestOf(train_dir_), DigestOf(folder_ / "floats"));
+}
+
+// Else they are rounded to whole pixels, so it must be asked for.
+TEST_F(TrainTest, BytesStayCloseToFloatsElsewhere) {
+  const Words vgg = {"--preprocessing_name=vgg", "--learning_rate=0.0001"};
+  const ProcessResult floats = Train(folder_ / "floats", vgg);
+  EXPECT_THAT(floats.err, ::testing::HasSubstr("preprocessing vgg, as fp32"));
+  Words bytes = vgg;
+  bytes.push_back("--input_dtype=uint8");
+  const ProcessResult rounded = Train(train_dir_, bytes);
+  for (int step : {4, 8, 12})
+    EXPECT_NEAR(LossAt(rounded.err, step), LossAt(floats.err, step),
+                0.02 * LossAt(floats.err, step));
+  EXPECT_NE(DigestOf(train_dir_), DigestOf(folder_ / "floats"));
+  EXPECT_TRUE(FailsWith(
+      Carole(TrainWords(folder_ / "no", {"--preprocessing_name=cifarnet", "--input_dtype=uint8"})),
+      64, {"--input_dtype", "cifarnet standardises each image"}));
+}
+
 TEST_F(TrainTest, GoesOnInAnotherPrecisionAndSaysSo) {
   const ProcessResult first = Carole(TrainWords(train_dir_, {"--precision=bf16"}));
   if (first.exit_code != 0) {

@@ -17,20 +17,21 @@ struct Outcome {
   std::string error;
 };
 
-Outcome DecodeMiddle(std::string_view bytes, const carole::io::JpegOptions& options) {
+Outcome DecodeMiddle(std::string_view bytes, const carole::io::JpegOptions& options,
+                     int divisor = 1) {
   Outcome outcome;
   try {
     carole::io::JpegDecoder decoder;
     decoder.Open(bytes, options);
-    const int height = decoder.height();
-    const int width = decoder.width();
-    if (int64_t{height} * width > kMaxPixels) return outcome;
+    if (int64_t{decoder.height()} * decoder.width() > kMaxPixels) return outcome;
+    const int height = (decoder.height() + divisor - 1) / divisor;
+    const int width = (decoder.width() + divisor - 1) / divisor;
     carole::io::Image image;
     decoder.Decode({.top = height / 3,
                     .left = width / 4,
                     .height = height - height / 3 - height / 5,
                     .width = width - width / 4 - width / 5},
-                   &image);
+                   &image, divisor);
     outcome.pixels = image.pixels;
   } catch (const carole::DataError& error) {
     outcome.error = error.what();
@@ -51,6 +52,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const Outcome own = DecodeMiddle(bytes, {.channels = channels});
     const Outcome wanted = DecodeMiddle(bytes, {.channels = channels, .only_libjpeg = true});
     if (own.pixels != wanted.pixels || own.error != wanted.error) __builtin_trap();
+    DecodeMiddle(bytes, {.channels = channels}, 1 << size % 4);  // at less than its size
   }
   return 0;
 }

@@ -149,7 +149,7 @@ TEST(BoxLaw, EqualsTensorFlowsStatistics) {
 TEST(BoxLaw, ShowsEnoughOfAGivenBox) {
   const Box boxes[] = {{0.0f, 0.0f, 0.001f, 0.001f},  // under a pixel: ignored
                        {0.6f, 0.7f, 0.9f, 0.9f}};
-  for (int i = 0; i < 1000; ++i) {
+  for (int i = 0; i < kDraws; ++i) {
     Rng rng(2, RngPurpose::kAugment, 0, static_cast<uint64_t>(i));
     const Window w = DrawBox(300, 400, boxes, rng);
     ASSERT_TRUE(w.top >= 0 && w.left >= 0 && w.top + w.height <= 300 && w.left + w.width <= 400);

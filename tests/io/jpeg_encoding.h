@@ -1,6 +1,7 @@
 // JPEGs of every kind, made by libjpeg.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -24,9 +25,16 @@ struct Encoding {
   bool progressive = false;
   bool optimized = false;  // Huffman codes of the image's own
   int restart_units = 0;
+  double period = 0;  // of waves, in pixels; 0: coarse noise
 };
 
-// A JPEG of coarse noise, whose edges show every mistake of a decoder.
+inline uint8_t WaveAt(int y, int x, int channel, double period) {
+  constexpr double kTurn = 6.283185307179586;
+  return static_cast<uint8_t>(std::lround(
+      128 + 90 * std::sin(kTurn * (x / period + channel / 3.0)) * std::cos(kTurn * y / period)));
+}
+
+// A JPEG of coarse noise, whose edges show every mistake of a decoder, or of waves.
 inline std::string Encode(int height, int width, const Encoding& encoding) {
   jpeg_compress_struct jpeg{};
   jpeg_error_mgr errors{};
@@ -54,8 +62,10 @@ inline std::string Encode(int height, int width, const Encoding& encoding) {
   std::vector<uint8_t> row(static_cast<size_t>(width) * encoding.components);
   for (int y = 0; y < height; ++y) {
     for (size_t i = 0; i < row.size(); ++i) {
-      const uint64_t x = i / encoding.components / 3;
-      row[i] = static_cast<uint8_t>(SplitMix64(x * 7919 + y / 2 * 104729 + i % 3));
+      const auto x = i / encoding.components, channel = i % encoding.components;
+      row[i] = encoding.period > 0
+                   ? WaveAt(y, static_cast<int>(x), static_cast<int>(channel), encoding.period)
+                   : static_cast<uint8_t>(SplitMix64(x / 3 * 7919 + y / 2 * 104729 + i % 3));
     }
     JSAMPROW pointer = row.data();
     jpeg_write_scanlines(&jpeg, &pointer, 1);

@@ -15,9 +15,14 @@ using testing::HasSubstr;
 
 const std::filesystem::path kData = TestData();
 
-void ExpectWindowsEqualTheWhole(const std::string& bytes, int channels, int rounds) {
+void ExpectWindowsEqualTheWhole(const std::string& bytes, int channels, int rounds,
+                                int divisor = 1) {
   Image whole;
-  DecodeJpeg(bytes, channels, &whole);
+  JpegDecoder decoder;
+  decoder.Open(bytes, {.channels = channels});
+  decoder.Decode({.height = (decoder.height() + divisor - 1) / divisor,
+                  .width = (decoder.width() + divisor - 1) / divisor},
+                 &whole, divisor);
   Rng rng(1, RngPurpose::kData);
   const auto draw = [&](int size) { return static_cast<int>(rng.NextBelow(size)); };
   Picture picture;
@@ -26,7 +31,7 @@ void ExpectWindowsEqualTheWhole(const std::string& bytes, int channels, int roun
     window.top = draw(whole.height - window.height + 1);
     window.left = draw(whole.width - window.width + 1);
     picture.Open(bytes, {.channels = channels});
-    const ImageView part = picture.Decode(window);
+    const ImageView part = picture.Decode(window, divisor);
     const size_t row_bytes = static_cast<size_t>(window.width) * channels;
     for (int y = 0; y < window.height; ++y) {
       const size_t from =
@@ -52,8 +57,10 @@ TEST(JpegWindow, EqualsTheWholeForEverySubsampling) {
       SCOPED_TRACE(fmt::format("{}x{} {}", horizontal, vertical, progressive));
       const Encoding encoding{
           .horizontal = horizontal, .vertical = vertical, .progressive = progressive};
-      ExpectWindowsEqualTheWhole(Encode(75, 133, encoding), 3, 40);
-      ExpectWindowsEqualTheWhole(Encode(33, 16, encoding), 1, 20);
+      for (const int divisor : {1, 2, 4, 8}) {
+        ExpectWindowsEqualTheWhole(Encode(75, 133, encoding), 3, 40, divisor);
+        ExpectWindowsEqualTheWhole(Encode(33, 16, encoding), 1, 20, divisor);
+      }
     }
   }
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "io/preprocessing.h"
 #include "io/synthetic.h"
 #include "tests/io/damage.h"
 
@@ -64,6 +65,8 @@ Rows Copy(const Batch& batch) {
 
 // The record that a row shows.
 int RecordOf(const Batch& batch, int64_t row) {
+  if (batch.images.empty())
+    return batch.pixels[row * static_cast<int64_t>(batch.pixels.size() / batch.labels.size())];
   const int64_t values = static_cast<int64_t>(batch.images.size() / batch.labels.size());
   return static_cast<int>(std::lround(batch.images[row * values] * 128 + 128));
 }
@@ -268,13 +271,15 @@ class BadRecordsTest : public PipelineTest {
 };
 
 TEST_F(BadRecordsTest, AreSkippedAndCountedOnAnyRanks) {
-  for (int size : {1, 2, 3}) {
+  for (const auto& [size, dtype] :
+       {std::pair(1, DType::kF32), {2, DType::kF32}, {3, DType::kF32}, {2, DType::kU8}}) {
     EpochCounts sum;
     std::map<int, int> seen;
     for (int rank = 0; rank < size; ++rank) {
       PipelineOptions options = Tolerant(4);
       options.rank = rank;
       options.size = size;
+      options.dtype = dtype;
       const auto source = MakePipeline(options);
       EpochCounts last;
       for (const Batch* batch = source->Next(); batch->epoch == 0; batch = source->Next()) {
@@ -427,6 +432,38 @@ TEST_F(PipelineTest, EmptyAndTruncatedShardsFailAtOnce) {
               HasSubstr(": truncated record: got "));
 }
 
+// The net makes what the preprocessing would have: exactly where pixels are whole, else within half
+// a level.
+TEST_F(PipelineTest, BytesAreTheSameImagesBeforeTheyAreNormalised) {
+  for (const char* name : {"lenet", "mnist_keras", "vgg", "inception", "imagenet_resnet"}) {
+    PipelineOptions options = Options();
+    options.preprocessing = name;
+    const auto floats = MakePipeline(options);
+    options.dtype = DType::kU8;
+    const auto bytes = MakePipeline(options);
+    const PreprocessingEntry& entry = FindPreprocessing(name);
+    const auto& [subtract, multiply] = NormalizationOf(entry);
+    const float bound = entry.has_whole_pixels ? 0 : 0.5001f * multiply;
+    for (int i = 0; i < 8; ++i) {
+      const Batch *want = floats->Next(), *got = bytes->Next();
+      ASSERT_TRUE(got->images.empty());
+      ASSERT_EQ(got->pixels.size(), want->images.size());
+      EXPECT_THAT(got->labels, testing::ElementsAreArray(want->labels));
+      for (size_t k = 0; k < got->pixels.size(); ++k) {
+        const float value = (static_cast<float>(got->pixels[k]) - subtract[0]) * multiply;
+        ASSERT_LE(std::abs(value - want->images[k]), bound) << name << " " << i << " " << k;
+      }
+    }
+  }
+}
+
+TEST_F(PipelineTest, StandardisedImagesCannotBeBytes) {
+  PipelineOptions options = WithRandomness(Options());
+  options.dtype = DType::kU8;
+  EXPECT_THAT(TextOf<UsageError>([&] { MakePipeline(options); }),
+              HasSubstr("--input_dtype: the preprocessing cifarnet standardises each image"));
+}
+
 TEST(Synthetic, OneBatchForEver) {
   const auto source = MakeSyntheticBatches(
       {.local_batch = 4, .height = 3, .width = 5, .num_classes = 7, .seed = 1});
@@ -439,6 +476,17 @@ TEST(Synthetic, OneBatchForEver) {
   EXPECT_EQ(second.batch.next_epoch, 2);
   EXPECT_EQ(second.batch.global_valid, 4);
   for (int32_t label : first.labels) EXPECT_TRUE(label >= 0 && label < 7);
+}
+
+TEST(Synthetic, OrOfBytes) {
+  const auto source = MakeSyntheticBatches(
+      {.local_batch = 4, .height = 30, .width = 50, .dtype = DType::kU8, .num_classes = 7});
+  const Batch* batch = source->Next();
+  EXPECT_TRUE(batch->images.empty());
+  EXPECT_EQ(batch->pixels.size(), 4u * 30 * 50 * 3);
+  const auto [least, largest] = std::minmax_element(batch->pixels.begin(), batch->pixels.end());
+  EXPECT_EQ(*least, 0);
+  EXPECT_EQ(*largest, 255);
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ TEST(ToPixels, UndoesEachPreprocessing) {
   Image image{.height = 300, .width = 260, .channels = 3};
   for (int i = 0; i < 300 * 260 * 3; ++i) image.pixels.push_back(kColour[i % 3]);
   for (const PreprocessingEntry& entry : kPreprocessings) {
-    if (entry.scale == 0) continue;
+    if (!entry.normalization) continue;
     const auto pixels = ThereAndBack(entry, image);
     for (size_t i = 0; i < pixels.size(); ++i)
       ASSERT_EQ(pixels[i], kColour[i % 3]) << entry.name << " " << i;

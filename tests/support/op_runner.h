@@ -104,6 +104,9 @@ class Value {
         case DType::kBF16:
           values[i] = static_cast<float>(tensor_.as<Bf16>()[i]);
           break;
+        case DType::kU8:
+          values[i] = tensor_.as<uint8_t>()[i];
+          break;
         case DType::kF16:
           values[i] = static_cast<float>(tensor_.as<Fp16>()[i]);
           break;
@@ -126,6 +129,9 @@ class Value {
           break;
         case DType::kBF16:
           tensor_.as<Bf16>()[i] = Bf16(static_cast<float>(values[i]));
+          break;
+        case DType::kU8:
+          tensor_.as<uint8_t>()[i] = static_cast<uint8_t>(values[i]);
           break;
         case DType::kF16:
           tensor_.as<Fp16>()[i] = Fp16(static_cast<float>(values[i]));

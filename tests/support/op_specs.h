@@ -177,6 +177,9 @@ inline OpSpec Pad2dSpec(const Shape& x, const Padding& p) {
   const Shape y{x[0], x[1], p.top + x[2] + p.bottom, p.left + x[3] + p.right};
   return {OpKind::kPad2d, Pad2dAttributes{p}, {PlainSpec(x)}, {PlainSpec(y)}};
 }
+inline OpSpec NormalizeSpec(const Shape& x, const NormalizeAttributes& a) {
+  return {OpKind::kNormalize, a, {PlainSpec(x, DType::kU8)}, {PlainSpec(x)}};
+}
 inline OpSpec ScaleChannelsSpec(const Shape& x) {
   return {
       OpKind::kScaleChannels, {}, {PlainSpec(x), PlainSpec({x[0], x[1], 1, 1})}, {PlainSpec(x)}};

@@ -46,6 +46,17 @@ TEST(KerasModel, ListsLayersInOrder) {
                                    "Softmax"));
 }
 
+// Whoever loads the model normalises images as those must who trained it on floats.
+TEST(KerasModel, TakesWhatTheNetMakesOfBytes) {
+  const nets::Model model = nets::BuildModel(nets::FindNet("lenet"),
+                                             {.batch_size = 2,
+                                              .num_classes = 10,
+                                              .training = true,
+                                              .normalize = NormalizeAttributes{.multiply = 0.5f}});
+  EXPECT_EQ(MakeKerasModel(*model.graph, model.logits, "lenet")->config,
+            Make("lenet", true)->config);
+}
+
 TEST(KerasModel, SaysWhatALayerIs) {
   const auto layers = LayersOf(*Make("lenet", true));
   EXPECT_EQ(layers.at("images").at("config").at("batch_input_shape").dump(), "[null,28,28,1]");

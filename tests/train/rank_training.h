@@ -25,6 +25,8 @@ struct RankTraining {
   std::function<std::unique_ptr<Graph>(int64_t rows, DType dtype)> graph =
       [](int64_t rows, DType dtype) { return std::move(SmallNet(rows, true, dtype).graph); };
   int64_t pixels = kSmallImage * kSmallImage;
+  bool whole_pixels = false;  // see FormulaSource
+  DType image_dtype = DType::kF32;
   bool ahead = false;  // a step is begun before the last one has ended, where that may be
 };
 
@@ -49,7 +51,9 @@ inline TrainingOutcome Train(const RankTraining& t) {
                           .local_batch = t.rows * t.options.accumulation_steps,
                           .num_samples = t.num_samples,
                           .rank = c.rank(),
-                          .size = c.size()});
+                          .size = c.size(),
+                          .whole = t.whole_pixels,
+                          .dtype = t.image_dtype});
     int64_t begun = 0;
     const auto begin = [&] {
       step.Begin(*source.Next(), {.step = begun, .seed = 3, .learning_rate = RateAt(begun)});

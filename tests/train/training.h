@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -75,10 +76,14 @@ class FormulaSource : public io::BatchSource {
     int64_t num_samples = 22;
     int rank = 0, size = 1;
     bool endless = true;
+    bool whole = false;         // values are (byte - 128) / 128,
+    DType dtype = DType::kF32;  // kU8: these bytes
   };
   explicit FormulaSource(const Options& options, const train::RunState& start = {})
       : o_(options), epoch_(start.epoch), position_(start.position) {
-    images_.resize(static_cast<size_t>(o_.local_batch * o_.pixels));
+    const auto values = static_cast<size_t>(o_.local_batch * o_.pixels);
+    images_.resize(o_.dtype == DType::kU8 ? 0 : values);
+    pixels_.resize(o_.dtype == DType::kU8 ? values : 0);
     labels_.resize(static_cast<size_t>(o_.local_batch));
   }
 
@@ -91,6 +96,7 @@ class FormulaSource : public io::BatchSource {
     for (int64_t row = 0; row < o_.local_batch; ++row)
       Fill(row, row < batch_.valid ? first + row : position_);
     batch_.images = images_;
+    batch_.pixels = pixels_;
     batch_.labels = labels_;
     batch_.first_sample = first;
     batch_.epoch = epoch_;
@@ -108,13 +114,23 @@ class FormulaSource : public io::BatchSource {
  private:
   void Fill(int64_t row, int64_t sample) {
     const auto image = golden::FormulaInput("sample/" + std::to_string(sample), o_.pixels);
-    std::copy(image.begin(), image.end(), images_.begin() + row * o_.pixels);
+    for (int64_t i = 0; i < o_.pixels; ++i) {
+      const auto byte =
+          static_cast<uint8_t>(std::clamp(std::round(128.0 + 128.0 * image[i]), 0.0, 255.0));
+      const int64_t at = row * o_.pixels + i;
+      if (o_.dtype == DType::kU8) {
+        pixels_[at] = byte;
+      } else {
+        images_[at] = static_cast<float>(o_.whole ? (byte - 128) / 128.0 : image[i]);
+      }
+    }
     labels_[row] = static_cast<int32_t>(sample * 7 % 10);
   }
 
   const Options o_;
   int64_t epoch_, position_;
   std::vector<float> images_;
+  std::vector<uint8_t> pixels_;
   std::vector<int32_t> labels_;
   io::Batch batch_;
 };

@@ -1,4 +1,4 @@
-// Activations, sums and scalings, element by element.
+// Activations, sums and scalings, element by element, and pixels to what nets take.
 #include <limits>
 
 #include "src/backend/cuda/element.h"
@@ -127,6 +127,37 @@ class Add : public CudaKernel {
   }
 };
 
+// y = (x - subtract[its channel]) * multiply
+template <typename T, int N>
+struct NormalizePixels {
+  const uint8_t* x;
+  T* y;
+  int64_t channels;
+  NormalizeAttributes a;
+
+  __device__ void operator()(int64_t pack) const {
+    Floats<N> values = Load<N>(x + pack * N);
+    int64_t channel = pack * N % channels;
+    for (int i = 0; i < N; ++i) {
+      values[i] = (values[i] - a.subtract[channel]) * a.multiply;
+      channel = channel + 1 < channels ? channel + 1 : 0;
+    }
+    Store<N>(y + pack * N, values);
+  }
+};
+
+template <typename T, int N>
+class Normalize : public CudaKernel {
+ public:
+  using CudaKernel::CudaKernel;
+
+  void Run(const RunContext&) override {
+    ForEach(device_.stream, in_shape(0).size() / N,
+            NormalizePixels<T, N>{in<uint8_t>(0), out<T>(0), in_shape(0)[1],
+                                  spec_.attributes_as<NormalizeAttributes>()});
+  }
+};
+
 float Ceiling(const OpSpec& spec) {
   const double ceiling = spec.attributes_as<ReluAttributes>().ceiling;
   return ceiling > 0 ? static_cast<float>(ceiling) : std::numeric_limits<float>::infinity();
@@ -163,6 +194,13 @@ std::unique_ptr<Kernel> MakeElementwise(const OpSpec& spec, const Device& device
     default:
       return MakePacked<Add>(spec, device, spec.inputs[0].shape.size());
   }
+}
+
+std::unique_ptr<Kernel> MakeNormalize(const OpSpec& spec, const Device& device) {
+  return WithPacks(spec.outputs[0].dtype, spec.inputs[0].shape.size(),
+                   [&]<typename T, int N>() -> std::unique_ptr<Kernel> {
+                     return std::make_unique<Normalize<T, N>>(spec, device);
+                   });
 }
 
 }  // namespace carole::cuda

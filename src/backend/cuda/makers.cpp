@@ -68,6 +68,8 @@ KernelMaker* FindMakerWithoutCudnn(const OpSpec& spec) {
       return MakeChannelCopy;
     case OpKind::kPad2d:
       return MakePad2d;
+    case OpKind::kNormalize:
+      return MakeNormalize;
     case OpKind::kReorder:
       return AllPlain(spec) ? MakeReorder : nullptr;
     default:

@@ -13,6 +13,11 @@ bool Casts(const OpSpec& spec) {
          (from == DType::kF32 && IsNarrow(to));
 }
 
+bool Normalizes(const OpSpec& spec) {
+  const DType to = spec.outputs[0].dtype;
+  return spec.inputs[0].dtype == DType::kU8 && (to == DType::kF32 || IsNarrow(to));
+}
+
 }  // namespace
 
 DType ElementType(const OpSpec& spec) { return spec.inputs[0].dtype; }
@@ -20,6 +25,7 @@ DType ElementType(const OpSpec& spec) { return spec.inputs[0].dtype; }
 bool HasTypes(const OpSpec& spec) {
   if (spec.inputs.empty() || spec.outputs.empty()) return false;
   if (spec.kind == OpKind::kReorder) return Casts(spec);
+  if (spec.kind == OpKind::kNormalize) return Normalizes(spec);
   const DType type = ElementType(spec);
   if (type != DType::kF32 && !IsNarrow(type)) return false;
   const auto fits = [&](const TensorSpec& t, bool is_activation) {

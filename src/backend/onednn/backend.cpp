@@ -49,6 +49,8 @@ Maker FindMaker(OpKind kind) {
       return MakeChannelCopy;
     case OpKind::kPad2d:
       return MakePad2d;
+    case OpKind::kNormalize:
+      return MakeNormalize;
     case OpKind::kDropout:
     case OpKind::kDropoutBackward:
       return MakeDropout;
@@ -71,12 +73,14 @@ Maker FindMaker(OpKind kind) {
   return nullptr;
 }
 
-// fp32 throughout; or bf16 where activations and filters are, though products may give fp32.
+// fp32 throughout, or bf16 where activations and filters are; products and normalised pixels may
+// be either.
 bool HasTypes(const OpSpec& spec) {
   const bool narrow = spec.inputs[0].dtype == DType::kBF16;
-  const bool any_result = spec.kind == OpKind::kReorder || IsFilterInput(spec.kind, 1);
+  const bool any_result = spec.kind == OpKind::kReorder || spec.kind == OpKind::kNormalize ||
+                          IsFilterInput(spec.kind, 1);
   auto fits = [&](const TensorSpec& t, bool is_activation, bool any) {
-    if (!t.present || t.dtype == DType::kI32) return true;
+    if (!t.present || t.dtype == DType::kI32 || t.dtype == DType::kU8) return true;
     if (any) return t.dtype == DType::kF32 || t.dtype == DType::kBF16;
     return t.dtype == (narrow && is_activation ? DType::kBF16 : DType::kF32);
   };

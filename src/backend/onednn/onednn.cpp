@@ -49,6 +49,8 @@ dnnl::memory::data_type DataType(DType dtype) {
       return dnnl::memory::data_type::s32;
     case DType::kBF16:
       return dnnl::memory::data_type::bf16;
+    case DType::kU8:
+      return dnnl::memory::data_type::u8;
     default:
       return dnnl::memory::data_type::f32;
   }

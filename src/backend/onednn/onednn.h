@@ -106,6 +106,7 @@ std::unique_ptr<Kernel> MakeDropout(const OpSpec& spec, int threads);
 std::unique_ptr<Kernel> MakeScaleChannels(const OpSpec& spec, int threads);  // and backward
 std::unique_ptr<Kernel> MakeChannelCopy(const OpSpec& spec, int threads);    // concat, slice
 std::unique_ptr<Kernel> MakePad2d(const OpSpec& spec, int threads);
+std::unique_ptr<Kernel> MakeNormalize(const OpSpec& spec, int threads);
 std::unique_ptr<Kernel> MakePool2d(const OpSpec& spec, int threads);
 std::unique_ptr<Kernel> MakePool2dBackward(const OpSpec& spec, int threads);
 std::unique_ptr<Kernel> MakeLrn(const OpSpec& spec, int threads);

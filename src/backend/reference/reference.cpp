@@ -35,6 +35,7 @@ constexpr KernelMaker* kMakers[] = {MakeConv2d,
                                     MakeConcat,
                                     MakeSlice,
                                     MakePad2d,
+                                    MakeNormalize,
                                     MakeReshape,
                                     MakeReorder};
 static_assert(std::size(kMakers) == static_cast<size_t>(OpKind::kReorder) + 1);
@@ -64,7 +65,8 @@ class ReferenceBackend : public Backend {
         !spec.attributes_as<BatchNormAttributes>().training) {
       return false;
     }
-    return spec.inputs[0].dtype != DType::kI32 && spec.inputs[0].dtype != DType::kU8;
+    const bool is_bytes = spec.inputs[0].dtype == DType::kU8;
+    return spec.inputs[0].dtype != DType::kI32 && is_bytes == (spec.kind == OpKind::kNormalize);
   }
 
   std::unique_ptr<Kernel> MakeKernel(const OpSpec& spec) const override {

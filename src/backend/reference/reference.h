@@ -64,7 +64,7 @@ KernelMaker MakePool2d, MakePool2dBackward;
 KernelMaker MakeLrn, MakeLrnBackward;
 KernelMaker MakeDropout;  // its own gradient: the same mask and factor
 KernelMaker MakeSoftmax, MakeSoftmaxCrossEntropy;
-KernelMaker MakeConcat, MakeSlice, MakePad2d;
+KernelMaker MakeConcat, MakeSlice, MakePad2d, MakeNormalize;
 KernelMaker MakeReshape, MakeReorder;
 
 // The 16-bit type among the spec's, or kF32; and the kernel of `maker` for such a spec

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace carole::commands {
+namespace carole::watch {
 
 struct WorkState {
   std::string_view what;  // "train"
@@ -39,4 +39,4 @@ class WorkProgress {
   bool finished_ = false;
 };
 
-}  // namespace carole::commands
+}  // namespace carole::watch

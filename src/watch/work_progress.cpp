@@ -1,4 +1,4 @@
-#include "src/commands/work_progress.h"
+#include "src/watch/work_progress.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstdio>
 
-namespace carole::commands {
+namespace carole::watch {
 
 std::string FormatWork(const WorkState& state) {
   std::string text =
@@ -47,4 +47,4 @@ void WorkProgress::Show(std::string_view what, int64_t done, int64_t total) {
   std::fflush(stdout);
 }
 
-}  // namespace carole::commands
+}  // namespace carole::watch

@@ -1,0 +1,32 @@
+// Pixels to what nets take.
+#include "src/backend/reference/reference.h"
+
+namespace carole::reference {
+namespace {
+
+template <typename T>
+class Normalize : public ReferenceKernel {
+ public:
+  using ReferenceKernel::ReferenceKernel;
+
+  void Run(const RunContext&) override {
+    const auto& a = spec_.attributes_as<NormalizeAttributes>();
+    const int64_t channels = in_shape(0)[1];
+    const uint8_t* x = in<uint8_t>(0);
+    T* y = out<T>(0);
+    ParallelRanges(threads_, in_shape(0).size(), kElementGrain, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i)
+        y[i] = (static_cast<T>(x[i]) - static_cast<T>(a.subtract[i % channels])) * a.multiply;
+    });
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> MakeNormalize(const OpSpec& spec, int threads) {
+  if (spec.outputs[0].dtype == DType::kF64)
+    return std::make_unique<Normalize<double>>(spec, threads);
+  return std::make_unique<Normalize<float>>(spec, threads);
+}
+
+}  // namespace carole::reference

@@ -1,0 +1,100 @@
+// Images that come as bytes and are normalised by the net: training is the same, bit for bit, as on
+// the values that they stand for.
+#include <gtest/gtest.h>
+
+#include "tests/support/cuda_emulation/backend.h"
+#include "tests/support/precision_trouble.h"
+#include "tests/support/walled_backend.h"
+#include "tests/train/rank_training.h"
+
+namespace carole::train {
+namespace {
+
+using carole::testing::RankTraining;
+using carole::testing::TrainingOutcome;
+using carole::testing::WalledBackend;
+
+constexpr int64_t kSide = 8;
+constexpr NormalizeAttributes kLenets{.subtract = {128, 128, 128}, .multiply = 1.0f / 128};
+
+// lenet, with dropout, an epoch's short last batch, and the batches' bytes or their values.
+RankTraining TrainingOn(DType image_dtype) {
+  return {.steps = 5,
+          .options = {.optimizer = "momentum"},
+          .graph =
+              [image_dtype](int64_t rows, DType compute) {
+                nets::ModelOptions options{
+                    .batch_size = rows, .image_size = kSide, .training = true, .compute = compute};
+                if (image_dtype == DType::kU8) options.normalize = kLenets;
+                return nets::BuildModel(nets::FindNet("lenet"), options).graph;
+              },
+          .pixels = kSide * kSide,
+          .whole_pixels = true,
+          .image_dtype = image_dtype};
+}
+
+// `change` is made to both trainings.
+template <typename Change>
+void ExpectSameBits(const Change& change) {
+  RankTraining floats = TrainingOn(DType::kF32), bytes = TrainingOn(DType::kU8);
+  change(floats);
+  change(bytes);
+  const TrainingOutcome want = Train(floats), got = Train(bytes);
+  EXPECT_EQ(got.losses, want.losses);
+  EXPECT_EQ(got.weights, want.weights);
+}
+
+TEST(Bytes, GiveTheBitsOfTheirValues) {
+  for (const BackendEntry& entry : kBackends) {
+    if (!entry.trouble().empty()) continue;
+    SCOPED_TRACE(entry.name);
+    ExpectSameBits([&](RankTraining& t) { t.backend = entry.make; });
+  }
+}
+
+TEST(Bytes, OnRanksAndInMicroBatchesToo) {
+  ExpectSameBits([](RankTraining& t) {
+    t.num_ranks = 2;
+    t.rows = 2;
+    t.options.accumulation_steps = 2;
+  });
+}
+
+std::unique_ptr<Backend> MakeNarrowOneDnn(int threads) {
+  auto backend = MakeOneDnnBackend(threads);
+  backend->SetPrecision(Precision::kBf16);
+  return backend;
+}
+
+TEST(Bytes, BecomeBf16AtOnce) {
+  if (!OneDnnAvailable()) GTEST_SKIP() << "skipped: built without oneDNN";
+  const std::string trouble =
+      carole::testing::PrecisionTrouble(Precision::kBf16, *MakeOneDnnBackend(1));
+  if (!trouble.empty()) GTEST_SKIP() << "skipped: " << trouble;
+  ExpectSameBits([](RankTraining& t) { t.backend = MakeNarrowOneDnn; });
+}
+
+std::unique_ptr<Backend> MakeWalledReference(int threads) {
+  return std::make_unique<WalledBackend>(MakeReferenceBackend(threads));
+}
+std::unique_ptr<Backend> MakeEarlyCopying(int threads) {
+  return std::make_unique<WalledBackend>(MakeReferenceBackend(threads),
+                                         carole::testing::CopyTime::kEarly);
+}
+std::unique_ptr<Backend> MakeEmulatedCuda(int threads) {
+  return std::make_unique<WalledBackend>(
+      carole::testing::MakeEmulatedCudaBackend(MakeReferenceBackend(threads)));
+}
+
+// Copied beside the step before, normalised by a kernel of the step that is replayed.
+TEST(Bytes, OnDevicesToo) {
+  for (auto* make : {MakeWalledReference, MakeEarlyCopying, MakeEmulatedCuda}) {
+    ExpectSameBits([&](RankTraining& t) {
+      t.backend = make;
+      t.ahead = true;
+    });
+  }
+}
+
+}  // namespace
+}  // namespace carole::train
