@@ -76,15 +76,15 @@ class BaselineDecoder::Impl {
       const Tables* tables = MakeTables(scan, c);
       if (tables == nullptr) return false;
       const bool is_luma = c == 0;
-      const Plane::Shape shape{
-          .width = DivideUp(scan.width, is_luma || divisor_ > 1 ? divisor_ : scan.horizontal),
-          .height = DivideUp(scan.height, is_luma || divisor_ > 1 ? divisor_ : scan.vertical),
-          .box_width = is_luma || divisor_ == 1 ? divisor_ : divisor_ / scan.horizontal,
-          .box_height = is_luma || divisor_ == 1 ? divisor_ : divisor_ / scan.vertical,
-          .unit_columns = is_luma ? scan.horizontal : 1,
-          .unit_rows = is_luma ? scan.vertical : 1,
-          .first_unit = columns_.first,
-          .units = columns_.count()};
+      const int h = is_luma ? 1 : scan.horizontal, v = is_luma ? 1 : scan.vertical;
+      const Plane::Shape shape{.width = DivideUp(scan.width, std::max(divisor_, h)),
+                               .height = DivideUp(scan.height, std::max(divisor_, v)),
+                               .box_width = std::max(divisor_ / h, 1),
+                               .box_height = std::max(divisor_ / v, 1),
+                               .unit_columns = is_luma ? scan.horizontal : 1,
+                               .unit_rows = is_luma ? scan.vertical : 1,
+                               .first_unit = columns_.first,
+                               .units = columns_.count()};
       if (c < num_planes_) planes_[c].Open(shape, scan.components[c].quantizers);
       for (int row = 0; row < shape.unit_rows; ++row) {
         for (int column = 0; column < shape.unit_columns; ++column) {

@@ -147,10 +147,10 @@ TEST_F(TrainTest, BytesGiveTheBitsOfFloatsWherePixelsAreWhole) {
 
 // Else they are rounded to whole pixels, so it must be asked for.
 TEST_F(TrainTest, BytesStayCloseToFloatsElsewhere) {
-  const Words vgg = {"--preprocessing_name=vgg", "--learning_rate=0.0001"};
-  const ProcessResult floats = Train(folder_ / "floats", vgg);
-  EXPECT_THAT(floats.err, ::testing::HasSubstr("preprocessing vgg, as fp32"));
-  Words bytes = vgg;
+  const Words resized = {"--preprocessing_name=imagenet_resnet"};
+  const ProcessResult floats = Train(folder_ / "floats", resized);
+  EXPECT_THAT(floats.err, ::testing::HasSubstr("preprocessing imagenet_resnet, as fp32"));
+  Words bytes = resized;
   bytes.push_back("--input_dtype=uint8");
   const ProcessResult rounded = Train(train_dir_, bytes);
   for (int step : {4, 8, 12})
