@@ -147,7 +147,7 @@ TEST_F(TrainTest, BytesGiveTheBitsOfFloatsWherePixelsAreWhole) {
 
 // Else they are rounded to whole pixels, so it must be asked for.
 TEST_F(TrainTest, BytesStayCloseToFloatsElsewhere) {
-  const Words resized = {"--preprocessing_name=imagenet_resnet"};
+  const Words resized = {"--preprocessing_name=imagenet_resnet", "--learning_rate=0.0005"};
   const ProcessResult floats = Train(folder_ / "floats", resized);
   EXPECT_THAT(floats.err, ::testing::HasSubstr("preprocessing imagenet_resnet, as fp32"));
   Words bytes = resized;
