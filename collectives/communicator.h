@@ -96,7 +96,7 @@ struct CommunicatorOptions {
   double warn_seconds = 10;         // a stall is reported in the log after this long
   double deadline_seconds = 60;     // and ends the operation with CommError after this long
   std::string all_reduce = "auto";  // name of a row of algorithms.h, or "auto"
-  std::string choices_path;  // of the file that keeps what "auto" found; "": it is not kept
+  std::string choices_path;         // of the file that keeps what "auto" found; "": it is not kept
   std::string wire_dtype = "fp32";  // of fp32 sums between hosts: "fp32", or "bf16" (ALGORITHMS.md)
   size_t segment_bytes = 512 << 10;  // of a message in flight
   int ranks_per_host = 0;  // for tests: pretend that hosts hold so many ranks; 0: as it is

@@ -36,7 +36,7 @@ struct Device {
   cudnnContext* cudnn = nullptr;        // cudnnHandle_t
   cublasLtContext* blas = nullptr;      // cublasLtHandle_t
   bool tf32 = false;                    // products may round their operands to TF32
-  ChoiceCache* plans = nullptr;           // of convolutions; null: plans are not timed
+  ChoiceCache* plans = nullptr;         // of convolutions; null: plans are not timed
 };
 
 // Throws ConfigError where a GPU of this compute capability (90 for 9.0) cannot multiply in it.
