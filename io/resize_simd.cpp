@@ -25,8 +25,8 @@ void BytesToFloats(const uint8_t* in, size_t count, float unit, float* out) {
 void FloatsToBytes(const float* __restrict in, size_t count, float scale,
                    const float* __restrict offset, uint8_t* __restrict out) {
   for (size_t i = 0; i < count; ++i) {
-    const float value = std::min(std::max(0.0f, in[i] * scale + offset[i]), 255.0f);
-    out[i] = static_cast<uint8_t>(static_cast<int>(value + 0.5f));
+    const float half_above = std::min(std::max(0.0f, in[i] * scale + offset[i]), 255.0f) + 0.5f;
+    out[i] = static_cast<uint8_t>(static_cast<int>(half_above));
   }
 }
 

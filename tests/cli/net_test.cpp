@@ -17,12 +17,12 @@ TEST_F(NetTest, ImpossibleOnesAreWrongUsage) {
                         {"lenet", "image size", "got 3", "want 4 to 4096 pixels"}));
   EXPECT_TRUE(
       FailsWith(Train({"--labels_offset=10"}), 64, {"--labels_offset", "got 0, want 2 or more"}));
-  EXPECT_TRUE(
-      FailsWith(Train({"--batch_size=0"}), 64, {"--batch_size: got 0, want a number above 0"}));
+  EXPECT_TRUE(FailsWith(Train({"--batch_size=0"}), 64,
+                        {"--batch_size: got 0, want a whole number above 0"}));
   EXPECT_TRUE(FailsWith(Train({"--save_summaries_secs=-1"}), 64,
                         {"--save_summaries_secs: got -1, want a number from 0 on"}));
   EXPECT_TRUE(FailsWith(Carole({"model", "summary", "lenet", "--num_classes=0"}), 64,
-                        {"--num_classes: got 0, want a number above 0"}));
+                        {"--num_classes: got 0, want a whole number above 0"}));
   EXPECT_TRUE(FailsWith(Carole({"model", "summary", "lenet", "--num_classes=1"}), 64,
                         {"lenet", "number of classes", "got 1, want 2 to"}));
   EXPECT_TRUE(FailsWith(Carole({"model", "summary", "vgg_16", "--image_size=100"}), 64,

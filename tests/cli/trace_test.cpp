@@ -108,7 +108,7 @@ TEST_F(TraceTest, SumsAreThoseOfTheGradients) {
     const double us = e["dur"].get<double>() - e["args"]["waited_ms"].get<double>() * 1e3;
     const double want = e["args"]["bytes"].get<double>() / us * 1e-3;  // 2 (p - 1) / p is 1
     if (us > 100) {                                                    // else rounding shows
-      EXPECT_NEAR(e["args"]["bus_GB_per_s"], want, 0.02 * want) << e;
+      EXPECT_NEAR(e["args"]["bus_GB_per_s"], want, 0.02 * want + 0.0005) << e;
     }
     ExpectEachInsideOne({e}, steps);
   }
