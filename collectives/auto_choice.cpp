@@ -14,9 +14,8 @@ namespace {
 
 constexpr size_t kMostBytes = 4 << 20;
 
-size_t MeasuredBytes(size_t bytes) { return std::min(bytes, kMostBytes); }
-
-int SizeClass(size_t bytes) { return std::bit_width(MeasuredBytes(bytes)); }
+// The least of those that have the same winner.
+size_t SizeClass(size_t bytes) { return std::bit_floor(std::min(bytes, kMostBytes)); }
 
 // All that the winner depends on beside the message: how many ranks each host has, and how messages
 // travel.
@@ -65,8 +64,7 @@ size_t AutoChoice::Find(DType dtype, size_t bytes) const {
 }
 
 size_t AutoChoice::Choose(Exchange& x, DType dtype, size_t bytes) {
-  const std::string task =
-      fmt::format("{} bytes of {}", std::bit_floor(MeasuredBytes(bytes)), Name(dtype));
+  const std::string task = fmt::format("{} bytes of {}", SizeClass(bytes), Name(dtype));
   size_t row = Remembered(task);
   BroadcastBytes(x, std::as_writable_bytes(std::span(&row, 1)), 0);
   if (row == kAutoRow) row = Measure(x, dtype, bytes, task);
@@ -84,7 +82,7 @@ size_t AutoChoice::Remembered(const std::string& task) const {
 }
 
 size_t AutoChoice::Measure(Exchange& x, DType dtype, size_t bytes, const std::string& task) {
-  const size_t measured_bytes = MeasuredBytes(bytes);
+  const size_t measured_bytes = std::min(bytes, kMostBytes);
   x.peers.clear();
   std::vector<double> mine;
   for (size_t row : candidates_) {

@@ -41,7 +41,7 @@ class AutoChoice {
   const std::vector<size_t> candidates_;
   std::optional<ChoiceCache> cache_;  // rank 0's, where there is something to choose
   mutable std::mutex mutex_;
-  std::map<std::pair<DType, int>, size_t> rows_;  // by type and bits of the number of bytes
+  std::map<std::pair<DType, size_t>, size_t> rows_;  // by type and power of two of bytes
 };
 
 }  // namespace carole::collectives

@@ -4,14 +4,11 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
-#include <exception>
-#include <mutex>
-#include <thread>
 
 #include "io/crc32c.h"
 #include "io/disk.h"
+#include "io/parallel.h"
 #include "io/tfrecord.h"
 #include "src/core/check.h"
 #include "src/core/hash.h"
@@ -50,30 +47,11 @@ std::string CacheName(const std::vector<ShardIndex>& shards) {
 }
 
 void ScanAll(std::vector<ShardIndex>& shards, int threads, bool skip_damage) {
-  std::atomic<size_t> next{0};
-  std::mutex mutex;
-  size_t failed_shard = shards.size();
-  std::exception_ptr error;
-  const auto scan = [&] {
-    for (size_t i = next++; i < shards.size(); i = next++) {
-      try {
-        shards[i].offsets = ScanRecords(*OpenSeekableRecords(shards[i].path),
-                                        skip_damage ? &shards[i].damaged : nullptr);
-      } catch (...) {
-        const std::lock_guard lock(mutex);
-        if (i < failed_shard) error = std::current_exception();
-        failed_shard = std::min(failed_shard, i);
-      }
-    }
-  };
-  {
-    std::vector<std::jthread> helpers;
-    for (int t = 1; t < std::min<int>(threads, static_cast<int>(shards.size())); ++t) {
-      helpers.emplace_back(scan);
-    }
-    scan();
-  }
-  if (error) std::rethrow_exception(error);
+  ParallelFor(static_cast<int64_t>(shards.size()), threads, [&](int64_t i) {
+    ShardIndex& shard = shards[static_cast<size_t>(i)];
+    shard.offsets =
+        ScanRecords(*OpenSeekableRecords(shard.path), skip_damage ? &shard.damaged : nullptr);
+  });
 }
 
 // Where the first whole record at or behind `offset` begins; `end` when there is none.

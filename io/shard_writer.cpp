@@ -6,6 +6,7 @@
 #include <atomic>
 
 #include "io/bytes.h"
+#include "io/disk.h"
 #include "io/parallel.h"
 #include "io/run_lock.h"
 #include "io/tfrecord.h"
@@ -15,15 +16,6 @@ namespace carole::io {
 namespace {
 
 namespace fs = std::filesystem;
-
-void MakeFolder(const fs::path& folder) {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) {
-    throw DiskError(
-        fmt::format("[io.build] {}: cannot make the folder: {}", folder.string(), error.message()));
-  }
-}
 
 // Beside the shards lies the recipe they were made by; what differs is not finished but refused.
 void CheckRecipe(const ShardPlan& plan, bool any_shard) {
@@ -89,7 +81,7 @@ std::vector<int64_t> ShardStarts(int64_t count, int num_shards) {
 }
 
 void WriteShards(const ShardPlan& plan, const std::function<std::string(int64_t)>& make) {
-  MakeFolder(plan.folder);
+  MakeFolder("io.build", plan.folder.string());
   const RunLock lock(plan.folder.string());
   RemoveLeftovers(plan);
   CheckRecipe(plan, HasShards(plan));

@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "io/crc32c.h"
+#include "io/disk.h"
 #include "io/image.h"
 #include "io/parallel.h"
 #include "io/tfrecord.h"
@@ -232,11 +233,7 @@ VerifyReport VerifyShards(const VerifyOptions& options) {
 }
 
 void WriteRepaired(const VerifyReport& report, const fs::path& folder, int threads) {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error)
-    throw DiskError(fmt::format("[io.verify] {}: cannot make the folder: {}", folder.string(),
-                                error.message()));
+  MakeFolder("io.verify", folder.string());
   for (const fs::path& shard : report.shards) {
     if (!fs::equivalent(folder, fs::absolute(shard).parent_path())) continue;
     throw UsageError(

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "io/disk.h"
 #include "io/example.h"
 #include "src/core/check.h"
 #include "src/core/error.h"
@@ -12,12 +13,7 @@ namespace carole::io {
 namespace {
 
 std::unique_ptr<Sink> CreateOutput(const std::filesystem::path& folder, std::string_view name) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) {
-    throw DiskError(
-        fmt::format("[io.build] {}: cannot make the folder: {}", folder.string(), error.message()));
-  }
+  MakeFolder("io.build", folder.string());
   return CreateFile(folder / name);
 }
 

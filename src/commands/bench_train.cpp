@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "io/synthetic.h"
 #include "nets/nets.h"
@@ -67,7 +68,6 @@ double MonotonicSeconds() {
 Measurement Measure(const BenchFlags& flags, int64_t local_batch, Job& job, train::TrainStep& step,
                     io::BatchSource& source) {
   Measurement result;
-  std::vector<double> step_ms;
   int64_t num_steps = 0;
   const auto begin = [&] {
     Stopwatch watch;
@@ -82,30 +82,32 @@ Measurement Measure(const BenchFlags& flags, int64_t local_batch, Job& job, trai
   while (num_steps < flags.warmup_steps || IsTuning(step)) run();
   step.executable().ResetTimes();
   job.communicator().Barrier({.what = "start of the measurement"});
-  Stopwatch watch;
+  const double start_s = MonotonicSeconds();
   for (int i = 0; i < flags.steps; ++i) {
-    Stopwatch step_watch;
     const train::StepResult r = run();
-    step_ms.push_back(step_watch.Lap());
     result.step_ends_s.push_back(MonotonicSeconds());
     const double parts[] = {r.input_ms, r.forward_ms, r.backward_ms, r.exposed_communication_ms,
                             r.optimizer_ms};
     for (int p = 0; p < Measurement::kParts; ++p)
       result.part_ms[p] += parts[p] / flags.steps / job.size();
   }
-  const double total_ms = watch.Lap();
   job.communicator().AllReduce(std::span<double>(result.part_ms), {.what = "times"});
-  std::sort(step_ms.begin(), step_ms.end());
-  result.step_ms_median = step_ms[step_ms.size() / 2];
-  result.step_ms_p90 = step_ms[step_ms.size() * 9 / 10];
-  result.images_per_second =
-      static_cast<double>(flags.steps * local_batch * job.size()) / total_ms * 1e3;
+  result.images_per_second = static_cast<double>(flags.steps * local_batch * job.size()) /
+                             (result.step_ends_s.back() - start_s);
+  std::vector<double> seconds = result.step_ends_s;
+  std::adjacent_difference(seconds.begin(), seconds.end(), seconds.begin());
+  seconds.front() -= start_s;
+  std::sort(seconds.begin(), seconds.end());
+  result.step_ms_median = 1e3 * seconds[seconds.size() / 2];
+  result.step_ms_p90 = 1e3 * seconds[seconds.size() * 9 / 10];
   result.peak_rss_bytes = PeakRssOverRanks(job.communicator());
   return result;
 }
 
 void Print(const BenchFlags& flags, const Job& job, const nets::ModelOptions& input,
            const Measurement& m, const collectives::BucketTuner* tuner) {
+  const int decode_threads =
+      flags.dataset.dataset_dir.empty() ? 0 : DecodeThreads(flags.dataset, job);
   nlohmann::ordered_json row{{"net", flags.net.model_name},
                              {"batch_size", flags.batch_size},
                              {"image_size", input.image_size},
@@ -114,6 +116,7 @@ void Print(const BenchFlags& flags, const Job& job, const nets::ModelOptions& in
                              {"backend", job.backend().name()},
                              {"ranks", job.size()},
                              {"threads", job.backend().threads()},
+                             {"decode_threads", decode_threads},
                              {"images_per_second", m.images_per_second},
                              {"step_ms_median", m.step_ms_median},
                              {"step_ms_p90", m.step_ms_p90},
