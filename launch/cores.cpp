@@ -1,10 +1,12 @@
 #include "launch/cores.h"
 
 #include <hwloc.h>
+#include <omp.h>
 
 #include <algorithm>
 #include <memory>
 #include <sstream>
+#include <vector>
 
 #include "launch/control_groups.h"
 
@@ -52,13 +54,29 @@ int CountCoresIn(hwloc_topology_t topology, hwloc_const_cpuset_t set) {
   return cores > 0 ? cores : std::max(1, hwloc_bitmap_weight(set));
 }
 
+using Bitmap = std::unique_ptr<hwloc_bitmap_s, void (*)(hwloc_bitmap_t)>;
+
+Bitmap MakeBitmap() { return {hwloc_bitmap_alloc(), hwloc_bitmap_free}; }
+
 }  // namespace
+
+void LeaveOpenMpPlace() {
+  if (omp_get_proc_bind() == omp_proc_bind_false) return;
+  const Bitmap all = MakeBitmap();
+  for (int place = 0; place < omp_get_num_places(); ++place) {
+    std::vector<int> ids(static_cast<size_t>(omp_get_place_num_procs(place)));
+    omp_get_place_proc_ids(place, ids.data());
+    for (int id : ids) hwloc_bitmap_set(all.get(), static_cast<unsigned>(id));
+  }
+  const Topology topology = LoadTopology();
+  if (topology && hwloc_bitmap_iszero(all.get()) == 0)
+    hwloc_set_cpubind(topology.get(), all.get(), HWLOC_CPUBIND_THREAD);
+}
 
 int CountBoundCores() {
   const Topology topology = LoadTopology();
   if (!topology) return 1;
-  const std::unique_ptr<hwloc_bitmap_s, void (*)(hwloc_bitmap_t)> bound(hwloc_bitmap_alloc(),
-                                                                        hwloc_bitmap_free);
+  const Bitmap bound = MakeBitmap();
   if (hwloc_get_cpubind(topology.get(), bound.get(), HWLOC_CPUBIND_PROCESS) != 0)
     hwloc_bitmap_copy(bound.get(), hwloc_topology_get_allowed_cpuset(topology.get()));
   return CountCoresIn(topology.get(), bound.get());

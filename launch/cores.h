@@ -7,6 +7,11 @@
 
 namespace carole::launch {
 
+// OMP_PROC_BIND binds a program's first thread to one place before main, and every thread begins
+// where its parent is. This gives the calling thread all places back, so that cores are counted
+// right and other threads than OpenMP's find room. Nothing happens where OpenMP binds nothing.
+void LeaveOpenMpPlace();
+
 // Cores that this process is bound to: hwloc's cores, not their hyperthreads; at least 1.
 int CountBoundCores();
 // Of the machine, or of the part of it that a container is given; at least 1.

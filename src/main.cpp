@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "launch/cores.h"
 #include "src/commands/command_line.h"
 #include "src/commands/commands.h"
 #include "src/commands/job.h"
@@ -77,6 +78,7 @@ int Run(const Arguments& words) {
 
 int main(int argc, char** argv) {
   try {
+    carole::launch::LeaveOpenMpPlace();
     const int code = Run({argv + 1, argv + argc});
     if (code != 0) carole::commands::ReportExit(code);
     return code;
