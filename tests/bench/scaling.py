@@ -7,9 +7,12 @@
 Both ways use the same cores, one for each rank, so that the ratio shows communication and waiting alone. PyTorch does
 the same with DistributedDataParallel over gloo, for the nets it is written for here (peer_nets.py).
 
-Machines drift by more than what is measured. So both ways are started once and take turns of some seconds: one runs
-while the processes of the other are stopped (SIGSTOP). A turn counts the steps that lie in it whole but for the first,
-whose caches are cold. The ratio is the median over neighbouring turns, with its standard error.
+A step of several ranks lasts as long as the slowest of them takes, whatever its sums cost, and a core that others
+disturb is now and then slow. A third way shows how much that is: ranks that keep step but sum no gradients (local SGD).
+
+Machines drift by more than what is measured. So all ways are started once and take turns of some seconds: one runs
+while the processes of the others are stopped (SIGSTOP). A turn counts the steps that lie in it whole but for the first,
+whose caches are cold. A ratio is the median over neighbouring turns, with its standard error.
 """
 
 import argparse
@@ -118,24 +121,25 @@ class Group:
 
 
 def start(net, who, args, folder):
-    """Both ways: alone, and as ranks."""
+    """All ways: alone, as ranks and, of carole, as ranks that sum nothing."""
     batch, step_seconds = NETS[net]
     steps = math.ceil(args.turns * args.seconds / step_seconds)
     if who == "carole":
         train = [args.carole, "bench", "train", f"--model_name={net}", f"--batch_size={batch}", "--threads=1",
                  f"--steps={steps}", f"--warmup_steps={WARMUP_STEPS}", "--json"]  # fmt: skip
         env = peers.mpi_environment()
-        return (Group([train] * args.ranks, env, batch),
-                Group([["mpirun", "-np", str(args.ranks), *train]], env, batch * args.ranks))  # fmt: skip
+        ranks = ["mpirun", "-np", str(args.ranks), *train]
+        return [Group([train] * args.ranks, env, batch), Group([ranks], env, batch * args.ranks),
+                Group([[*ranks, f"--local_sgd_steps={10 * steps}"]], env, batch * args.ranks)]  # fmt: skip
     env = peers.environment("torch", 1)
     env.pop("GOMP_CPU_AFFINITY")  # the group pins its processes
     train = [sys.executable, os.path.abspath(__file__), f"--nets={net}", f"--ranks={args.ranks}", f"--steps={steps}"]
     ranks = [[*train, f"--rank={rank}"] for rank in range(args.ranks)]
-    return Group(ranks, env, batch), Group([[*rank, f"--store={folder}/store"] for rank in ranks], env, batch)
+    return [Group(ranks, env, batch), Group([[*rank, f"--store={folder}/store"] for rank in ranks], env, batch)]
 
 
 def measure(net, who, args):
-    """Speeds of neighbouring turns: (alone, as ranks)."""
+    """Speeds of neighbouring turns, in the order of start()."""
     with tempfile.TemporaryDirectory() as folder:
         groups = start(net, who, args, folder)
         try:
@@ -145,24 +149,33 @@ def measure(net, who, args):
                     group.take_turn(args.seconds)
                 if time.monotonic() > deadline:
                     sys.exit(f"[bench] {net} {who}: got no end in {args.timeout} s, want a longer --timeout")
-            alone, ranks = (group.finish(args.timeout) for group in groups)
+            speeds = [group.finish(args.timeout) for group in groups]
         finally:
             for group in groups:
                 group.signal(signal.SIGKILL)
-    pairs = [(a, r) for a, r in zip(alone, ranks) if a and r]
-    if len(pairs) < 3:
-        sys.exit(f"[bench] {net} {who}: got {len(pairs)} turns with steps in both ways, want 3; use more --turns")
-    return pairs
+    turns = [turn for turn in zip(*speeds) if all(turn)]
+    if len(turns) < 3:
+        sys.exit(f"[bench] {net} {who}: got {len(turns)} turns with steps in all ways, want 3; use more --turns")
+    return turns
 
 
-def summarize(net, who, pairs):
-    ratios = [ranks / alone for alone, ranks in pairs]
-    ratio = statistics.median(ratios)
+def ratio(turns, above, below):
+    ratios = [turn[above] / turn[below] for turn in turns]
     error = 1.25 * statistics.stdev(ratios) / math.sqrt(len(ratios))  # of a median of normal values
-    alone, ranks = (statistics.median(column) for column in zip(*pairs))
-    print(f"{net:14}batch {NETS[net][0]:3}  {who:8}alone, summed {alone:8.2f}   as ranks {ranks:8.2f} images/s"
-          f"   ratio {ratio:.3f} +- {error:.3f} ({len(ratios)} turns)", flush=True)  # fmt: skip
-    return {"net": net, "contender": who, "turns": pairs, "ratio": ratio, "error": error}
+    return {"ratio": statistics.median(ratios), "error": error}
+
+
+def summarize(net, who, turns):
+    medians = [statistics.median(column) for column in zip(*turns)]
+    row = {"net": net, "contender": who, "turns": turns, **ratio(turns, 1, 0)}
+    words = lambda r: f"ratio {r['ratio']:.3f} +- {r['error']:.3f}"
+    print(f"{net:14}batch {NETS[net][0]:3}  {who:8}alone, summed {medians[0]:8.2f}   as ranks {medians[1]:8.2f} images/s"
+          f"   {words(row)} ({len(turns)} turns)", flush=True)  # fmt: skip
+    if len(medians) > 2:
+        row["in_step"], row["of_in_step"] = ratio(turns, 2, 0), ratio(turns, 1, 2)
+        print(f"{'':33}in step without sums           {medians[2]:8.2f} images/s   {words(row['in_step'])};"
+              f" as ranks beside that {words(row['of_in_step'])}", flush=True)  # fmt: skip
+    return row
 
 
 def parse_arguments():
