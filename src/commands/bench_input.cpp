@@ -237,8 +237,7 @@ int BenchInput(const Arguments& arguments) {
   line.Add("steps", flags.steps, "batches of a round")->check(CLI::PositiveNumber);
   line.Add("rounds", flags.rounds, "all is measured so often, in turn; medians are printed")
       ->check(CLI::PositiveNumber);
-  line.Add("threads", flags.threads,
-           "that decode; 0: --num_preprocessing_threads, at most the cores")
+  line.Add("threads", flags.threads, "that decode; 0: --num_preprocessing_threads")
       ->check(CLI::NonNegativeNumber);
   line.AddBool("eval", flags.eval, "preprocess as for evaluation");
   line.AddBool("json", flags.json, "one JSON object a line");

@@ -20,8 +20,9 @@ void AddDatasetFlags(CommandLine& line, DatasetFlags& flags) {
                "the net sees luminance, one channel; images are decoded to it, so that distortions "
                "of colour, which TF-Slim puts before, change its brightness only");
   line.Add("num_preprocessing_threads", flags.num_preprocessing_threads,
-           "threads that decode images, of each rank; never more than its cores")
-      ->check(CLI::Range(1, 1024));
+           "threads that decode images, of each rank, at most its cores; 0: the cores that "
+           "--threads leaves free, else all, as they sleep while there are batches enough")
+      ->check(CLI::Range(0, 1024));
   line.Add("work_dir", flags.work_dir,
            "place for the index of records when dataset_dir is read-only");
   line.Add("dct_method", flags.dct_method,

@@ -78,6 +78,14 @@ void AddInputFlags(CommandLine& line, DatasetFlags& flags) {
       ->check(CLI::NonNegativeNumber);
 }
 
+int DecodeThreads(const DatasetFlags& flags, const Job& job) {
+  const int free = job.cores() - job.backend().threads();  // a GPU's takes one: it launches
+  const int wanted = free > 0 ? free : job.cores();
+  return flags.num_preprocessing_threads > 0
+             ? std::min(flags.num_preprocessing_threads, job.cores())
+             : wanted;
+}
+
 io::PipelineOptions MakePipelineOptions(const DatasetFlags& flags, const NetInput& input,
                                         const Job& job, int64_t local_batch) {
   io::PipelineOptions options;
@@ -102,7 +110,7 @@ io::PipelineOptions MakePipelineOptions(const DatasetFlags& flags, const NetInpu
   options.use_bounding_boxes = flags.use_bounding_boxes;
   options.shuffle_block_records = flags.shuffle_block_records;
   options.max_bad_records = flags.max_bad_records;
-  options.threads = std::min(flags.num_preprocessing_threads, job.cores());
+  options.threads = DecodeThreads(flags, job);
   return options;
 }
 

@@ -33,6 +33,10 @@ NetInput ResolveNetInput(const NetFlags& net, const DatasetFlags& dataset);
 // The flags of training data, beside AddDatasetFlags()'s.
 void AddInputFlags(CommandLine& line, DatasetFlags& flags);
 
+// Threads that read and decode: no more than the rank has cores. Beside those that compute, unless
+// these take all cores.
+int DecodeThreads(const DatasetFlags& flags, const Job& job);
+
 // This rank's part of one ordered pass; callers set training, shuffle, repeat, seed and place.
 io::PipelineOptions MakePipelineOptions(const DatasetFlags& flags, const NetInput& input,
                                         const Job& job, int64_t local_batch);

@@ -25,11 +25,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-int64_t CountSamples(const DatasetFlags& flags, const NetInput& input) {
+int64_t CountSamples(const DatasetFlags& flags, const NetInput& input, const Job& job) {
   return io::LoadRecordIndex(
              {.shards = io::FindShards(*input.dataset, flags.dataset_split_name, flags.dataset_dir),
               .work_dir = flags.work_dir,
-              .threads = flags.num_preprocessing_threads,
+              .threads = DecodeThreads(flags, job),
               .skip_damage = flags.max_bad_records > 0})
       .num_records();
 }
@@ -177,7 +177,7 @@ WatchedRun MakeWatchedRun(const TrainFlags& flags, const TrainPlan& plan, const 
 
 int Run(TrainFlags& flags, const CommandLine& line, const NetInput& input, Job& job) {
   flags.dataset = PrepareRecords(flags.dataset, input, job);
-  const TrainPlan plan = MakeTrainPlan(flags, line, CountSamples(flags.dataset, input), job);
+  const TrainPlan plan = MakeTrainPlan(flags, line, CountSamples(flags.dataset, input, job), job);
   const optim::LearningRate rate(plan.schedule);
   nets::Model model = BuildTrainingModel(flags, input, plan.shape.graph_batch);
   const int64_t parameters = nets::CountParameters(*model.graph).trainable;

@@ -1,4 +1,5 @@
 // carole bench: the keys that other programs read, and numbers that make sense.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/cli.h"
@@ -37,6 +38,19 @@ TEST(BenchTest, TrainAloneAndOnTwoRanks) {
     EXPECT_GT(rows[0]["peak_rss_bytes"], 3'274'634 * 8);  // weights and gradients at least
     EXPECT_NE(result.err.find("conv2d_backward_filter"), std::string::npos) << result.err;
   }
+}
+
+// Which would leave the rank one core, did it not look further than its first thread.
+TEST(BenchTest, OpenMpBindingTakesNoCores) {
+  const Words words = CaroleWords({"bench", "train", "--model_name=lenet", "--batch_size=2",
+                                   "--steps=1", "--warmup_steps=0", "--json"});
+  Words bound{"env", "OMP_PROC_BIND=true", "OMP_PLACES=threads"};
+  bound.insert(bound.end(), words.begin(), words.end());
+  const auto free_rows = RowsOf(RunProcess(words), {"threads"});
+  const auto bound_rows = RowsOf(RunProcess(bound), {"threads"});
+  ASSERT_EQ(free_rows.size(), 1U);
+  ASSERT_EQ(bound_rows.size(), 1U);
+  EXPECT_EQ(bound_rows[0]["threads"], free_rows[0]["threads"]);
 }
 
 TEST(BenchTest, TrainOnBytes) {
@@ -86,6 +100,13 @@ TEST_F(BenchInputTest, TrainOnADataSet) {
   ASSERT_EQ(rows.size(), 1U);
   EXPECT_EQ(rows[0]["image_size"], 28);
   EXPECT_GT(rows[0]["images_per_second"], 1);
+  // As many threads decode as there are cores beside the one that computes.
+  const auto all = RowsOf(Carole({"bench", "input", "--dataset_name=mnist", "--steps=1",
+                                  "--rounds=1", "--dataset_dir=" + data_dir_, "--json"}),
+                          {"threads"});
+  ASSERT_EQ(all.size(), 1U);
+  const int cores = all[0]["threads"];
+  EXPECT_EQ(rows[0]["decode_threads"], std::max(1, cores - 1));
   const Words elsewhere = {"bench", "train", "--dataset_name=mnist", "--dataset_dir=nowhere"};
   EXPECT_TRUE(FailsWith(Carole(elsewhere), 65, {"nowhere"}));
 }
