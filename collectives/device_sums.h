@@ -39,8 +39,6 @@ class DeviceSums {
   // Why sums will not end: an error of the library, or one under way for longer than the deadline;
   // "" while all is well. From any thread.
   virtual std::string Trouble(double deadline_seconds) = 0;
-  // Gives up what is under way, on this rank. From any thread.
-  virtual void Abort() = 0;
 };
 
 // Where a rank computes.

@@ -293,13 +293,13 @@ void Engine::CheckNative() const {
   std::_Exit(static_cast<int>(ExitCode::kUnavailable));
 }
 
-// As above: the host may wait for the device without end, and no step may be believed any more.
+// As above: the host may wait for the device without end, and no step may be believed any more. The
+// end of the process frees the device; NCCL's own abort waits for recordings that hold its sums.
 void Engine::CheckDevice() const {
   if (device_ == nullptr) return;
   const std::string trouble = device_->Trouble(deadline_seconds_);
   if (trouble.empty()) return;
   LogError("comm", "all_reduce by nccl: {}", trouble);
-  device_->Abort();
   std::_Exit(static_cast<int>(ExitCode::kUnavailable));
 }
 

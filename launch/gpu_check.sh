@@ -88,17 +88,28 @@ sanitizer() {
   ! grep -qE '^=+ (Invalid|Program hit|Error|Race|Uninitialized)' "$out/sanitizer.txt"
 }
 
+# train NET PRECISION BATCH [FLAG...]: a line of JSON.
+train() {
+  net=$1 precision=$2 batch=$3
+  shift 3
+  "$place/carole" bench train --backend=cuda --model_name="$net" --precision="$precision" --batch_size="$batch" --json "$@"
+}
+
 # bench FILE NET PRECISION BATCHES [FLAG...]: a line of JSON for each batch size (given with commas) that fits into the
-# GPU, into FILE too; fails where none does.
+# GPU, into FILE too; fails where none does. What fails on the GPU is tried once more without a CUDA graph.
 bench() {
   file=$1 net=$2 precision=$3
   batches=$(echo "$4" | tr , ' ')
   shift 4
   : >"$file"
   for batch in $batches; do
-    "$place/carole" bench train --backend=cuda --model_name="$net" --precision="$precision" --batch_size="$batch" \
-      --json "$@" >>"$file"
+    train "$net" "$precision" "$batch" "$@" >>"$file"
     code=$?
+    if [ $code -eq 69 ]; then
+      wanted "$net, $precision, batch $batch: steps as CUDA graphs" 0 at_least 1
+      train "$net" "$precision" "$batch" "$@" --nocuda_graph >>"$file"
+      code=$?
+    fi
     [ $code -eq 0 ] || [ $code -eq 78 ] || break
   done
   cat "$file"

@@ -1,7 +1,7 @@
 // DeviceSums by NCCL: a stream of its own beside the computing one, joined to it by events.
 //
 // The communicator is non-blocking: calls return ncclInProgress, and ncclCommGetAsyncError tells
-// when they are through, so that a rank that fails can be answered by ncclCommAbort.
+// when they are through, so that a rank that waits for one that is gone can end.
 #include "collectives/nccl/nccl.h"
 
 #include <cuda_runtime.h>
@@ -12,8 +12,8 @@
 #include <cstring>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <thread>
-#include <utility>
 
 #include "src/core/check.h"
 #include "src/core/error.h"
@@ -63,13 +63,14 @@ class NcclSums final : public DeviceSums {
   NcclSums(const NcclSums&) = delete;
   NcclSums& operator=(const NcclSums&) = delete;
 
-  // Waits for what is under way, but not long: others may be gone.
+  // Waits for what is under way, but not long: others may be gone. No recording may be left that
+  // holds sums: the abort would wait for its end.
   ~NcclSums() override {
     if (cudaSetDevice(device_) != cudaSuccess) return;
     const auto start = Clock::now();
     while (cudaStreamQuery(stream_) == cudaErrorNotReady && Clock::now() - start < kLastWait)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    Abort();
+    ncclCommAbort(comm_);
     for (const Slot& slot : slots_) DestroySlot(slot);
     for (const Slot& slot : recorded_) DestroySlot(slot);
     cudaStreamDestroy(stream_);
@@ -97,7 +98,8 @@ class NcclSums final : public DeviceSums {
   void NoteReplay() override {
     const Slot slot = SlotOf(NextTicket());
     CAROLE_CUDA(cudaEventRecord(slot.done, compute_));
-    Watch(slot);
+    const std::lock_guard lock(mutex_);
+    in_flight_.push_back({slot.done, Clock::now()});
   }
 
   std::string Trouble(double deadline_seconds) override {
@@ -106,18 +108,15 @@ class NcclSums final : public DeviceSums {
     const std::lock_guard lock(mutex_);
     while (!in_flight_.empty() && cudaEventQuery(in_flight_.front().done) == cudaSuccess)
       in_flight_.pop_front();
-    if (in_flight_.empty()) return "";
-    const std::chrono::duration<double> age = Clock::now() - in_flight_.front().start;
+    if (in_flight_.empty() && !enqueuing_since_) return "";
+    const Clock::time_point oldest =
+        in_flight_.empty() ? *enqueuing_since_ : in_flight_.front().start;
+    const std::chrono::duration<double> age = Clock::now() - oldest;
     if (age.count() < deadline_seconds) return "";
     return fmt::format(
         "a sum is not through after {:.0f} s: a GPU or the network between them "
         "does not answer",
         age.count());
-  }
-
-  void Abort() override {
-    const std::lock_guard lock(mutex_);
-    if (comm_ != nullptr) ncclCommAbort(std::exchange(comm_, nullptr));
   }
 
  private:
@@ -167,14 +166,9 @@ class NcclSums final : public DeviceSums {
     const std::lock_guard lock(mutex_);
     return recorded_[ticket & ~kRecorded];
   }
-  void Watch(const Slot& slot) {
-    const std::lock_guard lock(mutex_);
-    in_flight_.push_back({slot.done, Clock::now()});
-  }
 
   ncclResult_t State() {
     const std::lock_guard lock(mutex_);
-    if (comm_ == nullptr) return ncclInvalidUsage;  // aborted
     ncclResult_t state = ncclSuccess;
     const ncclResult_t status = ncclCommGetAsyncError(comm_, &state);
     return status == ncclSuccess ? state : status;
@@ -197,14 +191,16 @@ class NcclSums final : public DeviceSums {
     CAROLE_CUDA(cudaStreamWaitEvent(stream_, slot.ready, 0));
     {
       const std::lock_guard lock(mutex_);
-      if (comm_ == nullptr) throw CommError("[nccl] all_reduce: the communicator was aborted");
+      enqueuing_since_ = Clock::now();
       CAROLE_NCCL(ncclAllReduce(data.data(), data.data(), data.size(), TypeOf(T{}), ncclSum, comm_,
                                 stream_));
     }
     // Before the event: what is enqueued late must not come after it.
     Finish("ncclAllReduce", [] {});
     CAROLE_CUDA(cudaEventRecord(slot.done, stream_));
-    if (ticket < kRecorded) Watch(slot);
+    const std::lock_guard lock(mutex_);
+    enqueuing_since_.reset();
+    if (ticket < kRecorded) in_flight_.push_back({slot.done, Clock::now()});
   }
 
   const int device_;
@@ -216,6 +212,7 @@ class NcclSums final : public DeviceSums {
   std::mutex mutex_;
   ncclComm_t comm_ = nullptr;
   std::deque<InFlight> in_flight_;
+  std::optional<Clock::time_point> enqueuing_since_;  // NCCL connects ranks in their first sums
 };
 
 NcclId MakeId() {

@@ -126,6 +126,12 @@ TEST(NcclDeathTest, SumThatDoesNotEndEndsTheProcess) {
   EXPECT_EXIT(SumWhile(NcclFaults().hangs), ::testing::ExitedWithCode(69), "not through after");
 }
 
+// As the first ones may, in which ranks are connected.
+TEST(NcclDeathTest, SumThatNeverReachesItsStreamEndsTheProcess) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(SumWhile(NcclFaults().pends), ::testing::ExitedWithCode(69), "not through after");
+}
+
 TEST(Nccl, FailedPeerIsAnError) {
   const auto errors = ErrorsOfRanks(2, [](Communicator& c) {
     EmulatedDevice device(c, 64);

@@ -116,6 +116,14 @@ class GpuCheckTest(unittest.TestCase):
         self.assertIn("| 1.1667 | at least 1.2 | NO", text)
         self.assertEqual(self.check(*words, FAIL="*batch_size=*", CODE="78")[0], 1)
 
+    def test_steps_that_fail_as_cuda_graphs_are_measured_without(self):
+        words = ("speed", "vgg_16", "bf16", "64,512", "128", "1.2")
+        code, text = self.check(*words, FAIL="carole bench train*batch_size=64 --json", CODE="69")
+        self.assertEqual(code, 0, text)
+        self.assertEqual(text.count('"images_per_second":7000.0'), 1)
+        self.assertIn("vgg_16, bf16, batch 64: steps as CUDA graphs | 0 | at least 1 | NO", text)
+        self.assertEqual(self.check(*words, FAIL="*batch_size=*", CODE="69")[0], 1)
+
     def test_accuracy_must_be_reached(self):
         code, text = self.check("lenet", "fp32", ACCURACY="0.9099")
         self.assertEqual((code, text), (1, "accuracy 0.9099, want 0.91\n"))

@@ -113,6 +113,7 @@ void ReplayForEver() {
            {.deadline_seconds = 1});
 }
 
+// Though its recording is still there, for whose end NCCL's own abort would wait.
 TEST(RecordingDeathTest, ReplayedSumThatDoesNotEndEndsTheProcess) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(ReplayForEver(), ::testing::ExitedWithCode(69), "not through after");

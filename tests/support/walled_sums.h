@@ -33,7 +33,6 @@ class WalledSums : public collectives::DeviceSums {
   void NoteReplay() override {}
   void Join(Ticket) override {}
   std::string Trouble(double) override { return ""; }
-  void Abort() override {}
 
  private:
   // The walls of all ranks are open until each has its sum.

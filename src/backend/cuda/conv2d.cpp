@@ -7,6 +7,7 @@
 #include <cuda_runtime.h>
 #include <cudnn_frontend.h>
 
+#include <limits>
 #include <map>
 #include <mutex>
 
@@ -14,6 +15,7 @@
 #include "src/backend/cuda/copy.h"
 #include "src/backend/cuda/cuda.h"
 #include "src/backend/cuda/fastest_plan.h"
+#include "src/backend/cuda/scratch.h"
 #include "src/core/check.h"
 #include "src/tensor/buffer.h"
 
@@ -38,9 +40,8 @@ struct Task {
   Direction direction = Direction::kForward;
   Shape x = {}, w = {}, y = {};
   Conv2dAttributes a;  // padded alike on both sides
-  DType type;          // of what is read
-  DType result;        // of what is made
-  bool bias = false;   // forward: added in the same pass, as is a.relu
+  DType type;
+  bool bias = false;  // forward: added in the same pass, as is a.relu
 
   // Of an image that is padded before.
   Task Symmetric() const {
@@ -51,29 +52,26 @@ struct Task {
     task.a.padding = {};
     return task;
   }
-  // Without what the library may not have in one pass: bias and ReLU, results in another type.
+  // Without what the library may not have in the same pass.
   Task Plain() const {
     Task plain = *this;
     plain.bias = plain.a.relu = false;
-    plain.result = type;
     return plain;
   }
   std::string Describe() const {
     static constexpr const char* kNames[] = {"forward", "data gradient", "filter gradient"};
     return fmt::format(
         "convolution ({}) of {} by {} to {}, stride {}x{}, padding {}x{}, dilation {}, groups {}, "
-        "{} to {}{}{}",
+        "{}{}{}",
         kNames[static_cast<int>(direction)], x.ToString(), w.ToString(), y.ToString(), a.stride_h,
-        a.stride_w, a.padding.top, a.padding.left, a.dilation, a.groups, Name(type), Name(result),
+        a.stride_w, a.padding.top, a.padding.left, a.dilation, a.groups, Name(type),
         bias ? ", bias" : "", a.relu ? ", ReLU" : "");
   }
 };
 
 Task MakeTask(const OpSpec& spec) {
   const auto &in = spec.inputs, &out = spec.outputs;
-  Task task{.a = spec.attributes_as<Conv2dAttributes>(),
-            .type = ElementType(spec),
-            .result = out[0].dtype};
+  Task task{.a = spec.attributes_as<Conv2dAttributes>(), .type = ElementType(spec)};
   if (spec.kind == OpKind::kConv2d) {
     task.direction = Direction::kForward;
     task.x = in[0].shape, task.w = in[1].shape, task.y = out[0].shape;
@@ -134,17 +132,17 @@ void AddConvolution(Graph& graph, const Task& task) {
   TensorPointer result;
   if (task.direction == Direction::kForward) {
     result = AddForward(graph, task);
-    Set(*result, kY, task.y, task.result);
+    Set(*result, kY, task.y, task.type);
   } else if (task.direction == Direction::kData) {
     const auto dy = AddTensor(graph, kY, task.y, task.type);
     const auto w = AddTensor(graph, kW, task.w, task.type);
     result = graph.conv_dgrad(dy, w, Describe<fe::graph::Conv_dgrad_attributes>(task.a));
-    Set(*result, kX, task.x, task.result);
+    Set(*result, kX, task.x, task.type);
   } else {
     const auto dy = AddTensor(graph, kY, task.y, task.type);
     const auto x = AddTensor(graph, kX, task.x, task.type);
     result = graph.conv_wgrad(dy, x, Describe<fe::graph::Conv_wgrad_attributes>(task.a));
-    Set(*result, kW, task.w, task.result);
+    Set(*result, kW, task.w, task.type);
   }
   result->set_output(true);
 }
@@ -160,14 +158,15 @@ std::vector<fe::NumericalNote_t> Unwanted(const Task& task, const Device& device
   return notes;
 }
 
-fe::error_t Build(Graph& graph, const Task& task, const Device& device) {
+fe::error_t Build(Graph& graph, const Task& task, const Device& device, int64_t scratch_bytes) {
   fe::error_t error = graph.validate();
   if (error.is_good() && device.cudnn == nullptr) error = graph.build_operation_graph();
   if (error.is_good() && device.cudnn != nullptr) error = graph.build_operation_graph(device.cudnn);
   if (error.is_good())
     error = graph.create_execution_plans({fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK});
   if (error.is_bad()) return error;
-  graph.deselect_numeric_notes(Unwanted(task, device));
+  graph.deselect_numeric_notes(Unwanted(task, device))
+      .deselect_workspace_greater_than(scratch_bytes);
   error = graph.check_support();
   if (error.is_bad()) return error;
   const auto bytes = [](const Shape& shape) { return shape.size() * sizeof(float); };  // at most
@@ -181,17 +180,26 @@ struct Plan {
   fe::error_t error;  // bad: the library has no kernel for it
 };
 
-// For the device's GPU, or one that is described.
+// For the device's GPU, or one that is described, with so much scratch memory.
 using Description = std::shared_ptr<const fe::DeviceProperties>;
-Plan MakePlan(const Task& task, const Device& device, const Description& described = nullptr) {
+Plan MakePlanWithin(int64_t scratch_bytes, const Task& task, const Device& device,
+                    const Description& described) {
   Plan plan{.graph = std::make_shared<Graph>(), .error = {}};
   if (described != nullptr) plan.graph->set_device_properties(described);
   plan.graph->set_io_data_type(LibraryType(task.type))
       .set_intermediate_data_type(fe::DataType_t::FLOAT)
       .set_compute_data_type(fe::DataType_t::FLOAT);
   AddConvolution(*plan.graph, task);
-  plan.error = Build(*plan.graph, task, device);
+  plan.error = Build(*plan.graph, task, device, scratch_bytes);
   return plan;
+}
+
+// A plan that wants much scratch memory is taken only where there is no other.
+Plan MakePlan(const Task& task, const Device& device, const Description& described = nullptr) {
+  constexpr int64_t kMuchScratch = int64_t{1} << 30;
+  Plan plan = MakePlanWithin(kMuchScratch, task, device, described);
+  if (plan.error.is_good()) return plan;
+  return MakePlanWithin(std::numeric_limits<int64_t>::max(), task, device, described);
 }
 
 // Nets repeat their shapes, and planning takes long: each is planned once for each handle. Never
@@ -206,7 +214,7 @@ const Plan& PlanOnce(const Task& task, const Device& device) {
 }
 
 // What the three directions share. The workspace holds the padded image, if there is one, then a
-// result that must be cast, then the library's own.
+// filter's gradient that must be cast, then the library's own.
 class Convolution : public CudaKernel {
  public:
   Convolution(const OpSpec& spec, const Device& device)
@@ -214,7 +222,6 @@ class Convolution : public CudaKernel {
         task_(MakeTask(spec).Symmetric()),
         padding_(spec.attributes_as<Conv2dAttributes>().padding) {
     if (task_.a.padding != padding_) padded_bytes_ = AlignUp(task_.x.size() * SizeOf(task_.type));
-    const DType wanted = task_.result;
     const Plan* plan = &PlanOnce(task_, device);
     if (plan->error.is_bad()) {
       task_ = task_.Plain();
@@ -222,16 +229,18 @@ class Convolution : public CudaKernel {
     }
     CheckPlan(plan->error, task_.Describe());
     graph_ = plan->graph;
-    if (task_.result != wanted) narrow_bytes_ = AlignUp(task_.w.size() * SizeOf(task_.result));
+    if (spec.outputs[0].dtype != task_.type)
+      narrow_bytes_ = AlignUp(task_.w.size() * SizeOf(task_.type));
     int64_t library_bytes = 0;
     CheckPlan(graph_->get_workspace_size(library_bytes), task_.Describe());
-    workspace_bytes_ = padded_bytes_ + narrow_bytes_ + static_cast<size_t>(library_bytes);
+    workspace_bytes_ =
+        padded_bytes_ + narrow_bytes_ + static_cast<size_t>(library_bytes) + kScratchAlignment;
   }
 
  protected:
   bool is_padded() const { return padded_bytes_ > 0; }
   std::byte* padded() const { return memory_.workspace; }
-  // For a result that must be cast; null where it need not.
+  // For a filter's gradient that must be cast; null where it need not.
   std::byte* narrow() const {
     return narrow_bytes_ > 0 ? memory_.workspace + padded_bytes_ : nullptr;
   }
@@ -248,9 +257,8 @@ class Convolution : public CudaKernel {
   void Execute(std::byte* x, std::byte* w, std::byte* y, float* bias = nullptr) const {
     std::unordered_map<int64_t, void*> tensors = {{kX, x}, {kW, w}, {kY, y}};
     if (task_.bias) tensors.emplace(kBias, bias);
-    CheckPlan(
-        graph_->execute(device_.cudnn, tensors, memory_.workspace + padded_bytes_ + narrow_bytes_),
-        task_.Describe());
+    std::byte* const scratch = AlignScratch(memory_.workspace + padded_bytes_ + narrow_bytes_);
+    CheckPlan(graph_->execute(device_.cudnn, tensors, scratch), task_.Describe());
   }
 
   Task task_;
@@ -293,8 +301,8 @@ class Conv2dBackwardData : public Convolution {
   }
 };
 
-// The gradient is summed in fp32. Where the library cannot hand it out so it comes rounded to the
-// type of its operands, as in other frameworks, and is cast.
+// The gradient is summed in fp32, but comes rounded to the type of its operands, as in other
+// frameworks, and is cast: for Hopper cuDNN 9.19 has no plan that hands it out in fp32.
 class Conv2dBackwardFilter : public Convolution {
  public:
   Conv2dBackwardFilter(const OpSpec& spec, const Device& device) : Convolution(spec, device) {
@@ -308,7 +316,7 @@ class Conv2dBackwardFilter : public Convolution {
   void Run(const RunContext&) override {
     Execute(PaddedInput(), narrow() != nullptr ? narrow() : output(), input(1));
     if (narrow() != nullptr)
-      Cast(device_.stream, task_.result, narrow(), out<float>(0), out_shape(0).size());
+      Cast(device_.stream, task_.type, narrow(), out<float>(0), out_shape(0).size());
     if (float* db = out<float>(1)) {
       ColumnSums(device_.stream, task_.type, input(1), Pixels(in_shape(1)), channels(), db,
                  memory_.workspace);

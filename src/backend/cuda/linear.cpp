@@ -9,6 +9,7 @@
 
 #include "src/backend/cuda/bias.h"
 #include "src/backend/cuda/cuda.h"
+#include "src/backend/cuda/scratch.h"
 #include "src/core/check.h"
 #include "src/tensor/buffer.h"
 
@@ -71,7 +72,6 @@ Operation MakeOperation(bool tf32, bool transpose_a, bool transpose_b) {
 }
 
 constexpr size_t kMaxWorkspaceBytes = 32 << 20;  // what NVIDIA advises for its newest GPUs
-constexpr size_t kWorkspaceAlignment = 256;      // more than plans give
 
 // Sums in fp32, within the workspace and the alignment that plans have.
 Preference MakePreference() {
@@ -97,7 +97,8 @@ cublasLtMatmulHeuristicResult_t Choose(const Device& device, const Operation& op
   Check(cublasLtMatmulAlgoGetHeuristic(device.blas, operation.get(), a.get(), b.get(), result.get(),
                                        result.get(), preference.get(), 1, &found, &count),
         "cublasLtMatmulAlgoGetHeuristic");
-  if (count == 0) throw DeviceError("[cublas] the library has no algorithm for this product");
+  if (count == 0 || found.state != CUBLAS_STATUS_SUCCESS)
+    throw DeviceError("[cublas] the library has no algorithm for this product");
   return found;
 }
 
@@ -123,7 +124,7 @@ class Product : public CudaKernel {
     if ((o.epilogue & CUBLASLT_EPILOGUE_BIAS) != 0)
       SetBias(reinterpret_cast<const float*>(Buffer::kAlignment));  // its alignment counts by now
     chosen_ = Choose(device_, operation_, a_, b_, result_);
-    workspace_bytes_ = chosen_.workspaceSize + kWorkspaceAlignment;
+    workspace_bytes_ = chosen_.workspaceSize + kScratchAlignment;
   }
 
  protected:
@@ -133,13 +134,10 @@ class Product : public CudaKernel {
   void Multiply(size_t a, size_t b) {
     const float one = 1, zero = 0;
     std::byte* const result = memory_.outputs[0].data;
-    void* workspace = memory_.workspace;
-    size_t space = workspace_bytes_;
-    std::align(kWorkspaceAlignment, chosen_.workspaceSize, workspace, space);
     Check(cublasLtMatmul(device_.blas, operation_.get(), &one, memory_.inputs[a].data, a_.get(),
                          memory_.inputs[b].data, b_.get(), &zero, result, result_.get(), result,
-                         result_.get(), &chosen_.algo, workspace, chosen_.workspaceSize,
-                         device_.stream),
+                         result_.get(), &chosen_.algo, AlignScratch(memory_.workspace),
+                         chosen_.workspaceSize, device_.stream),
           "cublasLtMatmul");
   }
 

@@ -93,6 +93,7 @@ struct cublasLtMatmulAlgo_t {
 struct cublasLtMatmulHeuristicResult_t {
   cublasLtMatmulAlgo_t algo;
   size_t workspaceSize;
+  cublasStatus_t state;
 };
 
 // In words, how this thread last asked for a product: "bf16 NT to f32, relu, bias".
@@ -187,6 +188,7 @@ inline cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
   found->workspaceSize =
       std::min<uint64_t>(4096, preference->Get(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, 0));
   found->algo = {d->epilogue(), alignment, found->workspaceSize};
+  found->state = CUBLAS_STATUS_SUCCESS;
   *count = 1;
   return CUBLAS_STATUS_SUCCESS;
 }

@@ -264,7 +264,10 @@ inline cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t) {
   return cudaSuccess;
 }
 inline cudaError_t cudaGraphDestroy(cudaGraph_t) { return cudaSuccess; }
-inline cudaError_t cudaGraphExecDestroy(cudaGraphExec_t) { return cudaSuccess; }
+inline cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
+  delete exec;
+  return cudaSuccess;
+}
 inline cudaError_t cudaGetLastError() { return cudaSuccess; }
 
 // Does it at once where there is no stream.

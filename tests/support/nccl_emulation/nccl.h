@@ -43,7 +43,7 @@ struct EmulatedComm {
   std::shared_ptr<EmulatedGroup> group;
   int size = 0;
   int round = 0;
-  std::atomic<ncclResult_t> state{ncclSuccess};
+  std::atomic<int> num_asked{0}, num_recorded{0};  // sums
 };
 using ncclComm_t = EmulatedComm*;
 
@@ -51,6 +51,7 @@ using ncclComm_t = EmulatedComm*;
 struct EmulatedFaults {
   std::atomic<bool> fails{false};  // communicators report a failed peer
   std::atomic<bool> hangs{false};  // sums do not end until they are aborted
+  std::atomic<bool> pends{false};  // they never reach their stream
 };
 inline EmulatedFaults& NcclFaults() {
   static EmulatedFaults faults;
@@ -86,15 +87,20 @@ inline ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqu
 }
 inline ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
   const std::lock_guard lock(comm->group->mutex);
-  *state = NcclFaults().fails                 ? ncclRemoteError
-           : comm->group->joined < comm->size ? ncclInProgress
-                                              : ncclSuccess;
+  *state = NcclFaults().fails                          ? ncclRemoteError
+           : comm->group->joined < comm->size          ? ncclInProgress
+           : NcclFaults().pends && comm->num_asked > 0 ? ncclInProgress
+                                                       : ncclSuccess;
   return ncclSuccess;
 }
 inline ncclResult_t ncclCommAbort(ncclComm_t comm) {
-  const std::lock_guard lock(comm->group->mutex);
-  comm->group->is_aborted = true;
-  comm->group->changed.notify_all();
+  {
+    const std::lock_guard lock(comm->group->mutex);
+    comm->group->is_aborted = true;
+    comm->group->changed.notify_all();
+  }
+  // As the library does, without end, for graphs that hold its sums.
+  while (comm->num_recorded > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   return ncclSuccess;  // leaked: streams may still look at it
 }
 
@@ -111,10 +117,17 @@ void EmulatedSum(EmulatedComm* comm, int number, T* data, size_t count) {
       lock, [&] { return group.is_aborted || (round.come == comm->size && !NcclFaults().hangs); });
   for (size_t i = 0; i < count && !group.is_aborted; ++i) data[i] = static_cast<T>(round.sum[i]);
 }
+// What a graph holds of a sum counts until the graph ends.
 inline ncclResult_t ncclAllReduce(const void*, void* data, size_t count, ncclDataType_t type,
                                   ncclRedOp_t, ncclComm_t comm, cudaStream_t stream) {
   if (NcclFaults().fails) return ncclSuccess;
-  stream->Push([=] {
+  ++comm->num_asked;
+  std::shared_ptr<EmulatedComm> recorded;
+  if (Emulated(stream)->capture != nullptr) {
+    ++comm->num_recorded;
+    recorded.reset(comm, [](EmulatedComm* of) { --of->num_recorded; });
+  }
+  stream->Push([=, recorded = std::move(recorded)] {
     const int number = comm->round++;
     if (type == ncclFloat32) return EmulatedSum(comm, number, static_cast<float*>(data), count);
     EmulatedSum(comm, number, static_cast<double*>(data), count);
