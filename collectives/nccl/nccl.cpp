@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <nccl.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <deque>
@@ -83,7 +84,8 @@ class NcclSums final : public DeviceSums {
   }
 
   Ticket Mark() override {
-    const Ticket ticket = IsRecording() ? AddRecorded() : NextTicket();
+    records_ = IsRecording();
+    const Ticket ticket = records_ ? AddRecorded() : NextTicket();
     CAROLE_CUDA(cudaEventRecord(SlotOf(ticket).ready, compute_));
     return ticket;
   }
@@ -96,6 +98,7 @@ class NcclSums final : public DeviceSums {
   }
 
   void NoteReplay() override {
+    records_ = false;
     const Slot slot = SlotOf(NextTicket());
     CAROLE_CUDA(cudaEventRecord(slot.done, compute_));
     const std::lock_guard lock(mutex_);
@@ -105,13 +108,9 @@ class NcclSums final : public DeviceSums {
   std::string Trouble(double deadline_seconds) override {
     if (const ncclResult_t state = State(); !IsFine(state))
       return fmt::format("{}; NCCL_DEBUG=WARN says more", ncclGetErrorString(state));
-    const std::lock_guard lock(mutex_);
-    while (!in_flight_.empty() && cudaEventQuery(in_flight_.front().done) == cudaSuccess)
-      in_flight_.pop_front();
-    if (in_flight_.empty() && !enqueuing_since_) return "";
-    const Clock::time_point oldest =
-        in_flight_.empty() ? *enqueuing_since_ : in_flight_.front().start;
-    const std::chrono::duration<double> age = Clock::now() - oldest;
+    const std::optional<Clock::time_point> oldest = FindOldest();
+    if (!oldest) return "";
+    const std::chrono::duration<double> age = Clock::now() - *oldest;
     if (age.count() < deadline_seconds) return "";
     return fmt::format(
         "a sum is not through after {:.0f} s: a GPU or the network between them "
@@ -167,6 +166,16 @@ class NcclSums final : public DeviceSums {
     return recorded_[ticket & ~kRecorded];
   }
 
+  // Since when the oldest sum is under way. A look at an event would end a recording of this
+  // thread's.
+  std::optional<Clock::time_point> FindOldest() {
+    const std::lock_guard lock(mutex_);
+    if (records_) return enqueuing_since_;
+    while (!in_flight_.empty() && cudaEventQuery(in_flight_.front().done) == cudaSuccess)
+      in_flight_.pop_front();
+    return in_flight_.empty() ? enqueuing_since_ : in_flight_.front().start;
+  }
+
   ncclResult_t State() {
     const std::lock_guard lock(mutex_);
     ncclResult_t state = ncclSuccess;
@@ -208,7 +217,8 @@ class NcclSums final : public DeviceSums {
   cudaStream_t stream_ = nullptr;
   Slot slots_[kSlots];
   std::deque<Slot> recorded_;
-  Ticket next_ = 0;  // of the computing thread
+  Ticket next_ = 0;                   // of the computing thread
+  std::atomic<bool> records_{false};  // which is recorded
   std::mutex mutex_;
   ncclComm_t comm_ = nullptr;
   std::deque<InFlight> in_flight_;

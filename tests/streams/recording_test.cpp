@@ -93,6 +93,21 @@ TEST(Recording, StepsOfSeveralRanksReplayTheirSums) {
   });
 }
 
+// Who waits looks each second whether sums end: not at events, while it records.
+TEST(Recording, LastsThoughAnotherRankComesLate) {
+  RunRanks(2, [](Communicator& c) {
+    EmulatedDevice device(c, 64);
+    const auto sum = [&] { c.AllReduce(device.values(), {.what = "gradients"}); };
+    sum();
+    const auto recording = RecordGraph(device.stream(), [&] {
+      if (c.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1200));
+      sum();
+    });
+    c.Replay([&] { recording->Replay(); }, {.what = "recorded"});
+    device.stream()->Wait();
+  });
+}
+
 TEST(Recording, RanksMustReplayTheSameStep) {
   const auto errors = carole::testing::ErrorsOfRanks(2, [](Communicator& c) {
     c.Replay([] { FAIL() << "replayed"; }, {.what = "recorded", .step = c.rank()});
@@ -109,6 +124,7 @@ void ReplayForEver() {
              NcclFaults().hangs = true;
              c.Replay([&] { recording->Replay(); }, {.what = "recorded"});
              device.stream()->Wait();
+             std::this_thread::sleep_for(std::chrono::seconds(60));
            },
            {.deadline_seconds = 1});
 }

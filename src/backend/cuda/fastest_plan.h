@@ -51,17 +51,18 @@ class PlanTimer {
     cudaEventDestroy(begin_);
   }
 
-  // Milliseconds, as it is run later: recorded. nullopt: the plan does not run, or not so.
+  // Milliseconds, as it is run later: recorded. nullopt: the plan does not run, or not so, or there
+  // is no memory to try it in.
   std::optional<float> Time(int64_t plan) {
     int64_t bytes = 0;
     if (graph_.get_workspace_size_plan_at_index(plan, bytes).is_bad()) return std::nullopt;
-    const DeviceMemory workspace = AllocateDevice(static_cast<size_t>(bytes), device_.stream);
-    const auto run = [&] {
-      cudnn_frontend::error_t error =
-          graph_.execute_plan_at_index(device_.cudnn, pointers_, workspace.get(), plan);
-      if (error.is_bad()) throw DeviceError(error.get_message());
-    };
     try {
+      const DeviceMemory workspace = AllocateDevice(static_cast<size_t>(bytes), device_.stream);
+      const auto run = [&] {
+        cudnn_frontend::error_t error =
+            graph_.execute_plan_at_index(device_.cudnn, pointers_, workspace.get(), plan);
+        if (error.is_bad()) throw DeviceError(error.get_message());
+      };
       run();  // loads the kernel
       const std::unique_ptr<Recording> recording = RecordGraph(device_.stream, run);
       (void)TimeOnce(*recording);  // warms up
@@ -144,7 +145,7 @@ inline cudnn_frontend::error_t BuildFastest(cudnn_frontend::graph::Graph& graph,
   int64_t fastest = -1;
   try {
     fastest = FindFastest(graph, tensors, device);
-  } catch (const DeviceError&) {  // no memory to try them in
+  } catch (const DeviceError&) {  // no memory for the tensors
   }
   if (fastest < 0) return BuildFirst(graph);
   std::string name;

@@ -21,6 +21,7 @@ using cudaError_t = int;
 inline constexpr cudaError_t cudaSuccess = 0, cudaErrorMemoryAllocation = 2;
 inline constexpr cudaError_t cudaErrorNotReady = 600;
 inline constexpr cudaError_t cudaErrorStreamCaptureUnsupported = 900;
+inline constexpr cudaError_t cudaErrorStreamCaptureInvalidated = 901;
 inline constexpr cudaError_t cudaErrorStreamCaptureUnjoined = 904;
 inline constexpr cudaError_t cudaErrorStreamCaptureIsolation = 905;
 inline constexpr cudaError_t cudaErrorCapturedEvent = 907;
@@ -35,8 +36,8 @@ inline cudaError_t& EmulatedStickyError() {
   return error;
 }
 
-// While it does, a thread may neither allocate nor wait.
-inline thread_local bool thread_captures = false;
+// While it does, a thread may neither allocate nor wait; a look at an event ends the capture, too.
+inline thread_local bool thread_captures = false, thread_breaks_capture = false;
 
 // What kernels and copies are given to; null does them at once.
 struct CUstream_st {
@@ -215,6 +216,10 @@ inline cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, u
 }
 inline cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (event->capture != nullptr) return cudaErrorCapturedEvent;
+  if (thread_captures) {
+    thread_breaks_capture = true;
+    return cudaErrorStreamCaptureUnsupported;
+  }
   const std::lock_guard lock(event->mutex);
   return event->completed == event->recorded ? cudaSuccess : cudaErrorNotReady;
 }
@@ -253,6 +258,7 @@ inline cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph)
   for (const auto& node : (*graph)->nodes) node.stream->capture = nullptr;
   origin->capture = nullptr;
   thread_captures = false;
+  if (std::exchange(thread_breaks_capture, false)) return cudaErrorStreamCaptureInvalidated;
   return is_joined ? cudaSuccess : cudaErrorStreamCaptureUnjoined;
 }
 inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned) {
