@@ -30,6 +30,9 @@ doctor() { "$place/carole" doctor; }
 
 kernels() { "$place/tests/carole_backend_tests" --gtest_filter='*/cuda*' --gtest_brief=1; }
 
+# Each kernel's GB/s beside a copy's.
+kernel_speed() { "$place/tests/carole_backend_tests" --gtest_filter='KernelSpeed.BesideACopy' --gtest_brief=1; }
+
 # All nets in fp32 and bf16; some in fp16 and TF32 too.
 goldens() {
   "$place/tests/carole_golden_tests" --gtest_brief=1 \
@@ -201,7 +204,7 @@ section() {
   code=$?
   [ $code -eq 0 ] || verdict=FAILED
   printf '\n## %s: %s in %d s\n\n    $ %s\n' "$title" "$verdict" $(($(date +%s) - start)) "$*"
-  tail -n 25 "$out/section.txt" | sed 's/^/    /'
+  tail -n 40 "$out/section.txt" | sed 's/^/    /'
   [ $code -ne 124 ] && [ $code -ne 137 ] || printf '    ended after %d s\n' "$limit"
   grep '^wanted: ' "$out/section.txt" >>"$out/wanted.txt"
 }
@@ -236,6 +239,7 @@ sections() {
     skipped "Our kernels under compute-sanitizer" "no compute-sanitizer here"
   fi
   section 40 "ResNet-50, bf16, by kernel; idle time" idle
+  section 30 "Our kernels beside a copy" kernel_speed
   section 60 "ResNet-50, bf16, from JPEGs" jpegs
   if [ -n "$mpirun" ]; then
     section 30 "More ranks than GPUs" too_many_ranks

@@ -61,20 +61,39 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) numbers->sums.weight_squares = sum;
 }
 
+// Sums of squares of a block.
+struct Squares {
+  double weights, gradients;
+};
+
 struct RateTask {
   const float *weights, *gradients;
-  const Segment* segments;
+  const UpdateBlock* blocks;
+  const Segment* blocks_of_segments;
   double trust, weight_decay;
+  Squares* squares;
   double* rates;
 };
 
+// One block of threads for each block of the arenas.
+__global__ void __launch_bounds__(kThreads) BlockSquaresKernel(RateTask task) {
+  const UpdateBlock block = task.blocks[blockIdx.x];
+  if (block.segment < 0) return;
+  const Segment s = block.range;
+  const double weights =
+      BlockSum(s.begin, s.end, [=](int64_t i) { return Square(task.weights[i]); });
+  const double gradients =
+      BlockSum(s.begin, s.end, [=](int64_t i) { return Square(task.gradients[i]); });
+  if (threadIdx.x == 0) task.squares[blockIdx.x] = {weights, gradients};
+}
+
 // One block of threads for each segment.
 __global__ void __launch_bounds__(kThreads) RatesKernel(RateTask task, const StepNumbers* numbers) {
-  const Segment s = task.segments[blockIdx.x];
+  const Segment s = task.blocks_of_segments[blockIdx.x];
   const double weight =
-      BlockSum(s.begin, s.end, [=](int64_t i) { return Square(task.weights[i]); });
+      BlockSum(s.begin, s.end, [=](int64_t b) { return task.squares[b].weights; });
   const double gradient =
-      BlockSum(s.begin, s.end, [=](int64_t i) { return Square(task.gradients[i]); });
+      BlockSum(s.begin, s.end, [=](int64_t b) { return task.squares[b].gradients; });
   if (threadIdx.x != 0) return;
   task.rates[blockIdx.x] = numbers->now.learning_rate *
                            update_rules::Trust(task.trust, task.weight_decay, numbers->now.epsilon,
@@ -115,16 +134,34 @@ __global__ void __launch_bounds__(kThreads)
 
 unsigned Blocks(size_t count) { return static_cast<unsigned>(count); }
 
+// Of each segment's blocks: the first, and one past the last.
+std::vector<Segment> BlocksOfSegments(const std::vector<UpdateBlock>& blocks, size_t segments) {
+  std::vector<Segment> places(segments);
+  for (size_t b = 0; b < blocks.size(); ++b) {
+    if (blocks[b].segment < 0) continue;
+    Segment& place = places[static_cast<size_t>(blocks[b].segment)];
+    const auto number = static_cast<int64_t>(b);
+    if (place.end == 0) place.begin = number;
+    place.end = number + 1;
+  }
+  return places;
+}
+
 class CudaUpdater : public Updater {
  public:
-  CudaUpdater(const UpdateJob& job, const Device& device)
-      : job_(job), device_(device), num_blocks_(CutIntoBlocks(job).size()) {
+  CudaUpdater(const UpdateJob& job, const Device& device) : job_(job), device_(device) {
     CAROLE_CHECK(job.dtype == DType::kF32, "weights of {}", Name(job.dtype));
-    blocks_ = CopyToDevice(CutIntoBlocks(job), device.stream);
-    segments_ = CopyToDevice(job.regularized, device.stream);
+    const std::vector<UpdateBlock> blocks = CutIntoBlocks(job);
+    num_blocks_ = blocks.size();
+    blocks_ = CopyToDevice(blocks, device.stream);
     const size_t most_parts = num_blocks_ + 1;
     parts_ = AllocateDevice(most_parts * sizeof(double), device.stream);
-    rates_ = AllocateDevice(job.regularized.size() * sizeof(double), device.stream);
+    if (has_rates()) {
+      const size_t segments = job.regularized.size();
+      blocks_of_segments_ = CopyToDevice(BlocksOfSegments(blocks, segments), device.stream);
+      squares_ = AllocateDevice(num_blocks_ * sizeof(Squares), device.stream);
+      rates_ = AllocateDevice(segments * sizeof(double), device.stream);
+    }
     numbers_ = AllocateDevice(sizeof(StepNumbers), device.stream);
   }
 
@@ -161,14 +198,14 @@ class CudaUpdater : public Updater {
       numbers->scale = scale * update_rules::GradientScale(
                                    clip_norm, scale * scale * numbers->sums.gradient_squares);
     });
-    if (job_.trust != 0 && !job_.regularized.empty()) FindRates();
+    if (has_rates()) FindRates();
     const bool decays = job_.weight_decay != 0 && !job_.regularized.empty();
     const UpdateTask task{.weights = floats(job_.weights),
                           .gradients = gradients(),
                           .slots = {floats(job_.slots[0]), floats(job_.slots[1])},
-                          .blocks = reinterpret_cast<const UpdateBlock*>(blocks_.get()),
+                          .blocks = blocks(),
                           .weight_decay = job_.weight_decay,
-                          .rates = job_.trust != 0 ? doubles(rates_) : nullptr,
+                          .rates = has_rates() ? doubles(rates_) : nullptr,
                           .squares = decays ? doubles(parts_) : nullptr};
     update_rules::Visit<float>(job_.rule, {}, [&](auto rule) {
       Launch(device_.stream, dim3(Blocks(num_blocks_)), UpdateKernel<decltype(rule)>, task,
@@ -188,24 +225,31 @@ class CudaUpdater : public Updater {
     return reinterpret_cast<double*>(memory.get());
   }
   const float* gradients() const { return reinterpret_cast<const float*>(job_.gradients); }
+  const UpdateBlock* blocks() const { return reinterpret_cast<const UpdateBlock*>(blocks_.get()); }
+  bool has_rates() const { return job_.trust != 0 && !job_.regularized.empty(); }
   StepNumbers* step_numbers() const { return reinterpret_cast<StepNumbers*>(numbers_.get()); }
 
   void FindRates() {
-    const RateTask task{.weights = floats(job_.weights),
-                        .gradients = gradients(),
-                        .segments = reinterpret_cast<const Segment*>(segments_.get()),
-                        .trust = job_.trust,
-                        .weight_decay = job_.weight_decay,
-                        .rates = doubles(rates_)};
+    const RateTask task{
+        .weights = floats(job_.weights),
+        .gradients = gradients(),
+        .blocks = blocks(),
+        .blocks_of_segments = reinterpret_cast<const Segment*>(blocks_of_segments_.get()),
+        .trust = job_.trust,
+        .weight_decay = job_.weight_decay,
+        .squares = reinterpret_cast<Squares*>(squares_.get()),
+        .rates = doubles(rates_)};
+    Launch(device_.stream, dim3(Blocks(num_blocks_)), BlockSquaresKernel, task);
     Launch(device_.stream, dim3(Blocks(job_.regularized.size())), RatesKernel, task,
            step_numbers());
   }
 
   const UpdateJob job_;
   const Device& device_;
-  const size_t num_blocks_;
-  DeviceMemory blocks_, segments_, rates_, numbers_;
-  DeviceMemory parts_;  // of sums over the whole arena
+  size_t num_blocks_ = 0;
+  DeviceMemory blocks_, numbers_;
+  DeviceMemory parts_;                                 // of sums over the whole arena
+  DeviceMemory blocks_of_segments_, squares_, rates_;  // of segments that have rates
 };
 
 class CudaArenaMath : public ArenaMath {

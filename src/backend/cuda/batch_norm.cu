@@ -8,6 +8,7 @@ using Forward = BatchNormPlaces;
 // Sums of d and d^2, d = x - pivot, which keeps its digits when |mean| is large.
 template <typename T, int N>
 struct StatisticsSums {
+  static constexpr int kAhead = 4;
   CountedPixels counted;
   int64_t channels;
   const T* x;
@@ -18,8 +19,11 @@ struct StatisticsSums {
   };
   __device__ int64_t Pixels() const { return counted.Count(); }
   __device__ Pivot Column(int64_t channel) const { return {channel, Load<N>(x + channel)}; }
-  __device__ void Add(const Pivot& pivot, int64_t pixel, Floats<N>* sums) const {
-    const Floats<N> values = Load<N>(x + pixel * channels + pivot.channel);
+  __device__ Pack<T, N> Read(const Pivot& pivot, int64_t pixel) const {
+    return ReadPack<N>(x + pixel * channels + pivot.channel);
+  }
+  __device__ void Add(const Pivot& pivot, int64_t, const Pack<T, N>& read, Floats<N>* sums) const {
+    const Floats<N> values = ToFloats(read);
     for (int i = 0; i < N; ++i) {
       const float d = values[i] - pivot.values[i];
       sums[0][i] += d;
@@ -31,74 +35,88 @@ struct StatisticsSums {
 // Mean and biased variance of a channel's pixels.
 struct Moments {
   double mean, variance, count;
+
+  __device__ static Moments Of(const TwoSums& sums) {
+    const double mean = sums.first / sums.count, spread = sums.second / sums.count - mean * mean;
+    return {mean, spread < 0 ? 0 : spread, sums.count};
+  }
 };
 
-// Of this rank's pixels, from the sums of d and d^2.
+// The second pass: what the third one needs of a channel, and the moving numbers.
+struct WriteMoments {
+  double epsilon, rate;  // rate: of the moving numbers; 0 in inference
+  float *moving_mean, *moving_variance, *mean, *rstd;
+
+  __device__ void operator()(int64_t c, const Moments& m) const {
+    if (rate != 0) {
+      const double n = m.count, unbiased = n > 1 ? m.variance * n / (n - 1) : m.variance;
+      moving_mean[c] = moving_mean[c] + rate * (m.mean - moving_mean[c]);
+      moving_variance[c] = moving_variance[c] + rate * (unbiased - moving_variance[c]);
+    }
+    mean[c] = static_cast<float>(m.mean);
+    rstd[c] = static_cast<float>(1 / sqrt(m.variance + epsilon));
+  }
+};
+
+// With the moments of this rank's pixels.
 template <typename T>
-struct OwnMoments {
-  PartialSums sums;
+struct FinishOwn {
   CountedPixels counted;
   const T* x;
+  WriteMoments write;
 
-  __device__ double Pivot(int64_t c) const { return static_cast<float>(x[c]); }
-  __device__ Moments At(int64_t c) const {
-    const double n = static_cast<double>(counted.Count());
-    const double shift = sums.Total(0, c) / n;
-    const double spread = sums.Total(1, c) / n - shift * shift;
-    return {Pivot(c) + shift, spread < 0 ? 0 : spread, n};
+  __device__ void operator()(int64_t c, const double* sums) const {
+    Moments m = Moments::Of({sums[0], sums[1], static_cast<double>(counted.Count())});
+    m.mean += static_cast<float>(x[c]);
+    write(c, m);
   }
 };
 
 // The sums of x and x^2, which have the same pivot on all ranks: 0. Doubles lose nothing by it that
 // fp32 has.
 template <typename T>
-struct PlainSums {
-  OwnMoments<T> own;
-
-  __device__ TwoSums At(int64_t c) const {
-    const double n = static_cast<double>(own.counted.Count());
-    const double pivot = own.Pivot(c), d = own.sums.Total(0, c), d2 = own.sums.Total(1, c);
-    return {d + n * pivot, d2 + pivot * (2 * d + n * pivot), n};
-  }
-};
-
-// Of all ranks' pixels.
-struct RanksMoments {
+struct TellRanks {
+  CountedPixels counted;
+  const T* x;
   RankMessage message;
 
-  __device__ Moments At(int64_t c) const {
-    const TwoSums sums = message.At(c);
-    const double mean = sums.first / sums.count;
-    const double spread = sums.second / sums.count - mean * mean;
-    return {mean, spread < 0 ? 0 : spread, sums.count};
+  __device__ void operator()(int64_t c, const double* sums) const {
+    const double n = static_cast<double>(counted.Count()), pivot = static_cast<float>(x[c]);
+    message.Put(c, {sums[0] + n * pivot, sums[1] + pivot * (2 * sums[0] + n * pivot), n});
   }
-};
-
-// The moving ones, in inference.
-struct MovingMoments {
-  const float *mean, *variance;
-
-  __device__ Moments At(int64_t c) const { return {mean[c], variance[c], 0}; }
 };
 
 template <typename T, int N>
 struct ApplyForward {
+  static constexpr int kAhead = 4;
   Channels parameters;
+  CountedPixels pixels;
   int64_t channels;
   const T *x, *residual;
   T* y;
   bool relu;
 
+  struct Packs {
+    Pack<T, N> x, residual;
+  };
   __device__ Columns<N> Column(int64_t channel) const { return parameters.At<N>(channel); }
-  __device__ void operator()(const Columns<N>& column, int64_t pixel) const {
-    const int64_t at = pixel * channels + column.channel;
-    Floats<N> values = Load<N>(x + at), added{};
-    if (residual != nullptr) added = Load<N>(residual + at);
-    for (int i = 0; i < N; ++i) {
-      const float value = column.Normalize(values[i], i) + added[i];
-      values[i] = relu && value < 0 ? 0 : value;  // NaN stays NaN
+  __device__ int64_t Place(const Columns<N>& column, int64_t i) const {
+    return pixels.FromTheEnd(i) * channels + column.channel;
+  }
+  __device__ Packs Read(const Columns<N>& column, int64_t i) const {
+    const int64_t at = Place(column, i);
+    Packs packs{ReadPack<N>(x + at), {}};
+    if (residual != nullptr) packs.residual = ReadPack<N>(residual + at);
+    return packs;
+  }
+  __device__ void Write(const Columns<N>& column, int64_t i, const Packs& packs) const {
+    Floats<N> values = ToFloats(packs.x), added{};
+    if (residual != nullptr) added = ToFloats(packs.residual);
+    for (int n = 0; n < N; ++n) {
+      const float value = column.Normalize(values[n], n) + added[n];
+      values[n] = relu && value < 0 ? 0 : value;  // NaN stays NaN
     }
-    Store<N>(y + at, values);
+    Store<N>(y + Place(column, i), values);
   }
 };
 
@@ -116,24 +134,25 @@ class BatchNorm : public CudaKernel {
   }
 
   void Run(const RunContext& context) override {
+    const WriteMoments write{a_.epsilon,
+                             a_.training ? 1 - a_.decay : 0,
+                             in<float>(Forward::kMovingMean),
+                             in<float>(Forward::kMovingVariance),
+                             mean(),
+                             rstd()};
     if (!a_.training) {
-      Finish(MovingMoments{in<float>(Forward::kMovingMean), in<float>(Forward::kMovingVariance)});
+      TakeMovingMoments(write);
+    } else if (context.sum_over_ranks) {
+      Sum(TellRanks<T>{counted_, in<T>(Forward::kX), message()});
+      message().SumOverRanks(context);
+      TakeRanksMoments(write);
     } else {
-      const T* x = in<T>(Forward::kX);
-      const OwnMoments<T> own{
-          ChannelSums<2, N>(device_.stream, counted_.all(), channels_, memory_.workspace,
-                            StatisticsSums<T, N>{counted_, channels_, x}),
-          counted_, x};
-      if (context.sum_over_ranks) {
-        message().SumOverRanks(context, device_.stream, PlainSums<T>{own});
-        Finish(RanksMoments{message()});
-      } else {
-        Finish(own);
-      }
+      Sum(FinishOwn<T>{counted_, in<T>(Forward::kX), write});
     }
     ForMatrix<N>(
         device_.stream, counted_.all(), channels_,
         ApplyForward<T, N>{{mean(), rstd(), in<float>(Forward::kGamma), in<float>(Forward::kBeta)},
+                           counted_,
                            channels_,
                            in<T>(Forward::kX),
                            in<T>(Forward::kResidual),
@@ -141,26 +160,24 @@ class BatchNorm : public CudaKernel {
                            a_.relu});
   }
 
-  // Public, as nvcc wants it of a function that holds a device lambda.
-  template <typename Source>
-  void Finish(Source source) const {
-    float *moving_mean = in<float>(Forward::kMovingMean),
-          *moving_variance = in<float>(Forward::kMovingVariance);
-    float *mean_out = mean(), *rstd_out = rstd();
-    const BatchNormAttributes a = a_;
+  // Public, as nvcc wants it of functions that hold a device lambda.
+  void TakeMovingMoments(const WriteMoments& write) const {
     ForEach(device_.stream, channels_, [=] __device__(int64_t c) {
-      const Moments m = source.At(c);
-      if (a.training) {
-        const double n = m.count, unbiased = n > 1 ? m.variance * n / (n - 1) : m.variance;
-        moving_mean[c] = moving_mean[c] + (1 - a.decay) * (m.mean - moving_mean[c]);
-        moving_variance[c] = moving_variance[c] + (1 - a.decay) * (unbiased - moving_variance[c]);
-      }
-      mean_out[c] = static_cast<float>(m.mean);
-      rstd_out[c] = static_cast<float>(1 / sqrt(m.variance + a.epsilon));
+      write(c, {write.moving_mean[c], write.moving_variance[c], 0});
     });
+  }
+  void TakeRanksMoments(const WriteMoments& write) const {
+    const RankMessage message = this->message();
+    ForEach(device_.stream, channels_,
+            [=] __device__(int64_t c) { write(c, Moments::Of(message.At(c))); });
   }
 
  private:
+  template <typename Finish>
+  void Sum(Finish finish) const {
+    ChannelSums<2, N>(device_.stream, counted_.all(), channels_, memory_.workspace,
+                      StatisticsSums<T, N>{counted_, channels_, in<T>(Forward::kX)}, finish);
+  }
   RankMessage message() const {
     return {reinterpret_cast<double*>(memory_.workspace + sums_bytes_), channels_};
   }

@@ -1,8 +1,9 @@
 // What batch normalization's forward and backward kernels share. Private to the folder.
 //
-// Three passes: sums over the pixels of each channel, numbers for each channel, then each element.
-// ReLU and residual are part of the passes over elements. Where the statistics are those of all
-// ranks, the sums go to them between the first two passes.
+// Three passes: sums over the pixels of each channel, numbers for each channel, then each element,
+// the last ones first: those the cache still holds. ReLU and residual are part of the passes over
+// elements. Where the statistics are those of all ranks, the sums go to them between the first two
+// passes.
 #pragma once
 
 #include "src/backend/cuda/channel_sums.h"
@@ -19,11 +20,13 @@ struct CountedPixels {
 
   CountedPixels(const Shape& x, const RunNumbers* numbers)
       : numbers(numbers), images(x[0]), each(x.rank() == 4 ? x[2] * x[3] : 1) {}
-  int64_t all() const { return images * each; }
+  __host__ __device__ int64_t all() const { return images * each; }
   __device__ int64_t Count() const {
     const int64_t rows = numbers->valid_rows;
     return (rows == 0 ? images : rows == RunContext::kNoRows ? 0 : rows) * each;
   }
+  // The pixel that is the i-th to be worked on where the last come first.
+  __device__ int64_t FromTheEnd(int64_t i) const { return all() - 1 - i; }
 };
 
 // Of one channel: two sums over pixels, and how many pixels.
@@ -38,16 +41,13 @@ struct RankMessage {
 
   static size_t Bytes(int64_t channels) { return sizeof(double) * (2 * channels + 1); }
 
-  // Puts in source.At(c) of each channel and sums them over ranks; in the order of the stream.
-  template <typename Source>
-  void SumOverRanks(const RunContext& context, cudaStream_t stream, Source source) const {
-    const RankMessage message = *this;
-    ForEach(stream, channels, [=] __device__(int64_t c) {
-      const TwoSums sums = source.At(c);
-      message.values[c] = sums.first;
-      message.values[message.channels + c] = sums.second;
-      if (c == 0) message.values[2 * message.channels] = sums.count;
-    });
+  __device__ void Put(int64_t c, const TwoSums& sums) const {
+    values[c] = sums.first;
+    values[channels + c] = sums.second;
+    if (c == 0) values[2 * channels] = sums.count;
+  }
+  // In the order of the stream.
+  void SumOverRanks(const RunContext& context) const {
     context.sum_over_ranks({values, static_cast<size_t>(2 * channels + 1)});
   }
   __device__ TwoSums At(int64_t c) const {
@@ -70,13 +70,11 @@ struct Channels {
 
   template <int N>
   __device__ Columns<N> At(int64_t channel) const {
-    Columns<N> columns{.channel = channel};
-    for (int i = 0; i < N; ++i) {
-      const int64_t c = channel + i;
-      columns.mean[i] = mean[c];
-      columns.scale[i] = (gamma != nullptr ? gamma[c] : 1) * rstd[c];
-      columns.beta[i] = beta != nullptr ? beta[c] : 0;
-    }
+    Columns<N> columns{channel, Load<N>(mean + channel), Load<N>(rstd + channel), {}};
+    if (beta != nullptr) columns.beta = Load<N>(beta + channel);
+    if (gamma == nullptr) return columns;
+    const Floats<N> factors = Load<N>(gamma + channel);
+    for (int i = 0; i < N; ++i) columns.scale[i] = factors[i] * columns.scale[i];
     return columns;
   }
 };

@@ -5,43 +5,65 @@ namespace {
 
 using Backward = BatchNormBackwardPlaces;
 
-// dy where the ReLU let y through, beside x.
+// g, dy where the ReLU let y through, beside x. With a residual the first pass over the pixels that
+// count leaves g in dresidual, where the last pass finds it and needs no mask.
 template <typename T, int N>
 struct MaskedGradient {
   Channels parameters;
+  CountedPixels counted;
   int64_t channels;
   const T *dy, *x, *y;
+  T* dresidual;
   bool relu;
 
+  struct Packs {
+    Pack<T, N> dy, x, y;
+  };
   struct Values {
     Floats<N> g, x;
   };
-  __device__ Values At(const Columns<N>& column, int64_t at) const {
-    Values values{Load<N>(dy + at), Load<N>(x + at)};
-    if (!relu) return values;
-    Floats<N> passed;
-    if (y != nullptr) {
-      passed = Load<N>(y + at);
-    } else {
-      for (int i = 0; i < N; ++i) passed[i] = column.Normalize(values.x[i], i);
+  __device__ int64_t Place(const Columns<N>& column, int64_t pixel) const {
+    return pixel * channels + column.channel;
+  }
+  __device__ Packs Read(const Columns<N>& column, int64_t pixel, bool has_g = false) const {
+    const int64_t at = Place(column, pixel);
+    Packs packs{ReadPack<N>((has_g ? dresidual : dy) + at), ReadPack<N>(x + at), {}};
+    if (relu && y != nullptr && !has_g) packs.y = ReadPack<N>(y + at);
+    return packs;
+  }
+  __device__ Values Mask(const Columns<N>& column, const Packs& packs, bool has_g = false) const {
+    Values values{ToFloats(packs.dy), ToFloats(packs.x)};
+    if (!relu || has_g) return values;
+    const Floats<N> stored = ToFloats(packs.y);
+    for (int i = 0; i < N; ++i) {
+      const float passed = y != nullptr ? stored[i] : column.Normalize(values.x[i], i);
+      values.g[i] = passed > 0 ? values.g[i] : 0;
     }
-    for (int i = 0; i < N; ++i) values.g[i] = passed[i] > 0 ? values.g[i] : 0;
     return values;
+  }
+  __device__ void KeepForResidual(const Columns<N>& column, int64_t pixel,
+                                  const Floats<N>& g) const {
+    if (dresidual != nullptr) Store<N>(dresidual + Place(column, pixel), g);
   }
 };
 
 // Sums of g and of g * (x - mean).
 template <typename T, int N>
 struct GradientSums {
-  CountedPixels counted;
+  static constexpr int kAhead = 2;
   MaskedGradient<T, N> g;
 
-  __device__ int64_t Pixels() const { return counted.Count(); }
+  __device__ int64_t Pixels() const { return g.counted.Count(); }
   __device__ Columns<N> Column(int64_t channel) const {
     return g.parameters.template At<N>(channel);
   }
-  __device__ void Add(const Columns<N>& column, int64_t pixel, Floats<N>* sums) const {
-    const auto values = g.At(column, pixel * g.channels + column.channel);
+  __device__ auto Read(const Columns<N>& column, int64_t pixel) const {
+    return g.Read(column, pixel);
+  }
+  __device__ void Add(const Columns<N>& column, int64_t pixel,
+                      const typename MaskedGradient<T, N>::Packs& read, Floats<N>* sums) const {
+    const auto values = g.Mask(column, read);
+    g.KeepForResidual(column, pixel, values.g);
     for (int i = 0; i < N; ++i) {
       sums[0][i] += values.g[i];
       sums[1][i] += values.g[i] * (values.x[i] - column.mean[i]);
@@ -52,44 +74,76 @@ struct GradientSums {
 // dx = scale * (g - shift - (x - mean) * slope); rows that do not count: scale * g.
 template <typename T, int N>
 struct ApplyBackward {
-  CountedPixels counted;
+  static constexpr int kAhead = 2;
   MaskedGradient<T, N> g;
   const float *shift, *slope;
-  T *dx, *dresidual;
+  T* dx;
 
   struct BackwardColumns {
     Columns<N> forward;
     Floats<N> shift, slope;
     int64_t counted;
+
+    __device__ bool Counts(int64_t pixel) const { return pixel < counted; }
   };
   __device__ BackwardColumns Column(int64_t channel) const {
     return {g.parameters.template At<N>(channel), Load<N>(shift + channel),
-            Load<N>(slope + channel), counted.Count()};
+            Load<N>(slope + channel), g.counted.Count()};
   }
-  __device__ void operator()(const BackwardColumns& column, int64_t pixel) const {
-    const int64_t at = pixel * g.channels + column.forward.channel;
-    auto values = g.At(column.forward, at);
-    if (dresidual != nullptr) Store<N>(dresidual + at, values.g);
-    for (int i = 0; i < N; ++i) {
-      float centred = values.g[i];
-      if (pixel < column.counted) {
-        centred -= column.shift[i];
-        centred -= (values.x[i] - column.forward.mean[i]) * column.slope[i];
+  __device__ bool HasG(const BackwardColumns& column, int64_t pixel) const {
+    return g.dresidual != nullptr && column.Counts(pixel);
+  }
+  __device__ auto Read(const BackwardColumns& column, int64_t i) const {
+    const int64_t pixel = g.counted.FromTheEnd(i);
+    return g.Read(column.forward, pixel, HasG(column, pixel));
+  }
+  __device__ void Write(const BackwardColumns& column, int64_t i,
+                        const typename MaskedGradient<T, N>::Packs& read) const {
+    const int64_t pixel = g.counted.FromTheEnd(i);
+    auto values = g.Mask(column.forward, read, HasG(column, pixel));
+    if (!column.Counts(pixel)) g.KeepForResidual(column.forward, pixel, values.g);
+    for (int n = 0; n < N; ++n) {
+      float centred = values.g[n];
+      if (column.Counts(pixel)) {
+        centred -= column.shift[n];
+        centred -= (values.x[n] - column.forward.mean[n]) * column.slope[n];
       }
-      values.g[i] = column.forward.scale[i] * centred;
+      values.g[n] = column.forward.scale[n] * centred;
     }
-    Store<N>(dx + at, values.g);
+    Store<N>(dx + g.Place(column.forward, pixel), values.g);
   }
 };
 
-// This rank's parts of dbeta and dgamma.
-struct OwnGradients {
-  PartialSums sums;
+// The second pass: this rank's dbeta and dgamma; and what dx is made with, from all that count.
+struct WriteGradients {
   CountedPixels counted;
   const float* rstd;
+  float *dgamma, *dbeta, *shift, *slope;
 
-  __device__ TwoSums At(int64_t c) const {
-    return {sums.Total(0, c), sums.Total(1, c) * rstd[c], static_cast<double>(counted.Count())};
+  __device__ TwoSums Own(int64_t c, const double* sums) const {
+    const TwoSums own{sums[0], sums[1] * rstd[c], static_cast<double>(counted.Count())};
+    if (dbeta != nullptr) dbeta[c] = static_cast<float>(own.first);
+    if (dgamma != nullptr) dgamma[c] = static_cast<float>(own.second);
+    return own;
+  }
+  __device__ void ForDx(int64_t c, const TwoSums& all) const {
+    shift[c] = static_cast<float>(all.first / all.count);
+    slope[c] = static_cast<float>(rstd[c] * all.second / all.count);
+  }
+};
+
+struct FinishOwn {
+  WriteGradients write;
+  __device__ void operator()(int64_t c, const double* sums) const {
+    write.ForDx(c, write.Own(c, sums));
+  }
+};
+
+struct TellRanks {
+  WriteGradients write;
+  RankMessage message;
+  __device__ void operator()(int64_t c, const double* sums) const {
+    message.Put(c, write.Own(c, sums));
   }
 };
 
@@ -110,42 +164,41 @@ class BatchNormBackward : public CudaKernel {
     const float* rstd = in<float>(Backward::kRstd);
     const MaskedGradient<T, N> g{
         {in<float>(Backward::kMean), rstd, in<float>(Backward::kGamma), in<float>(Backward::kBeta)},
+        counted_,
         channels_,
         in<T>(Backward::kDy),
         in<T>(Backward::kX),
         in<T>(Backward::kY),
+        out<T>(Backward::kDresidual),
         relu_};
-    const OwnGradients own{ChannelSums<2, N>(device_.stream, counted_.all(), channels_,
-                                             memory_.workspace, GradientSums<T, N>{counted_, g}),
-                           counted_, rstd};
+    const WriteGradients write{
+        counted_, rstd,   out<float>(Backward::kDgamma), out<float>(Backward::kDbeta),
+        shift(),  slope()};
     if (context.sum_over_ranks) {
       const RankMessage message{reinterpret_cast<double*>(memory_.workspace + sums_bytes_),
                                 channels_};
-      message.SumOverRanks(context, device_.stream, own);
-      Finish(own, message);
+      Sum(g, TellRanks{write, message});
+      message.SumOverRanks(context);
+      TakeRanksSums(write, message);
     } else {
-      Finish(own, own);
+      Sum(g, FinishOwn{write});
     }
     ForMatrix<N>(device_.stream, counted_.all(), channels_,
-                 ApplyBackward<T, N>{counted_, g, shift(), slope(), out<T>(Backward::kDx),
-                                     out<T>(Backward::kDresidual)});
+                 ApplyBackward<T, N>{g, shift(), slope(), out<T>(Backward::kDx)});
   }
 
-  // `all`: what dx is made with.
-  template <typename Source>
-  void Finish(OwnGradients own, Source all) const {
-    float *dgamma = out<float>(Backward::kDgamma), *dbeta = out<float>(Backward::kDbeta);
-    float *shift_out = shift(), *slope_out = slope();
-    ForEach(device_.stream, channels_, [=] __device__(int64_t c) {
-      const TwoSums mine = own.At(c), sums = all.At(c);
-      if (dbeta != nullptr) dbeta[c] = static_cast<float>(mine.first);
-      if (dgamma != nullptr) dgamma[c] = static_cast<float>(mine.second);
-      shift_out[c] = static_cast<float>(sums.first / sums.count);
-      slope_out[c] = static_cast<float>(own.rstd[c] * sums.second / sums.count);
-    });
+  // Public, as nvcc wants it of a function that holds a device lambda.
+  void TakeRanksSums(const WriteGradients& write, const RankMessage& message) const {
+    ForEach(device_.stream, channels_,
+            [=] __device__(int64_t c) { write.ForDx(c, message.At(c)); });
   }
 
  private:
+  template <typename Finish>
+  void Sum(const MaskedGradient<T, N>& g, Finish finish) const {
+    ChannelSums<2, N>(device_.stream, counted_.all(), channels_, memory_.workspace,
+                      GradientSums<T, N>{g}, finish);
+  }
   float* shift() const {
     return reinterpret_cast<float*>(memory_.workspace + sums_bytes_ + message_bytes_);
   }

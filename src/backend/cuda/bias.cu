@@ -6,6 +6,7 @@ namespace {
 
 template <typename T, int N>
 struct BiasRelu {
+  static constexpr int kAhead = 4;
   T* y;
   const float* bias;
   int64_t columns;
@@ -18,26 +19,32 @@ struct BiasRelu {
   __device__ BiasColumns Column(int64_t first) const {
     return {first, bias == nullptr ? Floats<N>{} : Load<N>(bias + first)};
   }
-  __device__ void operator()(const BiasColumns& at, int64_t row) const {
-    T* const place = y + row * columns + at.first;
-    Floats<N> values = Load<N>(place);
+  __device__ Pack<T, N> Read(const BiasColumns& at, int64_t row) const {
+    return ReadPack<N>(y + row * columns + at.first);
+  }
+  __device__ void Write(const BiasColumns& at, int64_t row, const Pack<T, N>& read) const {
+    Floats<N> values = ToFloats(read);
     for (int i = 0; i < N; ++i) {
       const float value = values[i] + at.bias[i];
       values[i] = relu && value < 0 ? 0 : value;  // NaN stays NaN
     }
-    Store<N>(place, values);
+    Store<N>(y + row * columns + at.first, values);
   }
 };
 
 template <typename T, int N>
 struct Rows {
+  static constexpr int kAhead = 4;
   const T* dy;
   int64_t rows, columns;
 
   __device__ int64_t Pixels() const { return rows; }
   __device__ int64_t Column(int64_t column) const { return column; }
-  __device__ void Add(int64_t column, int64_t row, Floats<N>* sums) const {
-    const Floats<N> values = Load<N>(dy + row * columns + column);
+  __device__ Pack<T, N> Read(int64_t column, int64_t row) const {
+    return ReadPack<N>(dy + row * columns + column);
+  }
+  __device__ void Add(int64_t, int64_t, const Pack<T, N>& read, Floats<N>* sums) const {
+    const Floats<N> values = ToFloats(read);
     for (int i = 0; i < N; ++i) sums[0][i] += values[i];
   }
 };
@@ -61,7 +68,7 @@ void ColumnSums(cudaStream_t stream, DType type, const void* dy, int64_t rows, i
                 float* db, std::byte* workspace) {
   WithPacks(type, columns, [&]<typename T, int N>() {
     const Rows<T, N> matrix{static_cast<const T*>(dy), rows, columns};
-    WriteTotals(stream, ChannelSums<1, N>(stream, rows, columns, workspace, matrix), db);
+    ChannelSums<1, N>(stream, rows, columns, workspace, matrix, WriteSum<float>{db});
   });
 }
 

@@ -1,4 +1,5 @@
-// Sums over the pixels of each channel, in an order that the shapes alone decide.
+// Sums over the pixels of each channel, in an order that the shapes alone decide: the blocks of one
+// grid leave parts behind, which those of a second one add up.
 #pragma once
 
 #include "src/backend/cuda/element.h"
@@ -6,8 +7,13 @@
 
 namespace carole::cuda {
 
-// kValues x splits x channels numbers: the parts that the blocks of one grid made, and once they
-// are added up, the sums in the place of the first ones.
+// Fewer blocks than elsewhere, with more to do: each leaves a part behind.
+inline MatrixCut CutForSums(int64_t pixels, int64_t columns) {
+  constexpr int64_t kBlocks = 1024, kLeastPixels = 8;
+  return {pixels, columns, kBlocks, kLeastPixels};
+}
+
+// The sums that each block of pixels has of each channel's values: kValues x splits x channels.
 struct PartialSums {
   double* data = nullptr;
   int64_t splits = 0, channels = 0;
@@ -15,26 +21,18 @@ struct PartialSums {
   __device__ double& At(int value, int64_t split, int64_t channel) const {
     return data[(value * splits + split) * channels + channel];
   }
-  __device__ double Total(int value, int64_t channel) const { return At(value, 0, channel); }
 };
-
-inline constexpr int64_t kSumGrid = 1024;  // fewer blocks than elsewhere: each leaves a part behind
-
-inline int64_t SumSplits(int64_t pixels, int64_t columns) {
-  const int64_t blocks = PixelBlocks(pixels, columns, kSumGrid);
-  return blocks < 512 ? blocks : 512;
-}
 
 template <int kValues, int N>
 size_t PartialSumsBytes(int64_t pixels, int64_t channels) {
-  return sizeof(double) * kValues * SumSplits(pixels, channels / N) * channels;
+  return sizeof(double) * kValues * CutForSums(pixels, channels / N).pixel_blocks * channels;
 }
 
 // For each of the threads' kCount values and each lane: put(value, lane, sum) with the sum over the
 // threads that stand `lanes` apart.
-template <int kCount, typename F>
-__device__ void SumLanes(const double* values, unsigned lanes, F put) {
-  __shared__ double parts[kCount][kThreads];
+template <int kCount, typename T, typename F>
+__device__ void SumLanes(const T* values, unsigned lanes, F put) {
+  __shared__ T parts[kCount][kThreads];
   for (int i = 0; i < kCount; ++i) parts[i][threadIdx.x] = values[i];
   __syncthreads();
   for (unsigned i = threadIdx.x; i < kCount * lanes; i += kThreads) {
@@ -45,66 +43,78 @@ __device__ void SumLanes(const double* values, unsigned lanes, F put) {
   }
 }
 
-// f.Pixels() is the number of pixels that count; f.Add(column, pixel, sums) adds to float sums,
-// N of each value, which go into doubles every few pixels.
 template <int kValues, int N, typename F>
-__global__ void __launch_bounds__(kThreads)
-    ChannelSumsKernel(PartialSums partial, unsigned lanes, F f) {
-  constexpr int kFlush = 32;
-  const MatrixPlace at(lanes);
-  const int64_t channel = at.column * N;
-  double totals[kValues * N] = {};
-  if (channel < partial.channels) {
-    const int64_t pixels = f.Pixels();
-    const auto column = f.Column(channel);
-    for (int64_t pixel = at.first; pixel < pixels;) {
+__global__ void __launch_bounds__(kThreads, 2)  // blocks at once: more would want for registers
+    ChannelSumsKernel(MatrixCut cut, PartialSums partial, F f) {
+  constexpr int kFlush = 32;  // pixels: a float's sum loses digits as it grows
+  MatrixPlace at(cut);
+  const int64_t pixels = f.Pixels();
+  if (at.end > pixels) at.end = pixels;
+  float totals[kValues * N] = {};
+  if (at.begin < at.end) {
+    const auto column = f.Column(at.column * N);
+    for (int64_t begin = at.begin; begin < at.end; begin += kFlush * at.step) {
       Floats<N> sums[kValues] = {};
-      for (int i = 0; i < kFlush && pixel < pixels; ++i, pixel += at.step)
-        f.Add(column, pixel, sums);
+      for (int i = 0; i < kFlush; i += F::kAhead) {
+        ReadAhead<F::kAhead>(
+            begin + i * at.step, at.end, at.step,
+            [&](int64_t pixel) { return f.Read(column, pixel); },
+            [&](int64_t pixel, const auto& read) { f.Add(column, pixel, read, sums); });
+      }
       for (int i = 0; i < kValues * N; ++i) totals[i] += sums[i / N][i % N];
     }
   }
-  SumLanes<kValues * N>(totals, lanes, [&](unsigned i, unsigned lane, double sum) {
-    const int64_t to = (int64_t{blockIdx.x} * lanes + lane) * N + i % N;
+  SumLanes<kValues * N>(totals, cut.lanes, [&](unsigned i, unsigned lane, double sum) {
+    const int64_t to = (int64_t{blockIdx.x} * cut.lanes + lane) * N + i % N;
     if (to < partial.channels) partial.At(i / N, blockIdx.y, to) = sum;
   });
 }
 
-// One block for each kMostLanes channels.
-template <int kValues>
-__global__ void __launch_bounds__(kThreads) AddPartsKernel(PartialSums partial) {
-  const MatrixPlace at(kMostLanes);
+// A few channels for each block: more would leave too few threads for the parts of each.
+inline constexpr unsigned kPartLanes = 4;
+
+template <int kValues, typename Finish>
+__global__ void __launch_bounds__(kThreads) AddPartsKernel(PartialSums partial, Finish finish) {
+  const unsigned lane = threadIdx.x % kPartLanes;
+  const int64_t channel = int64_t{blockIdx.x} * kPartLanes + lane;
   double totals[kValues] = {};
-  if (at.column < partial.channels) {
-    for (int64_t split = at.first; split < partial.splits; split += at.step) {
-      for (int v = 0; v < kValues; ++v) totals[v] += partial.At(v, split, at.column);
+  if (channel < partial.channels) {
+    for (int64_t s = threadIdx.x / kPartLanes; s < partial.splits; s += kThreads / kPartLanes) {
+      for (int v = 0; v < kValues; ++v) totals[v] += partial.At(v, s, channel);
     }
   }
-  SumLanes<kValues>(totals, kMostLanes, [&](unsigned v, unsigned lane, double sum) {
-    const int64_t channel = int64_t{blockIdx.x} * kMostLanes + lane;
-    if (channel < partial.channels) partial.At(v, 0, channel) = sum;
-  });
+  __shared__ double sums[kPartLanes][kValues];
+  SumLanes<kValues>(totals, kPartLanes,
+                    [&](unsigned v, unsigned l, double sum) { sums[l][v] = sum; });
+  __syncthreads();
+  if (threadIdx.x < kPartLanes && channel < partial.channels) finish(channel, sums[lane]);
 }
 
-// Of `channels` channels, N at once. Leaves the sums in `workspace` (PartialSumsBytes<kValues, N>
-// of them).
-template <int kValues, int N, typename F>
-PartialSums ChannelSums(cudaStream_t stream, int64_t pixels, int64_t channels, std::byte* workspace,
-                        F f) {
-  const int64_t columns = channels / N;
+// The sums of `channels` channels, N at once: f.Pixels() is the number of pixels that count;
+// f.Read(column, pixel) gets what f.Add(column, pixel, read, sums) adds to float sums, N of each
+// value; F::kAhead, a divisor of 32, is how many pixels a thread reads at once. Then
+// finish(channel, sums) is called once for each channel, with its kValues sums. `workspace` is
+// PartialSumsBytes<kValues, N> large.
+template <int kValues, int N, typename F, typename Finish>
+void ChannelSums(cudaStream_t stream, int64_t pixels, int64_t channels, std::byte* workspace, F f,
+                 Finish finish) {
+  const MatrixCut cut = CutForSums(pixels, channels / N);
+  if (channels == 0) return;
   const PartialSums partial{.data = reinterpret_cast<double*>(workspace),
-                            .splits = SumSplits(pixels, columns),
+                            .splits = cut.pixel_blocks,
                             .channels = channels};
-  Launch(stream, MatrixGrid(columns, partial.splits), ChannelSumsKernel<kValues, N, F>, partial,
-         Lanes(columns), f);
-  if (partial.splits > 1) Launch(stream, MatrixGrid(channels, 1), AddPartsKernel<kValues>, partial);
-  return partial;
+  if (!cut.empty()) Launch(stream, cut.grid(), ChannelSumsKernel<kValues, N, F>, cut, partial, f);
+  Launch(stream, dim3(static_cast<unsigned>(DivideUp(channels, kPartLanes))),
+         AddPartsKernel<kValues, Finish>, partial, finish);
 }
 
-// to[i] = the total of the first value of channel i.
-inline void WriteTotals(cudaStream_t stream, const PartialSums& sums, float* to) {
-  ForEach(stream, sums.channels,
-          [=] __device__(int64_t i) { to[i] = static_cast<float>(sums.Total(0, i)); });
-}
+// to[channel] = the first sum.
+template <typename T>
+struct WriteSum {
+  T* to;
+  __device__ void operator()(int64_t channel, const double* sums) const {
+    to[channel] = static_cast<T>(static_cast<float>(sums[0]));
+  }
+};
 
 }  // namespace carole::cuda

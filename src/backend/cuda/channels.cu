@@ -24,23 +24,21 @@ void WithCopies(DType type, std::initializer_list<int64_t> numbers, F f) {
   call.template operator()<uint32_t>();
 }
 
-template <typename Element, int N>
-__device__ void CopyPack(const Element* from, Element* to) {
-  *reinterpret_cast<Pack<Element, N>*>(to) = *reinterpret_cast<const Pack<Element, N>*>(from);
-}
-
 // to[pixel, to_begin + c] = from[pixel, from_begin + c]
 template <typename Element, int N>
 struct CopyColumns {
+  static constexpr int kAhead = 4;
   const Element* from;
   int64_t from_channels, from_begin;
   Element* to;
   int64_t to_channels, to_begin;
 
   __device__ int64_t Column(int64_t channel) const { return channel; }
-  __device__ void operator()(int64_t channel, int64_t pixel) const {
-    CopyPack<Element, N>(from + pixel * from_channels + from_begin + channel,
-                         to + pixel * to_channels + to_begin + channel);
+  __device__ Pack<Element, N> Read(int64_t channel, int64_t pixel) const {
+    return ReadPack<N>(from + pixel * from_channels + from_begin + channel);
+  }
+  __device__ void Write(int64_t channel, int64_t pixel, const Pack<Element, N>& read) const {
+    WritePack(to + pixel * to_channels + to_begin + channel, read);
   }
 };
 
@@ -84,21 +82,20 @@ class Slice : public ChannelCopy {
 // y[n, p, q, c] = x[n, p - top, q - left, c], or 0
 template <typename Element, int N>
 struct PadColumns {
+  static constexpr int kAhead = 4;
   const Element* x;
   Element* y;
   int64_t channels, h, w, p, q, top, left;
 
   __device__ int64_t Column(int64_t channel) const { return channel; }
-  __device__ void operator()(int64_t channel, int64_t pixel) const {
-    const int64_t row = pixel / q % p - top, column = pixel % q - left;
-    const bool inside = row >= 0 && row < h && column >= 0 && column < w;
-    const int64_t from = (pixel / (p * q) * h + row) * w + column;
-    Element* const to = y + pixel * channels + channel;
-    if (inside) {
-      CopyPack<Element, N>(x + from * channels + channel, to);
-    } else {
-      *reinterpret_cast<Pack<Element, N>*>(to) = {};
-    }
+  __device__ Pack<Element, N> Read(int64_t channel, int64_t pixel) const {
+    const ImagePixel at(pixel, p, q);
+    const int64_t row = at.row - top, column = at.column - left;
+    if (row < 0 || row >= h || column < 0 || column >= w) return {};
+    return ReadPack<N>(x + ((at.image * h + row) * w + column) * channels + channel);
+  }
+  __device__ void Write(int64_t channel, int64_t pixel, const Pack<Element, N>& read) const {
+    WritePack(y + pixel * channels + channel, read);
   }
 };
 
@@ -115,17 +112,25 @@ class Pad2d : public CudaKernel {
 // y = x * scale of its image and channel
 template <typename T, int N>
 struct MultiplyColumns {
+  static constexpr int kAhead = 2;
   const T *x, *scale;
   T* y;
   int64_t channels, pixels;  // of an image
 
   __device__ int64_t Column(int64_t channel) const { return channel; }
-  __device__ void operator()(int64_t channel, int64_t pixel) const {
-    const int64_t at = pixel * channels + channel;
-    Floats<N> values = Load<N>(x + at);
-    const Floats<N> factors = Load<N>(scale + pixel / pixels * channels + channel);
+  struct Packs {
+    Pack<T, N> x, scale;
+  };
+  __device__ Packs Read(int64_t channel, int64_t pixel) const {
+    const int64_t image = ImagePixel(pixel, 1, pixels).image;
+    return {ReadPack<N>(x + pixel * channels + channel),
+            ReadPack<N>(scale + image * channels + channel)};
+  }
+  __device__ void Write(int64_t channel, int64_t pixel, const Packs& read) const {
+    Floats<N> values = ToFloats(read.x);
+    const Floats<N> factors = ToFloats(read.scale);
     for (int i = 0; i < N; ++i) values[i] *= factors[i];
-    Store<N>(y + at, values);
+    Store<N>(y + pixel * channels + channel, values);
   }
 };
 
@@ -148,6 +153,7 @@ class ScaleChannels : public CudaKernel {
 // One image after the other lies along the channels: column (image, channel), rows its pixels.
 template <typename T, int N>
 struct DscaleSums {
+  static constexpr int kAhead = 2;
   const T *dy, *x;
   int64_t channels, pixels;  // of an image
 
@@ -155,19 +161,16 @@ struct DscaleSums {
   __device__ int64_t Column(int64_t column) const {
     return column / channels * pixels * channels + column % channels;
   }
-  __device__ void Add(int64_t first, int64_t pixel, Floats<N>* sums) const {
-    const Floats<N> a = Load<N>(dy + first + pixel * channels);
-    const Floats<N> b = Load<N>(x + first + pixel * channels);
-    for (int i = 0; i < N; ++i) sums[0][i] += a[i] * b[i];
+  struct Packs {
+    Pack<T, N> dy, x;
+  };
+  __device__ Packs Read(int64_t first, int64_t pixel) const {
+    const int64_t at = first + pixel * channels;
+    return {ReadPack<N>(dy + at), ReadPack<N>(x + at)};
   }
-};
-
-template <typename T>
-struct WriteDscale {
-  PartialSums sums;
-  T* dscale;
-  __device__ void operator()(int64_t i) const {
-    dscale[i] = static_cast<T>(static_cast<float>(sums.Total(0, i)));
+  __device__ void Add(int64_t, int64_t, const Packs& read, Floats<N>* sums) const {
+    const Floats<N> a = ToFloats(read.dy), b = ToFloats(read.x);
+    for (int i = 0; i < N; ++i) sums[0][i] += a[i] * b[i];
   }
 };
 
@@ -188,9 +191,8 @@ class ScaleChannelsBackward : public ScaleChannels<T, N> {
     const T *dy = this->template in<T>(0), *x = this->template in<T>(1);
     CUstream_st* const stream = this->device_.stream;
     if (T* dscale = this->template out<T>(1)) {
-      const PartialSums sums = ChannelSums<1, N>(stream, pixels_, columns_, this->memory_.workspace,
-                                                 DscaleSums<T, N>{dy, x, channels_, pixels_});
-      ForEach(stream, columns_, WriteDscale<T>{sums, dscale});
+      ChannelSums<1, N>(stream, pixels_, columns_, this->memory_.workspace,
+                        DscaleSums<T, N>{dy, x, channels_, pixels_}, WriteSum<T>{dscale});
     }
     if (T* dx = this->template out<T>(0)) this->Multiply(dy, this->template in<T>(2), dx);
   }
@@ -250,14 +252,16 @@ struct CopyElements {
 // Where both lie alike.
 template <typename From, typename To, int N>
 struct CopyPacks {
+  static constexpr int kAhead = 4;
   const From* from;
   To* to;
 
-  __device__ void operator()(int64_t pack) const {
-    const auto source = *reinterpret_cast<const Pack<From, N>*>(from + pack * N);
-    Pack<To, N> target;
+  __device__ Pack<From, N> Read(int64_t pack) const { return ReadPack<N>(from + pack * N); }
+  __device__ void Write(int64_t pack, const Pack<From, N>& read) const {
+    const Elements<From, N> source(read);
+    Elements<To, N> target;
     for (int i = 0; i < N; ++i) target.values[i] = Cast<From, To>(source.values[i]);
-    *reinterpret_cast<Pack<To, N>*>(to + pack * N) = target;
+    WritePack(to + pack * N, target.ToPack());
   }
 };
 

@@ -12,13 +12,16 @@ struct Mask {
   DropoutAttributes a;
   int64_t row;  // elements
 
-  // The random word of element i of the local activation.
-  __device__ uint32_t Word(int64_t i) const {
+  // The place of element i of the local activation among the random words.
+  __device__ uint64_t Place(int64_t i) const {
     const int64_t first = numbers->first_sample;
-    const uint64_t index = static_cast<uint64_t>(a.per_row ? first + i / row : first * row + i);
+    return static_cast<uint64_t>(a.per_row ? first + i / row : first * row + i);
+  }
+  // A block of four words.
+  __device__ std::array<uint32_t, 4> Words(uint64_t block) const {
     const RngPurpose purpose = a.per_row ? RngPurpose::kDropPath : RngPurpose::kDropout;
     const auto key = PhiloxKey(numbers->seed, purpose, static_cast<uint64_t>(numbers->step));
-    return PhiloxBlock(key, static_cast<uint64_t>(a.layer), index / 4)[index % 4];
+    return PhiloxBlock(key, static_cast<uint64_t>(a.layer), block);
   }
 };
 
@@ -32,8 +35,12 @@ struct Drop {
     const double keep = mask.a.KeepAt(mask.numbers->step);
     const auto most = static_cast<uint32_t>(ceil(keep * 0x1p24));
     Floats<N> values = Load<N>(x + pack * N);
+    uint64_t block = mask.Place(pack * N) / 4;
+    auto words = mask.Words(block);
     for (int i = 0; i < N; ++i) {
-      const bool kept = (mask.Word(pack * N + i) >> 8) < most;
+      const uint64_t place = mask.Place(pack * N + i);
+      if (place / 4 != block) words = mask.Words(block = place / 4);
+      const bool kept = (words[place % 4] >> 8) < most;
       values[i] = kept ? values[i] / static_cast<float>(keep) : 0;
     }
     Store<N>(y + pack * N, values);

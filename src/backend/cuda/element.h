@@ -1,13 +1,15 @@
 // Elements of activations: float, __nv_bfloat16 or __half. All arithmetic is in fp32. A thread
-// takes some neighbours at once, 16 bytes where their number can be divided so. Private to the
-// folder.
+// takes some neighbours at once, 16 bytes where their number can be divided so: packs, which are as
+// narrow in registers as in memory until they are made floats. Private to the folder.
 #pragma once
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
+#include <cstring>
 #include <memory>
+#include <type_traits>
 
 #include "src/backend/cuda/cuda.h"
 
@@ -16,10 +18,24 @@ namespace carole::cuda {
 template <typename T>
 inline constexpr int kPack = 16 / sizeof(T);
 
-// Neighbours in memory.
+// Neighbours as they lie in memory. In whole words: nvcc gives each narrow element a register.
 template <typename T, int N>
 struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) Pack {
+  using Word = std::conditional_t<sizeof(T) < 4 && N * sizeof(T) % 4 == 0, uint32_t, T>;
+  Word words[N * sizeof(T) / sizeof(Word)];
+};
+
+template <typename T, int N>
+struct Elements {
   T values[N];
+
+  Elements() = default;
+  __device__ explicit Elements(const Pack<T, N>& pack) { memcpy(values, &pack, sizeof(values)); }
+  __device__ Pack<T, N> ToPack() const {
+    Pack<T, N> pack;
+    memcpy(&pack, values, sizeof(values));
+    return pack;
+  }
 };
 
 template <int N>
@@ -31,18 +47,32 @@ struct Floats {
 };
 
 template <int N, typename T>
-__device__ Floats<N> Load(const T* from) {
-  const auto pack = *reinterpret_cast<const Pack<T, N>*>(from);
+__device__ Pack<T, N> ReadPack(const T* from) {
+  return *reinterpret_cast<const Pack<T, N>*>(from);
+}
+template <typename T, int N>
+__device__ void WritePack(T* to, const Pack<T, N>& pack) {
+  *reinterpret_cast<Pack<T, N>*>(to) = pack;
+}
+
+template <typename T, int N>
+__device__ Floats<N> ToFloats(const Pack<T, N>& pack) {
+  const Elements<T, N> elements(pack);
   Floats<N> floats;
-  for (int i = 0; i < N; ++i) floats[i] = static_cast<float>(pack.values[i]);
+  for (int i = 0; i < N; ++i) floats[i] = static_cast<float>(elements.values[i]);
   return floats;
 }
 
 template <int N, typename T>
+__device__ Floats<N> Load(const T* from) {
+  return ToFloats(ReadPack<N>(from));
+}
+
+template <int N, typename T>
 __device__ void Store(T* to, const Floats<N>& floats) {
-  Pack<T, N> pack;
-  for (int i = 0; i < N; ++i) pack.values[i] = static_cast<T>(floats[i]);
-  *reinterpret_cast<Pack<T, N>*>(to) = pack;
+  Elements<T, N> elements;
+  for (int i = 0; i < N; ++i) elements.values[i] = static_cast<T>(floats[i]);
+  WritePack(to, elements.ToPack());
 }
 
 // Calls f.operator()<T>() with the type of these elements, which are a float's.

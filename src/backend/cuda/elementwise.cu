@@ -55,13 +55,22 @@ struct ScaledAdd {
 // y[i] = f(a[i], b[i]); functions of one operand get it twice.
 template <typename T, int N, typename F>
 struct Map {
+  static constexpr int kAhead = 4;
   const T *a, *b;
   T* y;
   F f;
 
-  __device__ void operator()(int64_t pack) const {
-    Floats<N> left = Load<N>(a + pack * N);
-    const Floats<N> right = b == a ? left : Load<N>(b + pack * N);
+  struct Packs {
+    Pack<T, N> a, b;
+  };
+  __device__ Packs Read(int64_t pack) const {
+    Packs packs{ReadPack<N>(a + pack * N), {}};
+    packs.b = b == a ? packs.a : ReadPack<N>(b + pack * N);
+    return packs;
+  }
+  __device__ void Write(int64_t pack, const Packs& read) const {
+    Floats<N> left = ToFloats(read.a);
+    const Floats<N> right = ToFloats(read.b);
     for (int i = 0; i < N; ++i) left[i] = f(left[i], right[i]);
     Store<N>(y + pack * N, left);
   }
@@ -101,7 +110,8 @@ struct Sum {
 
   __device__ void operator()(int64_t pack) const {
     Floats<N> sum = Load<N>(operands[0] + pack * N);
-    for (int j = 1; j < count; ++j) {
+    for (int j = 1; j < kMost; ++j) {  // by constants: else a thread copies the pointers first
+      if (j >= count) break;
       const Floats<N> next = Load<N>(operands[j] + pack * N);
       for (int i = 0; i < N; ++i) sum[i] += next[i];
     }
@@ -135,11 +145,15 @@ struct NormalizePixels {
   int64_t channels;
   NormalizeAttributes a;
 
+  // By constants: else a thread copies all of them first.
+  __device__ float Subtracted(int64_t channel) const {
+    return channel == 0 ? a.subtract[0] : channel == 1 ? a.subtract[1] : a.subtract[2];
+  }
   __device__ void operator()(int64_t pack) const {
     Floats<N> values = Load<N>(x + pack * N);
     int64_t channel = pack * N % channels;
     for (int i = 0; i < N; ++i) {
-      values[i] = (values[i] - a.subtract[channel]) * a.multiply;
+      values[i] = (values[i] - Subtracted(channel)) * a.multiply;
       channel = channel + 1 < channels ? channel + 1 : 0;
     }
     Store<N>(y + pack * N, values);

@@ -10,11 +10,12 @@
 #include <utility>
 
 #include "src/backend/cuda/status.h"
+#include "src/core/check.h"
 
 namespace carole::cuda {
 
 inline constexpr int kThreads = 256;        // of every block
-inline constexpr unsigned kMostLanes = 32;  // of a block's threads side by side in memory
+inline constexpr int64_t kMostLanes = 32;   // of a block's threads side by side in memory
 inline constexpr int64_t kFullGrid = 2048;  // blocks that keep the largest GPU busy
 
 template <typename... Parameters, typename... Arguments>
@@ -30,13 +31,38 @@ void Launch(cudaStream_t stream, dim3 grid, void (*kernel)(Parameters...),
 
 constexpr int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-template <typename F>
-__global__ void __launch_bounds__(kThreads) ForEachKernel(int64_t count, F f) {
-  const int64_t stride = int64_t{gridDim.x} * blockDim.x;
-  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += stride) f(i);
+// read(i), then write(i, what was read), for at most kAhead of i, i + step, … below end, all of
+// them read before any is written: a GPU's memory is only busy while enough of it is under way.
+template <int kAhead, typename Read, typename Write>
+__device__ void ReadAhead(int64_t i, int64_t end, int64_t step, const Read& read,
+                          const Write& write) {
+  if (i >= end) return;
+  const auto value = read(i);
+  if constexpr (kAhead > 1) ReadAhead<kAhead - 1>(i + step, end, step, read, write);
+  write(i, value);
 }
 
-// Calls f(i) for i in [0, count), in any order.
+// Functors that have Read() and Write() instead of operator().
+template <typename F>
+concept ReadsAhead = F::kAhead >
+1;
+
+template <typename F>
+__global__ void __launch_bounds__(kThreads) ForEachKernel(int64_t count, F f) {
+  const int64_t step = int64_t{gridDim.x} * blockDim.x;
+  const int64_t begin = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if constexpr (ReadsAhead<F>) {
+    for (int64_t i = begin; i < count; i += F::kAhead * step) {
+      ReadAhead<F::kAhead>(
+          i, count, step, [&](int64_t j) { return f.Read(j); },
+          [&](int64_t j, const auto& read) { f.Write(j, read); });
+    }
+  } else {
+    for (int64_t i = begin; i < count; i += step) f(i);
+  }
+}
+
+// Calls f(i), or f.Write(i, f.Read(i)), for i in [0, count), in any order.
 template <typename F>
 void ForEach(cudaStream_t stream, int64_t count, F f) {
   if (count == 0) return;
@@ -45,55 +71,82 @@ void ForEach(cudaStream_t stream, int64_t count, F f) {
          ForEachKernel<F>, count, f);
 }
 
-// How a matrix (pixels, columns) is cut into blocks: `lanes` neighbours, and kThreads / lanes
-// pixels side by side.
-inline unsigned Lanes(int64_t columns) {
-  unsigned lanes = 1;
-  while (lanes < kMostLanes && lanes < columns) lanes *= 2;
-  return lanes;
-}
+// How a matrix (pixels, columns) is cut into about `full` blocks: each has `lanes` columns,
+// kThreads / lanes pixels side by side, and a chunk of pixels that lie together: at least `least`
+// for each thread, where there are so many.
+struct MatrixCut {
+  int64_t pixels, columns, chunk = 0;
+  unsigned lanes = 1, column_blocks = 0, pixel_blocks = 0;
 
-// Where a thread stands in it: its column, its first pixel and the step to its next one.
-struct MatrixPlace {
-  int64_t column, first, step;
-
-  __device__ explicit MatrixPlace(unsigned lanes)
-      : column(int64_t{blockIdx.x} * lanes + threadIdx.x % lanes),
-        first(int64_t{blockIdx.y} * (kThreads / lanes) + threadIdx.x / lanes),
-        step(int64_t{gridDim.y} * (kThreads / lanes)) {}
+  MatrixCut(int64_t pixels, int64_t columns, int64_t full, int64_t least = 1)
+      : pixels(pixels), columns(columns) {
+    CAROLE_CHECK(pixels <= UINT32_MAX, "{} pixels of all images", pixels);  // see ImagePixel
+    if (pixels == 0 || columns == 0) return;
+    column_blocks = static_cast<unsigned>(DivideUp(columns, kMostLanes));
+    lanes = static_cast<unsigned>(DivideUp(columns, column_blocks));
+    const int64_t side_by_side = kThreads / lanes;
+    const int64_t wanted = DivideUp(full, column_blocks), fair = DivideUp(pixels, wanted);
+    chunk = DivideUp(fair > least * side_by_side ? fair : least * side_by_side, side_by_side) *
+            side_by_side;
+    pixel_blocks = static_cast<unsigned>(DivideUp(pixels, chunk));
+  }
+  bool empty() const { return pixel_blocks == 0; }
+  dim3 grid() const { return dim3(column_blocks, pixel_blocks); }
 };
 
-// Blocks along pixels so that the whole grid is about full.
-inline int64_t PixelBlocks(int64_t pixels, int64_t columns, int64_t full) {
-  const unsigned lanes = Lanes(columns);
-  const int64_t wanted = DivideUp(full, DivideUp(columns, lanes));
-  const int64_t most = DivideUp(pixels, kThreads / lanes);
-  return wanted < most ? wanted : most;
-}
+// Where a thread stands in it: its column, and its pixels. Those that are one too many have none.
+struct MatrixPlace {
+  int64_t column, begin, end, step;
 
-inline dim3 MatrixGrid(int64_t columns, int64_t pixel_blocks) {
-  return dim3(static_cast<unsigned>(DivideUp(columns, Lanes(columns))),
-              static_cast<unsigned>(pixel_blocks));
-}
+  __device__ explicit MatrixPlace(const MatrixCut& cut)
+      : column(int64_t{blockIdx.x} * cut.lanes + threadIdx.x % cut.lanes),
+        begin(int64_t{blockIdx.y} * cut.chunk + threadIdx.x / cut.lanes),
+        end((int64_t{blockIdx.y} + 1) * cut.chunk),
+        step(kThreads / cut.lanes) {
+    if (end > cut.pixels) end = cut.pixels;
+    if (column >= cut.columns || threadIdx.x / cut.lanes >= step) end = 0;
+  }
+};
+
+// Where pixel number i lies in images of h x w. In 32 bits: divisions of 64 take several times as
+// long as all else that a kernel does.
+struct ImagePixel {
+  int64_t image;
+  int row, column;
+
+  __device__ ImagePixel(int64_t i, int64_t h, int64_t w) {
+    const auto number = static_cast<uint32_t>(i), height = static_cast<uint32_t>(h),
+               width = static_cast<uint32_t>(w);
+    const uint32_t rows = number / width, images = rows / height;
+    image = images;
+    row = static_cast<int>(rows - images * height);
+    column = static_cast<int>(number - rows * width);
+  }
+};
 
 template <int N, typename F>
-__global__ void __launch_bounds__(kThreads)
-    ForMatrixKernel(int64_t pixels, int64_t columns, unsigned lanes, F f) {
-  const MatrixPlace at(lanes);
-  if (at.column >= columns) return;
+__global__ void __launch_bounds__(kThreads) ForMatrixKernel(MatrixCut cut, F f) {
+  const MatrixPlace at(cut);
+  if (at.begin >= at.end) return;
   const auto column = f.Column(at.column * N);
-  for (int64_t pixel = at.first; pixel < pixels; pixel += at.step) f(column, pixel);
+  if constexpr (ReadsAhead<F>) {
+    for (int64_t i = at.begin; i < at.end; i += F::kAhead * at.step) {
+      ReadAhead<F::kAhead>(
+          i, at.end, at.step, [&](int64_t pixel) { return f.Read(column, pixel); },
+          [&](int64_t pixel, const auto& read) { f.Write(column, pixel, read); });
+    }
+  } else {
+    for (int64_t pixel = at.begin; pixel < at.end; pixel += at.step) f(column, pixel);
+  }
 }
 
 // For a matrix (pixels, channels), N channels at once: column = f.Column(first channel) once for
-// each thread, then f(column, pixel) for its pixels. Saves the division that an index into the
-// whole would need.
+// each thread, then f(column, pixel), or f.Write(column, pixel, f.Read(column, pixel)), for its
+// pixels. Saves the division that an index into the whole would need.
 template <int N, typename F>
 void ForMatrix(cudaStream_t stream, int64_t pixels, int64_t channels, F f) {
-  if (pixels == 0 || channels == 0) return;
-  const int64_t columns = channels / N;
-  Launch(stream, MatrixGrid(columns, PixelBlocks(pixels, columns, kFullGrid)),
-         ForMatrixKernel<N, F>, pixels, columns, Lanes(columns), f);
+  const MatrixCut cut(pixels, channels / N, kFullGrid);
+  if (!cut.empty()) Launch(stream, cut.grid(), ForMatrixKernel<N, F>, cut, f);
 }
 
 }  // namespace carole::cuda

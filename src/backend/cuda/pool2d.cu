@@ -2,28 +2,37 @@
 // maximum in its image.
 #include "src/backend/cuda/element.h"
 #include "src/backend/cuda/launch.h"
+#include "src/core/check.h"
 
 namespace carole::cuda {
 namespace {
 
 struct Range {
-  int64_t begin, end;
+  int begin, end;
 };
 
-// One direction of a window: `size` pixels under windows of `window`, `stride` apart.
+// One direction of a window: `size` pixels under windows of `window`, `stride` apart. In 32 bits,
+// since divisions of 64 take several times as long.
 struct Axis {
-  int64_t size, windows, window, stride, before;
+  int size, windows, window, stride, before;
+
+  Axis(int64_t size, int64_t windows, int64_t window, int64_t stride, int64_t before)
+      : size(static_cast<int>(size)),
+        windows(static_cast<int>(windows)),
+        window(static_cast<int>(window)),
+        stride(static_cast<int>(stride)),
+        before(static_cast<int>(before)) {}
 
   // The pixels of window number i.
   __device__ Range Pixels(int64_t i) const {
-    const int64_t first = i * stride - before, last = first + window;
+    const int first = static_cast<int>(i) * stride - before, last = first + window;
     return {first > 0 ? first : 0, last < size ? last : size};
   }
   // The windows that hold pixel i.
   __device__ Range Windows(int64_t i) const {
-    const int64_t shifted = i + before;
-    const int64_t first = shifted < window ? 0 : (shifted - window) / stride + 1;
-    const int64_t last = shifted / stride + 1;
+    const int shifted = static_cast<int>(i) + before;
+    const int first = shifted < window ? 0 : (shifted - window) / stride + 1;
+    const int last = shifted / stride + 1;
     return {first, last < windows ? last : windows};
   }
 };
@@ -34,8 +43,12 @@ struct Geometry {
 
   Geometry(const Shape& x, const Shape& y, const Pool2dAttributes& a)
       : channels(x[1]),
-        rows{x[2], y[2], a.window_h, a.stride_h, a.padding.top},
-        columns{x[3], y[3], a.window_w, a.stride_w, a.padding.left} {}
+        rows(x[2], y[2], a.window_h, a.stride_h, a.padding.top),
+        columns(x[3], y[3], a.window_w, a.stride_w, a.padding.left) {
+    CAROLE_CHECK(x[2] * x[3] <= INT32_MAX, "pooling of {}", x.ToString());  // as argmax holds them
+  }
+  __device__ int64_t pixels() const { return int64_t{rows.size} * columns.size; }  // of an image
+  __device__ int64_t all_windows() const { return int64_t{rows.windows} * columns.windows; }
 };
 
 template <typename T, int N>
@@ -47,27 +60,27 @@ struct MaxPool {
 
   __device__ int64_t Column(int64_t channel) const { return channel; }
   __device__ void operator()(int64_t channel, int64_t pixel) const {
-    const int64_t q = g.columns.windows, p = g.rows.windows;
-    const Range h = g.rows.Pixels(pixel / q % p), w = g.columns.Pixels(pixel % q);
-    const T* image = x + pixel / (p * q) * g.rows.size * g.columns.size * g.channels + channel;
-    const int64_t first = h.begin * g.columns.size + w.begin;
+    const ImagePixel window(pixel, g.rows.windows, g.columns.windows);
+    const Range h = g.rows.Pixels(window.row), w = g.columns.Pixels(window.column);
+    const T* image = x + window.image * g.pixels() * g.channels + channel;
+    const int first = h.begin * g.columns.size + w.begin;
     Floats<N> largest = Load<N>(image + first * g.channels);
     Pack<int32_t, N> best;
-    for (int n = 0; n < N; ++n) best.values[n] = static_cast<int32_t>(first);
-    for (int64_t i = h.begin; i < h.end; ++i) {
-      for (int64_t j = w.begin; j < w.end; ++j) {
-        const int64_t place = i * g.columns.size + j;
+    for (int n = 0; n < N; ++n) best.words[n] = first;
+    for (int i = h.begin; i < h.end; ++i) {
+      for (int j = w.begin; j < w.end; ++j) {
+        const int place = i * g.columns.size + j;
         const Floats<N> values = Load<N>(image + place * g.channels);
         for (int n = 0; n < N; ++n) {
           if (!(values[n] > largest[n])) continue;
           largest[n] = values[n];
-          best.values[n] = static_cast<int32_t>(place);
+          best.words[n] = place;
         }
       }
     }
     const int64_t at = pixel * g.channels + channel;
     Store<N>(y + at, largest);
-    if (argmax != nullptr) *reinterpret_cast<Pack<int32_t, N>*>(argmax + at) = best;
+    if (argmax != nullptr) WritePack(argmax + at, best);
   }
 };
 
@@ -79,12 +92,12 @@ struct AveragePool {
 
   __device__ int64_t Column(int64_t channel) const { return channel; }
   __device__ void operator()(int64_t channel, int64_t pixel) const {
-    const int64_t q = g.columns.windows, p = g.rows.windows;
-    const Range h = g.rows.Pixels(pixel / q % p), w = g.columns.Pixels(pixel % q);
-    const T* image = x + pixel / (p * q) * g.rows.size * g.columns.size * g.channels + channel;
+    const ImagePixel window(pixel, g.rows.windows, g.columns.windows);
+    const Range h = g.rows.Pixels(window.row), w = g.columns.Pixels(window.column);
+    const T* image = x + window.image * g.pixels() * g.channels + channel;
     Floats<N> sums{};
-    for (int64_t i = h.begin; i < h.end; ++i) {
-      for (int64_t j = w.begin; j < w.end; ++j) {
+    for (int i = h.begin; i < h.end; ++i) {
+      for (int j = w.begin; j < w.end; ++j) {
         const Floats<N> values = Load<N>(image + (i * g.columns.size + j) * g.channels);
         for (int n = 0; n < N; ++n) sums[n] += values[n];
       }
@@ -105,13 +118,13 @@ struct PoolBackward {
 
   __device__ int64_t Column(int64_t channel) const { return channel; }
   __device__ void operator()(int64_t channel, int64_t pixel) const {
-    const int64_t w = g.columns.size, h = g.rows.size;
-    const int64_t place = pixel % (h * w);
-    const Range p = g.rows.Windows(place / w), q = g.columns.Windows(place % w);
-    const int64_t image = pixel / (h * w) * g.rows.windows * g.columns.windows;
+    const ImagePixel at_x(pixel, g.rows.size, g.columns.size);
+    const int64_t place = at_x.row * g.columns.size + at_x.column;
+    const Range p = g.rows.Windows(at_x.row), q = g.columns.Windows(at_x.column);
+    const int64_t image = at_x.image * g.all_windows();
     Floats<N> sums{};
-    for (int64_t i = p.begin; i < p.end; ++i) {
-      for (int64_t j = q.begin; j < q.end; ++j) {
+    for (int i = p.begin; i < p.end; ++i) {
+      for (int j = q.begin; j < q.end; ++j) {
         const int64_t at = (image + i * g.columns.windows + j) * g.channels + channel;
         const Floats<N> gradients = Load<N>(dy + at);
         if (argmax == nullptr) {
@@ -120,8 +133,8 @@ struct PoolBackward {
               static_cast<float>((rows.end - rows.begin) * (columns.end - columns.begin));
           for (int n = 0; n < N; ++n) sums[n] += gradients[n] / pixels;
         } else {
-          const auto best = *reinterpret_cast<const Pack<int32_t, N>*>(argmax + at);
-          for (int n = 0; n < N; ++n) sums[n] += best.values[n] == place ? gradients[n] : 0;
+          const auto best = ReadPack<N>(argmax + at);
+          for (int n = 0; n < N; ++n) sums[n] += best.words[n] == place ? gradients[n] : 0;
         }
       }
     }

@@ -1,13 +1,17 @@
 // Stands in for CUDA's header where no GPU is: our own kernels (src/backend/cuda/*.cu), compiled as
 // C++, run on the CPU, when the stream that they are given to comes to them. Each thread of a block
-// is a fiber; __syncthreads() lets the others come as far. Shows wrong arithmetic and wrong
-// indexes, not races within a kernel or bad speed.
+// is a fiber; __syncthreads() lets the others come as far. Threads and blocks take turns forwards
+// in some launches and backwards in others, so that a missing barrier gives other bits. Shows wrong
+// arithmetic, wrong indexes, grids that a GPU refuses, barriers that not all threads come to and
+// vectors that are not aligned; not all races, and not bad speed.
 #pragma once
 
 #include <ucontext.h>
 
+#include <bit>
 #include <cmath>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
@@ -23,7 +27,7 @@
 #define __global__
 #define __device__
 #define __host__
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
 #define __shared__ static
 
 inline cudaError_t cudaGetDevice(int* device) {
@@ -78,19 +82,17 @@ class Block {
     for (Fiber& fiber : fibers_) fiber.stack.resize(kStackBytes);
   }
 
-  void Run(const std::function<void()>& kernel) {
+  void Run(const std::function<void()>& kernel, bool backwards) {
     kernel_ = &kernel;
     current_block = this;
     for (size_t i = 0; i < fibers_.size(); ++i) Prepare(fibers_[i]);
-    for (size_t running = fibers_.size(); running > 0;) {
-      running = 0;
-      for (size_t i = 0; i < fibers_.size(); ++i) {
-        if (fibers_[i].done) continue;
-        current_ = i;
-        threadIdx = dim3(static_cast<unsigned>(i));
-        swapcontext(&scheduler_, &fibers_[i].context);
-        running += !fibers_[i].done;
-      }
+    for (size_t waiting = fibers_.size(); waiting > 0;) {
+      waiting = 0;
+      for (size_t i = 0; i < fibers_.size(); ++i)
+        waiting += Continue(backwards ? fibers_.size() - 1 - i : i) ? 1 : 0;
+      if (waiting == 0 || waiting == fibers_.size()) continue;
+      std::fputs("emulated GPU: a barrier that some threads of a block do not come to\n", stderr);
+      std::abort();
     }
   }
 
@@ -99,6 +101,14 @@ class Block {
   static inline Block* current_block = nullptr;
 
  private:
+  // Until it waits at a barrier; false: it has returned.
+  bool Continue(size_t i) {
+    current_ = i;
+    threadIdx = dim3(static_cast<unsigned>(i));
+    swapcontext(&scheduler_, &fibers_[i].context);
+    return !fibers_[i].done;
+  }
+
   static constexpr size_t kStackBytes = 64 << 10;
   struct Fiber {
     ucontext_t context;
@@ -147,12 +157,21 @@ inline void RunGrid(dim3 grid, dim3 threads, const std::function<void()>& thread
   Block& block = BlockOf(threads.x);
   gridDim = grid;
   blockDim = threads;
-  for (unsigned y = 0; y < grid.y; ++y) {
-    for (unsigned x = 0; x < grid.x; ++x) {
-      blockIdx = dim3(x, y);
-      block.Run(thread);
-    }
+  static unsigned launches = 0;  // an order that repeats after no number of launches (Thue, Morse)
+  const bool backwards = std::popcount(launches++) % 2 != 0;
+  const uint64_t blocks = uint64_t{grid.x} * grid.y;
+  for (uint64_t i = 0; i < blocks; ++i) {
+    const uint64_t number = backwards ? blocks - 1 - i : i;
+    blockIdx = dim3(static_cast<unsigned>(number % grid.x), static_cast<unsigned>(number / grid.x));
+    block.Run(thread, backwards);
   }
+}
+
+// Whether a GPU of any generation takes it.
+inline bool IsGrid(dim3 grid, dim3 threads) {
+  constexpr unsigned kMostX = 0x7FFFFFFF, kMostY = 65535, kMostThreads = 1024;
+  return grid.x >= 1 && grid.x <= kMostX && grid.y >= 1 && grid.y <= kMostY && grid.z == 1 &&
+         threads.x >= 1 && threads.x <= kMostThreads && threads.y == 1 && threads.z == 1;
 }
 
 }  // namespace cuda_emulation
@@ -160,7 +179,10 @@ inline void RunGrid(dim3 grid, dim3 threads, const std::function<void()>& thread
 template <typename... Parameters, typename... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                Arguments&&... arguments) {
+  static_assert(sizeof(std::tuple<Parameters...>) <= 4096, "parameters of a kernel");
   if (EmulatedStickyError() != cudaSuccess) return EmulatedStickyError();
+  if (!cuda_emulation::IsGrid(config->gridDim, config->blockDim))
+    return cudaErrorInvalidConfiguration;
   EmulatedPush(config->stream,
                [kernel, grid = config->gridDim, threads = config->blockDim,
                 values = std::tuple<Parameters...>(std::forward<Arguments>(arguments)...)] {

@@ -19,6 +19,7 @@
 
 using cudaError_t = int;
 inline constexpr cudaError_t cudaSuccess = 0, cudaErrorMemoryAllocation = 2;
+inline constexpr cudaError_t cudaErrorInvalidConfiguration = 9;
 inline constexpr cudaError_t cudaErrorNotReady = 600;
 inline constexpr cudaError_t cudaErrorStreamCaptureUnsupported = 900;
 inline constexpr cudaError_t cudaErrorStreamCaptureInvalidated = 901;

@@ -1,0 +1,210 @@
+// How near the CUDA backend's own kernels come to the speed of the memory: each reads its inputs
+// and writes its outputs once at best, which is compared with a plain copy. Prints, asserts no
+// speed.
+//
+//   build/tests/carole_backend_tests --gtest_filter='KernelSpeed.*'
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+#include "src/backend/arena_math.h"
+#include "tests/support/cuda_emulation/backend.h"
+#include "tests/support/op_specs.h"
+
+namespace carole::testing {
+namespace {
+
+struct SpeedCase {
+  std::string name;
+  OpSpec spec;
+};
+
+double IdealBytes(const OpSpec& spec) {
+  double bytes = 0;
+  for (const auto* places : {&spec.inputs, &spec.outputs}) {
+    for (const TensorSpec& t : *places)
+      if (t.present) bytes += static_cast<double>(ByteSize(t.shape, t.dtype, t.layout));
+  }
+  return bytes;
+}
+
+void AddBatchNorms(int64_t n, std::vector<SpeedCase>& cases) {
+  const struct {
+    std::string name;
+    Shape x;
+    bool residual;
+  } rows[] = {{"64x112x112", {n, 64, 112, 112}, false},
+              {"256x56x56 residual", {n, 256, 56, 56}, true},
+              {"512x14x14", {n, 512, 14, 14}, false},
+              {"2048x7x7 residual", {n, 2048, 7, 7}, true},
+              {"144x56x56", {n, 144, 56, 56}, false}};
+  for (const auto& [name, x, residual] : rows) {
+    const BatchNormSizes sizes{.x = x, .residual = residual, .attributes = {.relu = true}};
+    cases.push_back({"batch_norm " + name, BatchNormSpec(sizes)});
+    cases.push_back({"batch_norm_backward " + name, BatchNormBackwardSpec(sizes)});
+  }
+}
+
+void AddWindows(int64_t n, std::vector<SpeedCase>& cases) {
+  for (const int64_t size : {3, 5}) {
+    const int64_t around = size / 2;
+    const ConvSizes conv{
+        .x = {n, 144, 56, 56},
+        .k = 144,
+        .r = size,
+        .s = size,
+        .attributes = {.padding = {around, around, around, around}, .groups = 144}};
+    const std::string name = fmt::format(" {0}x{0} 144x56x56", size);
+    cases.push_back({"depthwise" + name, Conv2dSpec(conv)});
+    cases.push_back({"depthwise_backward_data" + name, Conv2dBackwardDataSpec(conv)});
+    cases.push_back({"depthwise_backward_filter" + name, Conv2dBackwardFilterSpec(conv)});
+  }
+  const PoolSizes max{{n, 64, 112, 112}, {.window_h = 3, .window_w = 3, .padding = {0, 0, 1, 1}}};
+  PoolSizes average{{n, 2048, 7, 7}, {.window_h = 7, .window_w = 7}};
+  average.attributes.mode = Pool2dAttributes::Mode::kAverage;
+  cases.push_back({"max_pool 3x3/2 64x112x112", Pool2dSpec(max)});
+  cases.push_back({"max_pool_backward 3x3/2 64x112x112", Pool2dBackwardSpec(max)});
+  cases.push_back({"average_pool 2048x7x7", Pool2dSpec(average)});
+  cases.push_back({"average_pool_backward 2048x7x7", Pool2dBackwardSpec(average)});
+}
+
+void AddOthers(int64_t n, std::vector<SpeedCase>& cases) {
+  const Shape map{n, 256, 56, 56};
+  const auto add = [&](const std::string& name, const OpSpec& spec) {
+    cases.push_back({name, spec});
+  };
+  add("add2 256x56x56", SameShapeSpec(OpKind::kAdd, {}, map, 2));
+  add("relu_backward 256x56x56", SameShapeSpec(OpKind::kReluBackward, ReluAttributes{}, map, 2));
+  add("lrn 64x55x55", SameShapeSpec(OpKind::kLrn, LrnAttributes{}, {n, 64, 55, 55}, 1));
+  add("lrn_backward 64x55x55",
+      SameShapeSpec(OpKind::kLrnBackward, LrnAttributes{}, {n, 64, 55, 55}, 2));
+  add("dropout 4096x49", SameShapeSpec(OpKind::kDropout, DropoutAttributes{}, {n, 4096 * 49}, 1));
+  add("concat 64+64+96+64x35x35", ConcatSpec({n, 0, 35, 35}, {64, 64, 96, 64}));
+  add("scale_channels 144x56x56", ScaleChannelsSpec({n, 144, 56, 56}));
+  add("scale_channels_backward 144x56x56", ScaleChannelsBackwardSpec({n, 144, 56, 56}));
+  add("cross_entropy 1000", CrossEntropySpec(n, 1000, {}));
+}
+
+std::vector<SpeedCase> SpeedCases(int64_t batch) {
+  std::vector<SpeedCase> cases;
+  AddBatchNorms(batch, cases);
+  AddWindows(batch, cases);
+  AddOthers(batch, cases);
+  for (SpeedCase& c : cases) c.spec = InNarrow(c.spec, DType::kBF16);
+  const TensorSpec wide = PlainSpec({batch, 100'000});
+  const TensorSpec narrow = PlainSpec(wide.shape, DType::kBF16);
+  cases.push_back({"cast fp32 to bf16", {OpKind::kReorder, {}, {wide}, {narrow}}});
+  OpSpec pixels = NormalizeSpec({batch, 3, 224, 224}, {});
+  pixels.outputs[0].dtype = DType::kBF16;
+  cases.push_back({"normalize 3x224x224", pixels});
+  return cases;
+}
+
+// Of one call of `work`, in seconds: several at once where the backend can record them, so that
+// launches cost nothing.
+double Seconds(const Backend& backend, const std::function<void()>& work) {
+  constexpr int kRuns = 10;
+  const auto run_all = [&] {
+    for (int i = 0; i < kRuns; ++i) work();
+  };
+  work();
+  const std::unique_ptr<Recording> recording = backend.Record(run_all);
+  const std::function<void()> go =
+      recording == nullptr ? std::function<void()>(run_all) : [&] { recording->Replay(); };
+  go();
+  backend.Synchronize();
+  const auto begin = std::chrono::steady_clock::now();
+  go();
+  backend.Synchronize();
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  return took.count() / kRuns;
+}
+
+double SecondsOf(const Backend& backend, const OpSpec& spec) {
+  const std::unique_ptr<Kernel> kernel = backend.MakeKernel(spec);
+  std::vector<DeviceMemory> owners;
+  const auto allocate = [&](const TensorSpec& t, const Layout& layout) -> Tensor {
+    if (!t.present) return {};
+    owners.push_back(backend.Allocate(ByteSize(t.shape, t.dtype, layout)));
+    return {owners.back().get(), t.shape, t.dtype, layout};
+  };
+  KernelMemory memory;
+  for (size_t i = 0; i < spec.inputs.size(); ++i)
+    memory.inputs.push_back(allocate(spec.inputs[i], kernel->input_layouts()[i]));
+  for (size_t o = 0; o < spec.outputs.size(); ++o)
+    memory.outputs.push_back(allocate(spec.outputs[o], kernel->output_layouts()[o]));
+  owners.push_back(backend.Allocate(kernel->workspace_bytes()));
+  memory.workspace = owners.back().get();
+  kernel->Bind(memory);
+  backend.BeginRun({});
+  return Seconds(backend, [&] { kernel->Run({}); });
+}
+
+// GB/s of a copy, read and written bytes together.
+double CopySpeed(const Backend& backend, size_t bytes) {
+  const DeviceMemory from = backend.Allocate(bytes), to = backend.Allocate(bytes);
+  const double seconds =
+      Seconds(backend, [&] { backend.arena_math()->Copy(to.get(), from.get(), bytes); });
+  return 2e-9 * static_cast<double>(bytes) / seconds;
+}
+
+// One step of momentum with L2 over `count` weights: weights and slots read and written, gradients
+// read.
+double SecondsOfUpdate(const Backend& backend, int64_t count) {
+  const size_t bytes = sizeof(float) * static_cast<size_t>(count);
+  const DeviceMemory w = backend.Allocate(bytes), g = backend.Allocate(bytes),
+                     slot = backend.Allocate(bytes);
+  const std::unique_ptr<Updater> updater =
+      backend.arena_math()->MakeUpdater({.rule = UpdateRule::kMomentum,
+                                         .weights = w.get(),
+                                         .gradients = g.get(),
+                                         .slots = {slot.get()},
+                                         .count = count,
+                                         .regularized = {{0, count}},
+                                         .weight_decay = 1e-4});
+  updater->BeginStep({.learning_rate = 0.1, .momentum = 0.9}, false);
+  return Seconds(backend, [&] { updater->Update(); });
+}
+
+void PrintTable(const Backend& backend, int64_t batch, size_t copied_bytes, int64_t weights) {
+  const double copy = CopySpeed(backend, copied_bytes);
+  fmt::print("{:<45} {:>9} {:>8} {:>7} {:>5}\n", "bf16, batch " + std::to_string(batch), "MB", "us",
+             "GB/s", "share");
+  const auto print = [&](const std::string& name, double bytes, double seconds) {
+    const double speed = 1e-9 * bytes / seconds;
+    fmt::print("{:<45} {:>9.1f} {:>8.1f} {:>7.0f} {:>5.2f}\n", name, 1e-6 * bytes, 1e6 * seconds,
+               speed, speed / copy);
+  };
+  const auto copied = static_cast<double>(2 * copied_bytes);
+  print("copy", copied, 1e-9 * copied / copy);
+  for (const SpeedCase& c : SpeedCases(batch))
+    print(c.name, IdealBytes(c.spec), SecondsOf(backend, c.spec));
+  print("momentum, L2", 20 * static_cast<double>(weights), SecondsOfUpdate(backend, weights));
+}
+
+TEST(KernelSpeed, BesideACopy) {
+  if (const std::string trouble = CudaTrouble(); !trouble.empty())
+    GTEST_SKIP() << "skipped: " << trouble;
+  PrintTable(*MakeCudaBackend({}), 256, size_t{1} << 30, 25'600'000);
+}
+
+TEST(KernelSpeed, BytesAreThoseOfAllPlaces) {
+  const OpSpec relu = SameShapeSpec(OpKind::kRelu, ReluAttributes{}, {2, 8, 3, 5}, 1);
+  EXPECT_EQ(IdealBytes(relu), 2 * 240 * sizeof(float));
+  EXPECT_EQ(IdealBytes(InNarrow(relu, DType::kBF16)), 2 * 240 * 2);
+  const OpSpec batch_norm = BatchNormSpec({.x = {2, 8, 3, 5}, .beta = false});
+  EXPECT_EQ(IdealBytes(batch_norm), sizeof(float) * (2 * 240 + 5 * 8)) << "gamma, 4 statistics";
+}
+
+TEST(KernelSpeed, OfTheEmulatedGpu) {
+  for (const SpeedCase& c : SpeedCases(1)) EXPECT_GT(IdealBytes(c.spec), 0) << c.name;
+  const auto backend = MakeEmulatedCudaBackend(1);
+  for (const SpeedCase& c : SpeedCases(1)) EXPECT_TRUE(backend->Supports(c.spec)) << c.name;
+  EXPECT_GT(CopySpeed(*backend, 1 << 16), 0);
+  EXPECT_GT(SecondsOfUpdate(*backend, 5000), 0);
+  EXPECT_GT(SecondsOf(*backend, CrossEntropySpec(2, 10, {})), 0);
+}
+
+}  // namespace
+}  // namespace carole::testing
