@@ -1,11 +1,15 @@
 // The program: finds the command, runs it, and says with exit code and last line how it ended.
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <exception>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "launch/cores.h"
@@ -74,12 +78,28 @@ int Run(const Arguments& words) {
   FailUnknown(two_words);
 }
 
+// A file would get the number of a stream that the caller has closed, and lines meant for that.
+void FillClosedStreams() {
+  int file = 0;
+  while (file >= 0 && file <= STDERR_FILENO) file = open("/dev/null", O_RDWR);
+  if (file > STDERR_FILENO) close(file);
+}
+
+// What is still held back may find the disk full.
+void FlushOutput() {
+  if (std::fflush(stdout) == 0) return;
+  throw carole::DiskError(fmt::format("[output] standard output: cannot be written: {}",
+                                      std::error_code(errno, std::generic_category()).message()));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   try {
+    FillClosedStreams();
     carole::launch::LeaveOpenMpPlace();
     const int code = Run({argv + 1, argv + argc});
+    FlushOutput();
     if (code != 0) carole::commands::ReportExit(code);
     return code;
   } catch (const std::exception&) {

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <exception>
 #include <span>
+#include <system_error>
 #include <vector>
 
 #include "collectives/device_sums.h"
@@ -174,6 +175,9 @@ int ReportError(const std::exception_ptr& error) {
   } catch (const std::bad_alloc&) {
     code = ExitCode::kConfiguration;
     LogError("", "[memory] out of memory; use a smaller --batch_size or more memory");
+  } catch (const std::system_error& e) {  // standard output that takes no more, a thread refused
+    code = ExitCode::kDisk;
+    LogError("", "[system] {}", e.what());
   } catch (const std::exception& e) {
     LogError("", "{}", e.what());
   }
@@ -182,7 +186,9 @@ int ReportError(const std::exception_ptr& error) {
 }
 
 void ReportExit(int code) {
-  fmt::print(stderr, "carole: exit {} ({})\n", code, Describe(static_cast<ExitCode>(code)));
+  const std::string line =
+      fmt::format("carole: exit {} ({})\n", code, Describe(static_cast<ExitCode>(code)));
+  std::fputs(line.c_str(), stderr);  // fmt::print would throw where nobody listens any more
   std::fflush(stderr);
 }
 

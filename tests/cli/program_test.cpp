@@ -32,6 +32,22 @@ TEST(ProgramTest, VersionNamesTheParts) {
     EXPECT_NE(version.out.find(part), std::string::npos) << part;
 }
 
+TEST(ProgramTest, FullOutputIsAnErrorOfTheDisk) {
+  // Less and more than a buffer.
+  for (const std::string command : {"--version", "model list"}) {
+    const ProcessResult result =
+        RunProcess({"sh", "-c", CaroleWords({})[0] + " " + command + " > /dev/full"});
+    EXPECT_TRUE(FailsWith(result, 74, {"No space left"}));
+  }
+}
+
+// Else the first files that are opened get the numbers of the streams, and their lines.
+TEST(ProgramTest, RunsWithoutStandardStreams) {
+  const ProcessResult result = RunProcess(
+      {"sh", "-c", CaroleWords({})[0] + " model summary --model_name=none 0<&- 1>&- 2>&-; echo $?"});
+  EXPECT_EQ(result.out, "64\n");
+}
+
 TEST(ProgramTest, UnknownCommandNamesTheNearest) {
   EXPECT_TRUE(FailsWith(Carole({"trian"}), 64, {"trian", "did you mean train?"}));
   EXPECT_TRUE(
