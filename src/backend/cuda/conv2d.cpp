@@ -194,11 +194,12 @@ Plan MakePlanWithin(int64_t scratch_bytes, const Task& task, const Device& devic
   return plan;
 }
 
-// A plan that wants much scratch memory is taken only where there is no other.
+// A plan that wants much scratch memory is taken only where there is no other, and never for what
+// can be done in a pass of its own.
 Plan MakePlan(const Task& task, const Device& device, const Description& described = nullptr) {
   constexpr int64_t kMuchScratch = int64_t{1} << 30;
   Plan plan = MakePlanWithin(kMuchScratch, task, device, described);
-  if (plan.error.is_good()) return plan;
+  if (plan.error.is_good() || task.bias || task.a.relu) return plan;
   return MakePlanWithin(std::numeric_limits<int64_t>::max(), task, device, described);
 }
 
