@@ -1,23 +1,21 @@
 // carole bench allreduce: the sum over ranks beside the memory's own speed.
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
 #include "collectives/bench.h"
 #include "src/commands/commands.h"
 #include "src/commands/job.h"
+#include "src/commands/json.h"
 
 namespace carole::commands {
 namespace {
 
 void PrintJson(const collectives::AllReduceSample& sample) {
-  const nlohmann::ordered_json row{{"algorithm", sample.algorithm},
-                                   {"ranks", sample.ranks},
-                                   {"bytes", sample.bytes},
-                                   {"time_us_median", sample.time_us_median},
-                                   {"bus_gb_per_s", sample.bus_gb_per_s},
-                                   {"copy_gb_per_s", sample.copy_gb_per_s}};
-  fmt::print("{}\n", row.dump());
+  PrintJsonLine({{"algorithm", sample.algorithm},
+                 {"ranks", sample.ranks},
+                 {"bytes", sample.bytes},
+                 {"time_us_median", sample.time_us_median},
+                 {"bus_gb_per_s", sample.bus_gb_per_s},
+                 {"copy_gb_per_s", sample.copy_gb_per_s}});
 }
 
 void PrintTable(const std::vector<collectives::AllReduceSample>& samples) {

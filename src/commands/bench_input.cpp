@@ -7,7 +7,6 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "io/example.h"
@@ -18,6 +17,7 @@
 #include "src/commands/commands.h"
 #include "src/commands/inputs.h"
 #include "src/commands/job.h"
+#include "src/commands/json.h"
 #include "src/core/stopwatch.h"
 
 namespace carole::commands {
@@ -191,10 +191,7 @@ void Print(const BenchFlags& flags, const io::PipelineOptions& options, int rank
       {"read_with_crc_gb_per_second", rounded(1e-9 * Median(rounds, &Round::read, &Rate::wall))},
       {"read_with_crc_gb_per_cpu_second",
        rounded(1e-9 * Median(rounds, &Round::read, &Rate::cpu))}};
-  if (flags.json) {
-    fmt::print("{}\n", row.dump());
-    return;
-  }
+  if (flags.json) return PrintJsonLine(row);
   for (const auto& [key, value] : row.items()) fmt::print("{:<40} {}\n", key, value.dump());
 }
 

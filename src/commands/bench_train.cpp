@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "io/synthetic.h"
@@ -15,6 +14,7 @@
 #include "src/commands/commands.h"
 #include "src/commands/inputs.h"
 #include "src/commands/job.h"
+#include "src/commands/json.h"
 #include "src/commands/rank_flags.h"
 #include "src/core/stopwatch.h"
 #include "src/train/train_step.h"
@@ -133,8 +133,7 @@ void Print(const BenchFlags& flags, const Job& job, const nets::ModelOptions& in
   }
   if (flags.json) {
     row["step_ends_s"] = m.step_ends_s;
-    fmt::print("{}\n", row.dump());
-    return;
+    return PrintJsonLine(row);
   }
   for (const auto& [key, value] : row.items()) {
     if (value.is_number_float()) {

@@ -5,13 +5,13 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "io/checkpoint_folder.h"
 #include "io/hdf5.h"
 #include "io/weights_reader.h"
 #include "src/commands/command_line.h"
 #include "src/commands/commands.h"
+#include "src/commands/json.h"
 #include "src/core/error.h"
 
 namespace carole::commands {
@@ -142,7 +142,7 @@ int CheckpointInspect(const Arguments& arguments) {
   if (IsForeign(path)) {
     const std::unique_ptr<io::WeightsReader> file = io::OpenWeights(path);
     if (json) {
-      fmt::print("{}\n", ForeignToJson(*file).dump());
+      PrintJsonLine(ForeignToJson(*file));
     } else {
       PrintForeign(*file);
     }
@@ -150,7 +150,7 @@ int CheckpointInspect(const Arguments& arguments) {
   }
   const io::Checkpoint checkpoint = io::ReadCheckpoint(path);
   if (json) {
-    fmt::print("{}\n", ToJson(path, checkpoint).dump());
+    PrintJsonLine(ToJson(path, checkpoint));
   } else {
     Print(path, checkpoint);
   }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <iostream>
 #include <regex>
 
@@ -125,12 +126,14 @@ std::string CommandLine::WithDashes(const std::string& names) {
   return dashed;
 }
 
-CLI::Option* CommandLine::Finish(CLI::Option* option) {
-  return option->group(group_)->capture_default_str();
+std::string CommandLine::RefuseInfinite(const std::string& text) {
+  double number = 0;
+  const bool good = !CLI::detail::lexical_cast(text, number) || std::isfinite(number);
+  return good ? "" : fmt::format("got {}, want a finite number", text);
 }
 
 CLI::Option* CommandLine::AddBool(const std::string& name, bool& value, const std::string& help) {
-  return Finish(app_.add_flag(fmt::format("--{0},!--no{0}", name), value, help))
+  return Finish<bool>(app_.add_flag(fmt::format("--{0},!--no{0}", name), value, help))
       ->default_str(value ? "true" : "false");
 }
 

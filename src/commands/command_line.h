@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 namespace carole::commands {
@@ -27,12 +28,12 @@ class CommandLine {
   // default.
   template <typename T>
   CLI::Option* Add(const std::string& names, T& value, const std::string& help) {
-    return Finish(app_.add_option(WithDashes(names), value, help));
+    return Finish<T>(app_.add_option(WithDashes(names), value, help));
   }
   // A comma list.
   template <typename T>
   CLI::Option* AddList(const std::string& names, std::vector<T>& values, const std::string& help) {
-    return Finish(app_.add_option(WithDashes(names), values, help)->delimiter(','))
+    return Finish<T>(app_.add_option(WithDashes(names), values, help)->delimiter(','))
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   }
   CLI::Option* AddBool(const std::string& name, bool& value, const std::string& help);
@@ -80,7 +81,13 @@ class CommandLine {
  private:
   static std::string WithDashes(const std::string& names);
   CLI::Option* AddUnread(const std::string& name, const std::string& help, bool is_bool);
-  CLI::Option* Finish(CLI::Option* option);
+  template <typename T>
+  CLI::Option* Finish(CLI::Option* option) {
+    if constexpr (std::is_floating_point_v<T>) option->check(RefuseInfinite);
+    return option->group(group_)->capture_default_str();
+  }
+  // No range keeps NaN out.
+  static std::string RefuseInfinite(const std::string& number);
   void CheckKnown(const std::string& argument) const;
   // The flag that `flag` is the beginning of. Throws UsageError that names them if there are
   // several.

@@ -9,7 +9,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "collectives/bench.h"
 #include "collectives/device_sums.h"
@@ -19,6 +18,7 @@
 #include "src/commands/commands.h"
 #include "src/commands/data_check.h"
 #include "src/commands/job.h"
+#include "src/commands/json.h"
 #include "src/commands/version.h"
 #include "src/core/error.h"
 
@@ -188,7 +188,7 @@ void PrintJson(const std::vector<Report>& reports, bool good) {
                           {"fix", f.fix}});
     json["machines"].push_back({{"host", report.host}, {"findings", findings}});
   }
-  fmt::print("{}\n", json.dump(-1, ' ', true, Json::error_handler_t::replace));
+  PrintJsonLine(json);
 }
 
 bool HasTrouble(const std::vector<Report>& reports) {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
 
@@ -14,6 +13,7 @@
 #include "launch/job_end.h"
 #include "src/commands/commands.h"
 #include "src/commands/evaluation.h"
+#include "src/commands/json.h"
 #include "src/commands/raw_data.h"
 #include "src/commands/recipes.h"
 #include "src/core/error.h"
@@ -125,7 +125,7 @@ void PrintJson(const train::Metrics& metrics, const Evaluated& evaluated,
     for (int64_t k = 0; k < metrics.num_classes(); ++k) row.push_back(metrics.confusion(label, k));
     json["confusion"].push_back(row);
   }
-  fmt::print("{}\n", json.dump());
+  PrintJsonLine(json);
   std::fflush(stdout);
 }
 

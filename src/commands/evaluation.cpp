@@ -1,6 +1,5 @@
 #include "src/commands/evaluation.h"
 
-#include <algorithm>
 #include <utility>
 
 namespace carole::commands {
@@ -37,12 +36,22 @@ std::optional<train::Metrics> Evaluation::Run(int64_t max_batches,
   return evaluator_->Run(*source, job_.communicator(), stop_requested);
 }
 
-std::vector<std::string> NamesOfClasses(const DatasetFlags& dataset, const NetInput& input) {
-  std::vector<std::string> names = io::ClassNames(*input.dataset, dataset.dataset_dir);
-  const auto offset =
-      std::clamp<int64_t>(dataset.labels_offset, 0, static_cast<int64_t>(names.size()));
-  names.erase(names.begin(), names.begin() + offset);
+std::vector<std::string> NamesOfClasses(const io::DatasetEntry& dataset,
+                                        const std::filesystem::path& dataset_dir,
+                                        int64_t labels_offset, int64_t num_classes) {
+  const std::vector<std::string> of_labels = io::ClassNames(dataset, dataset_dir);
+  const auto num_labels = static_cast<int64_t>(of_labels.size());
+  std::vector<std::string> names;
+  for (int64_t label = labels_offset; label < labels_offset + num_classes; ++label) {
+    const bool is_class = label >= 0 && label < num_labels;
+    names.push_back(is_class ? of_labels[label] : std::to_string(label));
+  }
   return names;
+}
+
+std::vector<std::string> NamesOfClasses(const DatasetFlags& dataset, const NetInput& input) {
+  return NamesOfClasses(*input.dataset, dataset.dataset_dir, dataset.labels_offset,
+                        input.num_classes);
 }
 
 std::string ToAttribute(const std::vector<std::string>& names) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -38,7 +39,11 @@ class Evaluation {
   std::unique_ptr<train::Evaluator> evaluator_;
 };
 
-// Names of the net's classes, in its order.
+// Names of the net's classes, in its order: what is no class of the data set is called by the
+// number that its label would have.
+std::vector<std::string> NamesOfClasses(const io::DatasetEntry& dataset,
+                                        const std::filesystem::path& dataset_dir,
+                                        int64_t labels_offset, int64_t num_classes);
 std::vector<std::string> NamesOfClasses(const DatasetFlags& dataset, const NetInput& input);
 
 // As a checkpoint's attribute kClassNames carries them, a line for each; "" when it cannot hold so

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "src/core/whole_number.h"
+
 namespace carole::commands {
 
 void AddDatasetFlags(CommandLine& line, DatasetFlags& flags) {
@@ -13,7 +15,8 @@ void AddDatasetFlags(CommandLine& line, DatasetFlags& flags) {
            "train, test or validation, as the data set has it");
   line.Add("dataset_dir,data_dir", flags.dataset_dir, "folder of the TFRecords (required)");
   line.Add("labels_offset", flags.labels_offset,
-           "subtracted from every label and from the number of classes");
+           "subtracted from every label and from the number of classes")
+      ->check(CLI::Range(-1'000'000, 1'000'000));
   line.Add("preprocessing_name", flags.preprocessing_name,
            "as of which net; the default is --model_name");
   line.AddBool("use_grayscale", flags.use_grayscale,
@@ -128,7 +131,7 @@ void AddCollectiveFlags(CommandLine& line, MachineFlags& flags) {
 collectives::BucketOptions MakeBucketOptions(const MachineFlags& flags) {
   collectives::BucketOptions options;
   if (flags.bucket_mb > 0) {
-    options.bucket_bytes = static_cast<size_t>(flags.bucket_mb * (1 << 20));
+    options.bucket_bytes = static_cast<size_t>(ToInt64(flags.bucket_mb * (1 << 20)));
     options.first_bucket_bytes = std::min(options.first_bucket_bytes, options.bucket_bytes);
   }
   return options;

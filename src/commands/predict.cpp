@@ -10,7 +10,6 @@
 #include <future>
 #include <iterator>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "io/checkpoint.h"
@@ -23,6 +22,7 @@
 #include "src/commands/evaluation.h"
 #include "src/commands/flags.h"
 #include "src/commands/job.h"
+#include "src/commands/json.h"
 #include "src/core/error.h"
 #include "src/core/log.h"
 #include "src/graph/executable.h"
@@ -227,9 +227,8 @@ class Predictor {
 std::vector<std::string> NamesOf(const PredictFlags& flags, int64_t num_classes) {
   std::vector<std::string> names = flags.class_names;
   if (names.empty() && !flags.dataset_name.empty()) {
-    names = io::ClassNames(io::FindDataset(flags.dataset_name), flags.dataset_dir);
-    const size_t offset = std::min<size_t>(std::max(0, flags.labels_offset), names.size());
-    names.erase(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(offset));
+    return NamesOfClasses(io::FindDataset(flags.dataset_name), flags.dataset_dir,
+                          flags.labels_offset, num_classes);
   }
   for (auto k = static_cast<int64_t>(names.size()); k < num_classes; ++k)
     names.push_back(std::to_string(k));
@@ -268,7 +267,7 @@ class Printer {
       json["predictions"].push_back(
           {{"class", k}, {"name", names_[k]}, {"probability", probabilities[k]}});
     }
-    fmt::print("{}\n", json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+    PrintJsonLine(json);
   }
 
   const PredictFlags& flags_;

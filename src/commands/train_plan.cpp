@@ -10,6 +10,7 @@
 #include "src/commands/recipes.h"
 #include "src/core/error.h"
 #include "src/core/log.h"
+#include "src/core/whole_number.h"
 
 namespace carole::commands {
 namespace {
@@ -43,20 +44,20 @@ void CheckAlike(int64_t local_batch, const Job& job) {
   }
 }
 
+int64_t AtLeastOneStep(double steps) { return std::max<int64_t>(1, ToInt64(std::ceil(steps))); }
+
 int64_t StepLimit(const RunFlags& flags, int64_t num_samples, int64_t global_batch) {
   if (flags.train_epochs == 0) return flags.max_number_of_steps;
   const int64_t steps_per_epoch =
       (num_samples + global_batch - 1) / global_batch;  // the last one is short
-  const auto steps = std::max<int64_t>(
-      1, std::llround(std::ceil(flags.train_epochs * static_cast<double>(steps_per_epoch))));
+  const int64_t steps = AtLeastOneStep(flags.train_epochs * static_cast<double>(steps_per_epoch));
   return flags.max_number_of_steps == 0 ? steps : std::min(steps, flags.max_number_of_steps);
 }
 
 int64_t EvalEvery(const EvaluationFlags& flags, int64_t num_samples, int64_t global_batch) {
   if (flags.every > 0 || flags.epochs_per_eval == 0) return flags.every;
-  const double steps =
-      flags.epochs_per_eval * static_cast<double>(num_samples) / static_cast<double>(global_batch);
-  return std::max<int64_t>(1, std::llround(std::ceil(steps)));
+  return AtLeastOneStep(flags.epochs_per_eval * static_cast<double>(num_samples) /
+                        static_cast<double>(global_batch));
 }
 
 std::string DescribeOptimizer(const TrainFlags& flags) {

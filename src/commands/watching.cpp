@@ -47,8 +47,9 @@ std::vector<io::HyperParameter> AllParameters(const WatchedRun& run) {
 
 std::string ModelOfCpu() {
   std::ifstream file("/proc/cpuinfo");
+  constexpr std::string_view kKey = "model name\t: ";
   for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+    if (line.starts_with(kKey)) return line.substr(kKey.size());
   }
   return "unknown processor";
 }

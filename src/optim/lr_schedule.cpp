@@ -7,6 +7,7 @@
 #include <numbers>
 
 #include "src/core/error.h"
+#include "src/core/whole_number.h"
 
 namespace carole::optim {
 namespace {
@@ -50,7 +51,7 @@ LearningRate::LearningRate(const LearningRateOptions& o)
   warmup_steps_ = steps_per_epoch * o.warmup_epochs;
   if (kind_ == Kind::kPiecewise) PlanPieces(o, steps_per_epoch);
   if (kind_ == Kind::kFixed || kind_ == Kind::kPiecewise) return;
-  decay_steps_ = static_cast<int64_t>(steps_per_epoch * o.num_epochs_per_decay);
+  decay_steps_ = ToInt64(steps_per_epoch * o.num_epochs_per_decay);
   if (decay_steps_ <= 0) {
     throw UsageError(
         fmt::format("[optim] --num_epochs_per_decay: the rate would decay every {} steps ({} "
@@ -69,8 +70,7 @@ void LearningRate::PlanPieces(const LearningRateOptions& o, double steps_per_epo
   }
   if (!std::is_sorted(o.boundaries.begin(), o.boundaries.end()))
     throw UsageError("[optim] --learning_rate_boundaries: they do not ascend");
-  for (double epochs : o.boundaries)
-    boundary_steps_.push_back(static_cast<int64_t>(steps_per_epoch * epochs));
+  for (double epochs : o.boundaries) boundary_steps_.push_back(ToInt64(steps_per_epoch * epochs));
   for (double factor : o.factors)
     piece_rates_.push_back(static_cast<float>(ScaledRate(o) * factor));
 }

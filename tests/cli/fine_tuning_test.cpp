@@ -110,6 +110,33 @@ TEST_F(FineTuningTest, PredictsImagesAndFolders) {
                         {"[predict] none.png: cannot be read: No such file"}));
 }
 
+// Other than --labels_offset=1, one below zero adds classes: of the net alone.
+TEST_F(FineTuningTest, EvaluatesANetWithMoreClassesThanTheData) {
+  const Words more = {"--labels_offset=-2"};
+  Train(train_dir_, {more[0], "--max_number_of_steps=1"});
+  const ProcessResult eval =
+      Carole(EvalWords(train_dir_, {more[0], "--json", "--eval_dir=", "--max_num_batches=1"}));
+  ASSERT_EQ(eval.exit_code, 0) << eval.err;
+  const auto classes = nlohmann::json::parse(eval.out)["classes"];
+  ASSERT_EQ(classes.size(), 12U);
+  EXPECT_EQ(classes[0]["name"], "-2");
+  EXPECT_EQ(classes[2]["name"], "zero");
+  EXPECT_EQ(classes[11]["name"], "nine");
+}
+
+// Bytes that are no UTF-8 do not end the program.
+TEST_F(FineTuningTest, NamesOfClassesMayBeInAnyEncoding) {
+  std::ofstream(data_dir_ + "/labels.txt") << "0:z\xe9ro\n";
+  Train(train_dir_, {"--max_number_of_steps=1"});
+  const ProcessResult eval =
+      Carole(EvalWords(train_dir_, {"--json", "--eval_dir=", "--max_num_batches=1"}));
+  EXPECT_EQ(eval.exit_code, 0) << eval.err;
+  EXPECT_THAT(eval.out, HasSubstr("z\uFFFDro"));
+  const ProcessResult shown = Carole({"checkpoint", "inspect", "--json", train_dir_});
+  EXPECT_EQ(shown.exit_code, 0) << shown.err;
+  EXPECT_THAT(shown.out, HasSubstr("z\uFFFDro"));
+}
+
 // A user's own folders: the checkpoint knows what they were called.
 TEST_F(FineTuningTest, PredictsWithTheNamesOfItsTraining) {
   const std::string photos = folder_ / "photos", data = folder_ / "photo_data";

@@ -68,6 +68,11 @@ TEST(ProgramTest, ValuesThatDoNotFitAreRefused) {
       {{"--max_number_of_steps=1", "--max_number_of_steps=1e3"},
        "--max_number_of_steps: got 1e3, want a whole number from 0 on;"},
       {{"--train_image_size=-3"}, "--train_image_size: got -3, want 0 to 16384;"},
+      {{"--labels_offset=-2000000000"},
+       "--labels_offset: got -2000000000, want -1000000 to 1000000;"},
+      {{"--collective_timeout=nan"}, "--collective_timeout: got nan, want a finite number;"},
+      {{"--learning_rate_factors=1,inf"},
+       "--learning_rate_factors: got inf, want a finite number;"},
       {{"--seed=-1"}, "--seed: got -1, want a whole number from 0 on;"},
       {{"--batch_size"}, "--batch_size: its value is missing, want a whole number above 0;"}};
   for (const auto& [flags, text] : rows) {

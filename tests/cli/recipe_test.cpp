@@ -51,8 +51,7 @@ TEST_F(RecipeTest, TrainImageClassifierTakesWhatItsParsersTook) {
       Train({"--train_d=" + train_dir_, "--dataset_d", data_dir_, "--dataset_n=mnist",
              "--model=lenet", "--batch", "16", "--max_number=2", "--noclone", "--sync_replicas",
              "False", "--ignore_missing=t", "-log_every_n_steps=1",
-             "--trainable_scopes=LeNet/fc3,"
-             "LeNet/fc4"});
+             "--trainable_scopes=LeNet/fc3,LeNet/fc4"});
   for (const char* text :
        {"16 local, 16 global", "2 steps", "--clone_on_cpu: --backend says", "global step 1: loss"})
     EXPECT_THAT(run.err, HasSubstr(text));
@@ -197,6 +196,14 @@ TEST_F(RecipeTest, FlagsWinOverTheRecipeAndFilesToo) {
              "--output_dir=" + train_dir_, "--optimizer=sgd", "--max_step=1"});
   EXPECT_THAT(run.err, ContainsRegex("optimizer  sgd\n"));
   EXPECT_THAT(run.err, HasSubstr("0.25, fixed"));
+}
+
+TEST_F(RecipeTest, EpochsWithoutEndEndWithTheSteps) {
+  const ProcessResult run =
+      Carole(TrainWords(train_dir_, {"--train_epochs=1e30", "--epochs_per_eval=1e30",
+                                     "--bucket_mb=1e30", "--max_number_of_steps=2"}));
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.err, HasSubstr("2 steps, evaluated every 4611686018427387904\n"));
 }
 
 TEST_F(RecipeTest, WhatCannotBeDoneIsRefused) {

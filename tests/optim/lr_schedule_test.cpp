@@ -103,6 +103,9 @@ TEST(LearningRateTest, BadFlagsAreNamed) {
               ThrowsMessage<UsageError>(HasSubstr("--learning_rate_decay_type")));
   EXPECT_THAT([] { LearningRate({.num_samples = 10, .batch_size = 32}); },
               ThrowsMessage<UsageError>(HasSubstr("--num_epochs_per_decay")));
+  const LearningRateOptions for_ever{
+      .learning_rate = 0.5, .num_epochs_per_decay = 1e30, .num_samples = 10};
+  EXPECT_EQ(LearningRate(for_ever).At(1000), 0.5f);
   for (const double rate : {-0.1, std::nan(""), std::numeric_limits<double>::infinity()}) {
     EXPECT_THAT(([=] { LearningRate({.type = "fixed", .learning_rate = rate}); }),
                 ThrowsMessage<UsageError>(HasSubstr("--learning_rate: makes no sense")));
