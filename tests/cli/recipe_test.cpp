@@ -47,11 +47,10 @@ TEST_F(RecipeTest, TrainImageClassifier) {
 
 // TensorFlow 1.4 read its flags with argparse, later versions with absl, which takes one dash, too.
 TEST_F(RecipeTest, TrainImageClassifierTakesWhatItsParsersTook) {
-  const ProcessResult run =
-      Train({"--train_d=" + train_dir_, "--dataset_d", data_dir_, "--dataset_n=mnist",
-             "--model=lenet", "--batch", "16", "--max_number=2", "--noclone", "--sync_replicas",
-             "False", "--ignore_missing=t", "-log_every_n_steps=1",
-             "--trainable_scopes=LeNet/fc3,LeNet/fc4"});
+  const ProcessResult run = Train(
+      {"--train_d=" + train_dir_, "--dataset_d", data_dir_, "--dataset_n=mnist", "--model=lenet",
+       "--batch", "16", "--max_number=2", "--noclone", "--sync_replicas", "False",
+       "--ignore_missing=t", "-log_every_n_steps=1", "--trainable_scopes=LeNet/fc3,LeNet/fc4"});
   for (const char* text :
        {"16 local, 16 global", "2 steps", "--clone_on_cpu: --backend says", "global step 1: loss"})
     EXPECT_THAT(run.err, HasSubstr(text));
