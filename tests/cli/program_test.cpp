@@ -41,10 +41,21 @@ TEST(ProgramTest, FullOutputIsAnErrorOfTheDisk) {
   }
 }
 
+TEST(ProgramTest, FileOverTheLimitIsAnErrorOfTheDisk) {
+  const TemporaryFolder folder;
+  const std::string command = CaroleWords({})[0] +
+                              " dataset build --dataset_name=synthetic --num_images=20 "
+                              "--dataset_dir=" +
+                              folder.path();
+  EXPECT_TRUE(FailsWith(RunProcess({"bash", "-c", "ulimit -f 8; " + command}), 74,
+                        {"train-00000", "File too large"}));
+}
+
 // Else the first files that are opened get the numbers of the streams, and their lines.
 TEST(ProgramTest, RunsWithoutStandardStreams) {
-  const ProcessResult result = RunProcess(
-      {"sh", "-c", CaroleWords({})[0] + " model summary --model_name=none 0<&- 1>&- 2>&-; echo $?"});
+  const ProcessResult result =
+      RunProcess({"sh", "-c",
+                  CaroleWords({})[0] + " model summary --model_name=none 0<&- 1>&- 2>&-; echo $?"});
   EXPECT_EQ(result.out, "64\n");
 }
 
