@@ -22,7 +22,7 @@ struct DatasetFlags {
   int labels_offset = 0;
   std::string preprocessing_name;
   bool use_grayscale = false;
-  int num_preprocessing_threads = 0;  // DecodeThreads()
+  int num_preprocessing_threads = 0;        // DecodeThreads()
   std::string dct_method = "INTEGER_FAST";  // of JPEGs; TensorFlow's default
   std::string jpeg_decoder = "cpu";
   bool dct_scaling = false;
