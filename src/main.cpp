@@ -10,9 +10,9 @@
 #include <exception>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <vector>
 
+#include "io/disk.h"
 #include "launch/cores.h"
 #include "src/commands/command_line.h"
 #include "src/commands/commands.h"
@@ -88,9 +88,8 @@ void FillClosedStreams() {
 
 // What is still held back may find the disk full.
 void FlushOutput() {
-  if (std::fflush(stdout) == 0) return;
-  throw carole::DiskError(fmt::format("[output] standard output: cannot be written: {}",
-                                      std::error_code(errno, std::generic_category()).message()));
+  if (std::fflush(stdout) != 0)
+    carole::io::ThrowDiskError("output", "standard output", "write", errno);
 }
 
 }  // namespace

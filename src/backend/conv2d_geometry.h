@@ -1,4 +1,4 @@
-// Sizes of a convolution, read once from its specification. Constexpr, so that GPUs can ask too.
+// Sizes of a convolution, read once from its specification.
 #pragma once
 
 #include "src/backend/op.h"

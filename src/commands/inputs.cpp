@@ -79,11 +79,10 @@ void AddInputFlags(CommandLine& line, DatasetFlags& flags) {
 }
 
 int DecodeThreads(const DatasetFlags& flags, const Job& job) {
+  if (flags.num_preprocessing_threads > 0)
+    return std::min(flags.num_preprocessing_threads, job.cores());
   const int free = job.cores() - job.backend().threads();  // a GPU's takes one: it launches
-  const int wanted = free > 0 ? free : job.cores();
-  return flags.num_preprocessing_threads > 0
-             ? std::min(flags.num_preprocessing_threads, job.cores())
-             : wanted;
+  return free > 0 ? free : job.cores();
 }
 
 io::PipelineOptions MakePipelineOptions(const DatasetFlags& flags, const NetInput& input,

@@ -44,8 +44,7 @@ __device__ void ReadAhead(int64_t i, int64_t end, int64_t step, const Read& read
 
 // Functors that have Read() and Write() instead of operator().
 template <typename F>
-concept ReadsAhead = F::kAhead >
-1;
+concept ReadsAhead = (F::kAhead > 1);
 
 template <typename F>
 __global__ void __launch_bounds__(kThreads) ForEachKernel(int64_t count, F f) {
