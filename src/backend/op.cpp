@@ -14,7 +14,7 @@ bool IsActivationInput(OpKind kind, size_t place) {
     case OpKind::kBatchNorm:
       return place == Norm::kX || place == Norm::kResidual;
     case OpKind::kBatchNormBackward:
-      return place == Back::kDy || place == Back::kX || place == Back::kY;
+      return place <= Back::kY || place == Back::kDy2 || place == Back::kAddend;
     case OpKind::kPool2dBackward:
       return place == 0;
     case OpKind::kNormalize:

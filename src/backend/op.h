@@ -20,7 +20,8 @@
 // kLinearBackwardFilter    x, dy                                           dw, [db]
 // kBatchNorm               x, [gamma], [beta], [residual],                 y, [mean], [rstd]
 //                          moving_mean, moving_variance (C)
-// kBatchNormBackward       dy, x, [y], [gamma], [beta], mean, rstd         dx, [dgamma], [dbeta], [dresidual]
+// kBatchNormBackward       dy, x, [y], [gamma], [beta], mean, rstd,        dx, [dgamma], [dbeta], [dresidual]
+//                          [dy2], [addend]
 // kRelu                    x                                               y
 // kReluBackward            dy, y                                           dx
 // kActivation              x                                               y
@@ -129,12 +130,14 @@ struct LinearAttributes {
 //              dx; dgamma and dbeta stay this rank's part.
 //   inference: the moving statistics; no outputs but y.
 //   y = [relu](gamma * (x - mean) * rstd + beta [+ residual]); absent gamma: 1, absent beta: 0.
-// Backward, with g = dy, 0 where the ReLU gave 0:
+// Backward, with g = dy [+ dy2], 0 where the ReLU gave 0:
 //   dbeta = sum g, dgamma = sum g * xhat over the rows that count; dresidual = g;
-//   dx = gamma * rstd * (g - dbeta/n - xhat * dgamma/n), and gamma * rstd * g for the other rows,
-//   which had no part in the statistics.
+//   dx = gamma * rstd * (g - dbeta/n - xhat * dgamma/n) [+ addend]; in the other rows, which had no
+//   part in the statistics, gamma * rstd * g [+ addend].
 //   The mask comes from y where there is a residual; without one it is computed again from x, gamma
-//   and beta, which saves reading y (then y is absent). Outputs are overwritten.
+//   and beta, which saves reading y (then y is absent). dy2, of a y that two read, is there only
+//   beside dresidual, where the sum is stored; addend is the gradient of an x that others read too.
+//   Outputs are overwritten.
 struct BatchNormAttributes {
   double epsilon = 1e-3;
   double decay = 0.999;
@@ -233,7 +236,7 @@ struct BatchNormPlaces {
   enum Output { kY, kMean, kRstd, kOutputs };
 };
 struct BatchNormBackwardPlaces {
-  enum Input { kDy, kX, kY, kGamma, kBeta, kMean, kRstd, kInputs };
+  enum Input { kDy, kX, kY, kGamma, kBeta, kMean, kRstd, kDy2, kAddend, kInputs };
   enum Output { kDx, kDgamma, kDbeta, kDresidual, kOutputs };
 };
 

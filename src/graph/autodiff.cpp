@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "src/core/check.h"
+#include "src/graph/rewrites.h"
 
 namespace carole {
 namespace {
@@ -74,6 +75,7 @@ void Differentiate(Graph& graph) {
   }
   graph.SetScope(scope);
   graph.SetPhase(Phase::kForward);
+  FuseGradientSums(graph);
 }
 
 }  // namespace carole

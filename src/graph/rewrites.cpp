@@ -6,18 +6,64 @@
 namespace carole {
 namespace {
 
+std::vector<int> CountUses(const Graph& graph) {
+  std::vector<int> uses(graph.num_values(), 0);
+  for (const Node& node : graph.nodes()) {
+    if (node.dead) continue;
+    for (ValueId id : node.inputs) {
+      if (id != kNone) ++uses[id];
+    }
+  }
+  for (ValueId id : graph.outputs()) ++uses[id];
+  return uses;
+}
+
+// Of FuseGradientSums(): the batch norm's backward n, the first or the only reader of its dy.
+bool TakeSum(Graph& graph, NodeId n, bool is_only_reader) {
+  using Back = BatchNormBackwardPlaces;
+  Node& norm = graph.mutable_nodes()[n];
+  const ValueId dy = norm.inputs[Back::kDy];
+  const NodeId producer = graph.value(dy).producer;
+  if (producer == kNone) return false;
+  Node& add = graph.mutable_nodes()[producer];
+  if (add.kind != OpKind::kAdd || add.inputs.size() != 2) return false;
+  if (!std::get<BatchNormAttributes>(norm.attributes).relu) {  // g is the sum, for all its readers
+    norm.outputs[Back::kDresidual] = dy;
+    graph.SetProducer(dy, n);
+  } else if (norm.outputs[Back::kDresidual] == kNone || !is_only_reader) {
+    return false;
+  }
+  norm.inputs[Back::kDy] = add.inputs[0];
+  norm.inputs[Back::kDy2] = add.inputs[1];
+  add.dead = true;
+  return true;
+}
+
+// Of FuseGradientSums(): a sum of which nobody else reads one part, some dx, that comes after the
+// other part.
+bool AddWhereMade(Graph& graph, NodeId n, const std::vector<int>& uses) {
+  using Back = BatchNormBackwardPlaces;
+  Node& add = graph.mutable_nodes()[n];
+  if (add.inputs.size() != 2) return false;
+  for (int side : {0, 1}) {
+    const ValueId dx = add.inputs[side], other = add.inputs[1 - side];
+    const NodeId producer = graph.value(dx).producer;
+    if (producer == kNone || uses[dx] != 1 || graph.value(other).producer >= producer) continue;
+    Node& norm = graph.mutable_nodes()[producer];
+    if (norm.kind != OpKind::kBatchNormBackward || norm.outputs[Back::kDx] != dx) continue;
+    norm.inputs[Back::kAddend] = other;
+    norm.outputs[Back::kDx] = add.outputs[0];
+    graph.SetProducer(add.outputs[0], producer);
+    add.dead = true;
+    return true;
+  }
+  return false;
+}
+
 class Fuser {
  public:
   Fuser(Graph& graph, const Backend& backend)
-      : graph_(graph), backend_(backend), uses_(graph.num_values(), 0) {
-    for (const Node& node : graph.nodes()) {
-      if (node.dead) continue;
-      for (ValueId id : node.inputs) {
-        if (id != kNone) ++uses_[id];
-      }
-    }
-    for (ValueId id : graph.outputs()) ++uses_[id];
-  }
+      : graph_(graph), backend_(backend), uses_(CountUses(graph)) {}
 
   RewriteCounts Run() {
     for (size_t i = 0; i < graph_.nodes().size(); ++i) {
@@ -104,5 +150,27 @@ class Fuser {
 }  // namespace
 
 RewriteCounts Fuse(Graph& graph, const Backend& backend) { return Fuser(graph, backend).Run(); }
+
+int FuseGradientSums(Graph& graph) {
+  const std::vector<int> uses = CountUses(graph);
+  std::vector<bool> was_read(graph.num_values(), false);
+  int count = 0;
+  for (NodeId n = 0; n < static_cast<NodeId>(graph.nodes().size()); ++n) {
+    const Node& node = graph.nodes()[n];
+    if (node.dead) continue;
+    if (node.kind == OpKind::kBatchNormBackward) {
+      const ValueId dy = node.inputs[BatchNormBackwardPlaces::kDy];
+      if (!was_read[dy]) count += TakeSum(graph, n, uses[dy] == 1);
+    }
+    for (ValueId id : node.inputs) {
+      if (id != kNone) was_read[id] = true;
+    }
+  }
+  for (NodeId n = 0; n < static_cast<NodeId>(graph.nodes().size()); ++n) {
+    const Node& node = graph.nodes()[n];
+    if (!node.dead && node.kind == OpKind::kAdd) count += AddWhereMade(graph, n, uses);
+  }
+  return count;
+}
 
 }  // namespace carole

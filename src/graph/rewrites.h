@@ -18,4 +18,11 @@ struct RewriteCounts {
 //   batch norm -> ReLU;  batch norm -> add -> [ReLU];  convolution | linear (+ bias) -> ReLU
 RewriteCounts Fuse(Graph& graph, const Backend& backend);
 
+// Differentiate() ends with it. Sums of two gradients are made by the backward of a batch norm
+// beside them, which saves a pass over the memory. Returns how many.
+//   sum -> batch norm: where that stores the sum anyway for its residual, or has no ReLU and stores
+//                      it for all who read it
+//   batch norm -> sum: where the other part is there before
+int FuseGradientSums(Graph& graph);
+
 }  // namespace carole

@@ -26,7 +26,7 @@ std::vector<ValueId> Gradient(const GradientArgs& args) {
       g.AddNode({.kind = OpKind::kBatchNormBackward,
                  .attributes = attributes,
                  .inputs = {args.dy[0], x, y, node.inputs[In::kGamma], beta,
-                            node.outputs[In::kMean], node.outputs[In::kRstd]},
+                            node.outputs[In::kMean], node.outputs[In::kRstd], kNone, kNone},
                  .outputs = {},
                  .name = {}},
                 {{g.shape(x), g.compute()},

@@ -88,9 +88,10 @@ OpSpec InType(const OpSpec& spec, DType type) {
 void PrepareBatchNormBackward(const ConformanceCase& c, std::vector<Elements>& inputs) {
   using P = BatchNormBackwardPlaces;
   const auto& specs = c.spec.inputs;
-  const OpSpec forward = InDouble(BatchNormSpec(
-      {specs[P::kX].shape, specs[P::kGamma].present, specs[P::kBeta].present,
-       c.spec.outputs[P::kDresidual].present, c.spec.attributes_as<BatchNormAttributes>()}));
+  const OpSpec forward =
+      InDouble(BatchNormSpec({specs[P::kX].shape, specs[P::kGamma].present, specs[P::kBeta].present,
+                              c.spec.outputs[P::kDresidual].present, false, false,
+                              c.spec.attributes_as<BatchNormAttributes>()}));
   const Elements ones(specs[P::kMean].shape.size(), 1.0);
   const Elements residual =
       forward.inputs[BatchNormPlaces::kResidual].present ? inputs[P::kDy] : Elements();

@@ -111,11 +111,11 @@ void CheckBatchNorm(const BatchNormSizes& sizes, int64_t valid_rows) {
     std::fill(dy.begin() + valid_rows * sizes.x.size() / sizes.x[0], dy.end(), 0.0);
   }
   const auto out = RunInDouble(forward, in, context);
-  const auto gradients =
-      RunInDouble(backward,
-                  {dy, in[F::kX], backward.inputs[B::kY].present ? out[F::kY] : Elements(),
-                   in[F::kGamma], in[F::kBeta], out[F::kMean], out[F::kRstd]},
-                  context);
+  const auto gradients = RunInDouble(
+      backward,
+      {dy, in[F::kX], backward.inputs[B::kY].present ? out[F::kY] : Elements(), in[F::kGamma],
+       in[F::kBeta], out[F::kMean], out[F::kRstd], Elements(), Elements()},
+      context);
   ExpectGradientOf("dx", forward, in, F::kX, dy, gradients[B::kDx], context);
   if (sizes.gamma) ExpectGradientOf("dgamma", forward, in, F::kGamma, dy, gradients[1], context);
   if (sizes.beta) ExpectGradientOf("dbeta", forward, in, F::kBeta, dy, gradients[2], context);

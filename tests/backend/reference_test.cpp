@@ -131,7 +131,8 @@ TEST(Reference, BatchNormInferenceWithResidual) {
 // xhat = -1, 1 with rstd 1; g = 1, 3: dbeta 4, dgamma 2; dx = gamma (g - 2 - xhat) = 0.
 TEST(Reference, BatchNormBackward) {
   const BatchNormSizes sizes{.x = {2, 1}};
-  const auto out = Outputs(BatchNormBackwardSpec(sizes), {{1, 3}, {4, 6}, {}, {2}, {0}, {5}, {1}});
+  const auto out =
+      Outputs(BatchNormBackwardSpec(sizes), {{1, 3}, {4, 6}, {}, {2}, {0}, {5}, {1}, {}, {}});
   ExpectElements(out[0], {0, 0});
   ExpectElements(out[1], {2});
   ExpectElements(out[2], {4});
@@ -140,11 +141,27 @@ TEST(Reference, BatchNormBackward) {
 // As above, and a row that does not count: dx = gamma rstd g.
 TEST(Reference, BatchNormBackwardOfValidRows) {
   const BatchNormSizes sizes{.x = {3, 1}};
-  const auto out = Outputs(BatchNormBackwardSpec(sizes),
-                           {{1, 3, 5}, {4, 6, 9}, {}, {2}, {0}, {5}, {1}}, {.valid_rows = 2});
+  const auto out =
+      Outputs(BatchNormBackwardSpec(sizes), {{1, 3, 5}, {4, 6, 9}, {}, {2}, {0}, {5}, {1}, {}, {}},
+              {.valid_rows = 2});
   ExpectElements(out[0], {0, 0, 10});
   ExpectElements(out[1], {2});
   ExpectElements(out[2], {4});
+}
+
+// g = dy + dy2 = 1, 3, and 0 where y is 0: dbeta 4, dgamma -1 + 3 = 2 with xhat = -1, 1, 0.
+// dx, of the two rows that count 0, gets the addend.
+TEST(Reference, BatchNormBackwardOfTwoGradientsAndAnAddend) {
+  const BatchNormSizes sizes{
+      .x = {3, 1}, .residual = true, .two = true, .addend = true, .attributes = {.relu = true}};
+  const auto out =
+      Outputs(BatchNormBackwardSpec(sizes),
+              {{3, 1, 7}, {4, 6, 5}, {8, 9, 0}, {2}, {0}, {5}, {1}, {-2, 2, 7}, {10, 20, 30}},
+              {.valid_rows = 2});
+  ExpectElements(out[0], {10, 20, 30});
+  ExpectElements(out[1], {2});
+  ExpectElements(out[2], {4});
+  ExpectElements(out[3], {1, 3, 0});
 }
 
 TEST(Reference, ReluAndRelu6) {

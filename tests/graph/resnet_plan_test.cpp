@@ -1,6 +1,8 @@
 // ResNet-50's training plan on oneDNN: activations stay in blocks from layer to layer.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "nets/nets.h"
 #include "src/core/simd.h"
 #include "src/graph/autodiff.h"
@@ -9,6 +11,12 @@
 
 namespace carole {
 namespace {
+
+auto SumsOfGradients(const Graph& graph) {
+  return std::count_if(graph.nodes().begin(), graph.nodes().end(), [](const Node& n) {
+    return !n.dead && n.kind == OpKind::kAdd && n.phase == Phase::kBackward;
+  });
+}
 
 // Blocks are 16 channels wide with AVX-512 and 8 with AVX2; the counts are equal.
 TEST(ResnetPlan, ReordersOnlyWhereLayoutsMustChange) {
@@ -21,6 +29,8 @@ TEST(ResnetPlan, ReordersOnlyWhereLayoutsMustChange) {
   EXPECT_EQ(counts.batch_norm_add, 16) << "one for each unit";
   EXPECT_EQ(counts.batch_norm_relu, 1 + 3 * 16) << "the root, and three in each unit";
   Differentiate(*model.graph);
+  EXPECT_EQ(SumsOfGradients(*model.graph), 1)
+      << "of the 16 sums only the one behind the first pool";
   const Executable executable(*model.graph, *backend);
   const ExecutableStatistics& s = executable.statistics();
   // The image: it comes in NHWC, and the first convolution, of three channels, wants (N,C,H,W).
@@ -29,6 +39,16 @@ TEST(ResnetPlan, ReordersOnlyWhereLayoutsMustChange) {
   // of the body and the logits. The logits' filter is used in a third form by their forward pass.
   EXPECT_EQ(s.weight_reorders, 54) << executable.Describe();
   EXPECT_LT(static_cast<double>(s.arena_bytes), 1.05 * static_cast<double>(s.peak_live_bytes));
+}
+
+// Units of version 2 begin with their batch norm, which adds what comes round it; four units make
+// their shortcut from what it gives.
+TEST(ResnetPlan, GradientsRoundAUnitAreAddedByItsFirstNorm) {
+  nets::Model model =
+      nets::BuildModel(nets::FindNet("resnet_v2_50"), {.batch_size = 2, .training = true});
+  Fuse(*model.graph, *MakeReferenceBackend(1));
+  Differentiate(*model.graph);
+  EXPECT_EQ(SumsOfGradients(*model.graph), 4);
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <string>
 
 #include "tests/support/graph_runner.h"
 #include "tests/support/sample_graphs.h"
@@ -110,6 +112,55 @@ TEST(Rewrites, SumBehindReluIsNotTakenIn) {
   EXPECT_EQ(counts.batch_norm_relu, 1);
   EXPECT_EQ(counts.batch_norm_add, 0);
   EXPECT_EQ(Live(f.g), 2);
+}
+
+// Those round three units are made by the norm before each (before the first it is the root's), or
+// else by the first one in it.
+TEST(Rewrites, SumsOfGradientsAreMadeByBatchNorms) {
+  for (const auto& [name, sums] : std::map<std::string, std::pair<int, int>>{
+           {"norm_first", {1, 2}}, {"norm_last", {3, 0}}, {"linear", {3, 0}}}) {
+    const auto* sample = std::ranges::find(kSampleGraphs, name, &SampleGraph::name);
+    ASSERT_NE(sample, std::end(kSampleGraphs));
+    const auto graph = MakeTraining(*sample, DType::kF32, &Reference());
+    int taken = 0, given = 0, adds = 0;
+    for (const Node& node : graph->nodes()) {
+      if (node.dead || node.phase != Phase::kBackward) continue;
+      adds += node.kind == OpKind::kAdd;
+      if (node.kind != OpKind::kBatchNormBackward) continue;
+      taken += node.inputs[BatchNormBackwardPlaces::kDy2] != kNone;
+      given += node.inputs[BatchNormBackwardPlaces::kAddend] != kNone;
+    }
+    EXPECT_EQ(std::pair(taken, given), sums) << name;
+    EXPECT_EQ(adds, 0) << name;
+  }
+}
+
+// The sum has a reader before the norm, or one beside it that would see it without the mask.
+TEST(Rewrites, SumsOfGradientsThatOthersNeedStay) {
+  for (const bool relu : {false, true}) {
+    Graph g;
+    const auto value = [&] { return g.AddInput("", {2, 4, 5, 5}, DType::kF32); };
+    const auto add = [&](ValueId a, ValueId b) {
+      return g
+          .AddNode(
+              {.kind = OpKind::kAdd, .attributes = {}, .inputs = {a, b}, .outputs = {}, .name = {}},
+              {{g.shape(a), DType::kF32}})
+          .outputs[0];
+    };
+    const ValueId x = value(), dy = add(value(), value());
+    if (!relu) g.MarkOutput(add(dy, x));
+    g.AddNode({.kind = OpKind::kBatchNormBackward,
+               .attributes = BatchNormAttributes{.relu = relu},
+               .inputs = {dy, x, x, kNone, kNone, value(), value(), kNone, kNone},
+               .outputs = {},
+               .name = {}},
+              {{g.shape(x), DType::kF32},
+               {{4}, DType::kF32, false},
+               {{4}, DType::kF32, false},
+               {g.shape(x), DType::kF32, relu}});
+    if (relu) g.MarkOutput(add(dy, x));
+    EXPECT_EQ(FuseGradientSums(g), 0);
+  }
 }
 
 void ExpectNear(const std::map<std::string, Elements>& got,

@@ -2,11 +2,9 @@
 // double. What an operation reads are variables here, so that each of its gradients is checked.
 #include <gtest/gtest.h>
 
-#include "src/graph/autodiff.h"
-#include "src/graph/rewrites.h"
 #include "tests/support/grad_check.h"
 #include "tests/support/graph_runner.h"
-#include "tests/support/sketch.h"
+#include "tests/support/sample_graphs.h"
 
 namespace carole::testing {
 namespace {
@@ -110,6 +108,12 @@ TEST(OpGradient, BatchNormWithResidual) {
   ExpectGradients(BuildResidualNorm<true, false>, 6);
   ExpectGradients(BuildResidualNorm<true, true>, 5);
   ExpectGradients(BuildResidualNorm<false, true>, 5);
+}
+
+TEST(OpGradient, SumsOfGradientsMadeByBatchNorms) {
+  ExpectGradients(BuildUnits<Unit::kNormFirst>, 14);
+  ExpectGradients(BuildUnits<Unit::kNormLast>, 14);
+  ExpectGradients(BuildUnits<Unit::kLinear>, 14);
 }
 
 // Without a ReLU the residual's gradient is dy itself, which other ways then add to.

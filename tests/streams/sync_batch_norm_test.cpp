@@ -98,7 +98,7 @@ Norm RunNorm(const Backend& backend, const RunContext& context, int64_t rows, co
   const auto forward = RunPlain(backend, BatchNormSpec(Sizes(rows)),
                                 {x, gamma, beta, {}, zeros, ones}, context, &state);
   const auto backward = RunPlain(backend, BatchNormBackwardSpec(Sizes(rows)),
-                                 {dy, x, {}, gamma, beta, forward[1], forward[2]}, context);
+                                 {dy, x, {}, gamma, beta, forward[1], forward[2], {}, {}}, context);
   return {forward[0], forward[1],  forward[2],  state[4],
           state[5],   backward[0], backward[1], backward[2]};
 }

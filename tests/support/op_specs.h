@@ -107,6 +107,8 @@ inline OpSpec LinearBackwardFilterSpec(const LinearSizes& l) {
 struct BatchNormSizes {
   Shape x;
   bool gamma = true, beta = true, residual = false;
+  bool two = false;     // gradients of y; only with a residual
+  bool addend = false;  // to dx
   BatchNormAttributes attributes;
 };
 
@@ -125,7 +127,8 @@ inline OpSpec BatchNormBackwardSpec(const BatchNormSizes& b) {
   return {OpKind::kBatchNormBackward,
           b.attributes,
           {PlainSpec(b.x), PlainSpec(b.x), OptionalSpec(b.x, needs_y), OptionalSpec(c, b.gamma),
-           OptionalSpec(c, b.beta), PlainSpec(c), PlainSpec(c)},
+           OptionalSpec(c, b.beta), PlainSpec(c), PlainSpec(c), OptionalSpec(b.x, b.two),
+           OptionalSpec(b.x, b.addend)},
           {PlainSpec(b.x), OptionalSpec(c, b.gamma), OptionalSpec(c, b.beta),
            OptionalSpec(b.x, b.residual)}};
 }

@@ -30,6 +30,24 @@ inline void BuildResidual(Sketch& s) {
   s.Head(s.Pool(y, {.mode = Pool2dAttributes::Mode::kAverage, .window_h = 6, .window_w = 6}));
 }
 
+// Gradients that meet at a batch norm: two units behind each other whose norm comes first (ResNet
+// v2), or last, with a ReLU (v1) or none (MobileNet v2).
+enum class Unit { kNormFirst, kNormLast, kLinear };
+template <Unit kUnit>
+void BuildUnits(Sketch& s) {
+  const ValueId x = s.graph.AddInput("images", {4, 3, 6, 6}, s.graph.compute());
+  ValueId y = s.BatchNorm(s.Conv(x, "root", 8, 1), "root_norm");
+  for (const std::string name : {"a", "b", "c"}) {
+    ValueId z = y;
+    if (kUnit == Unit::kNormFirst) z = s.Relu(s.BatchNorm(z, name + "_norm"));
+    z = s.Conv(z, name, 8, 3, {.padding = {1, 1, 1, 1}});
+    if (kUnit != Unit::kNormFirst) z = s.BatchNorm(z, name + "_norm");
+    y = s.Add(y, z);
+    if (kUnit == Unit::kNormLast) y = s.Relu(y);
+  }
+  s.Head(s.Pool(y, {.mode = Pool2dAttributes::Mode::kAverage, .window_h = 6, .window_w = 6}));
+}
+
 inline void BuildPlain(Sketch& s) {
   const ValueId x = s.graph.AddInput("images", {4, 1, 10, 10}, s.graph.compute());
   ValueId y = s.Relu(s.Conv(x, "conv1", 8, 3, {}, true));
@@ -86,7 +104,10 @@ inline constexpr SampleGraph kSampleGraphs[] = {{"residual", BuildResidual},
                                                 {"plain", BuildPlain},
                                                 {"tangle", BuildTangle},
                                                 {"echo", BuildEcho},
-                                                {"shared", BuildShared}};
+                                                {"shared", BuildShared},
+                                                {"norm_first", BuildUnits<Unit::kNormFirst>},
+                                                {"norm_last", BuildUnits<Unit::kNormLast>},
+                                                {"linear", BuildUnits<Unit::kLinear>}};
 
 // The graph for a backend, differentiated, and fused before if asked for.
 inline std::unique_ptr<Graph> MakeTraining(const SampleGraph& sample, DType compute,

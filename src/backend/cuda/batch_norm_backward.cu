@@ -5,19 +5,19 @@ namespace {
 
 using Backward = BatchNormBackwardPlaces;
 
-// g, dy where the ReLU let y through, beside x. With a residual the first pass over the pixels that
-// count leaves g in dresidual, where the last pass finds it and needs no mask.
+// g, dy + dy2 where the ReLU let y through, beside x. With a residual the first pass over the
+// pixels that count leaves g in dresidual, where the last pass finds it and needs no mask.
 template <typename T, int N>
 struct MaskedGradient {
   Channels parameters;
   CountedPixels counted;
   int64_t channels;
-  const T *dy, *x, *y;
+  const T *dy, *dy2, *x, *y;
   T* dresidual;
   bool relu;
 
   struct Packs {
-    Pack<T, N> dy, x, y;
+    Pack<T, N> dy, dy2, x, y;
   };
   struct Values {
     Floats<N> g, x;
@@ -27,13 +27,19 @@ struct MaskedGradient {
   }
   __device__ Packs Read(const Columns<N>& column, int64_t pixel, bool has_g = false) const {
     const int64_t at = Place(column, pixel);
-    Packs packs{ReadPack<N>((has_g ? dresidual : dy) + at), ReadPack<N>(x + at), {}};
+    Packs packs{ReadPack<N>((has_g ? dresidual : dy) + at), {}, ReadPack<N>(x + at), {}};
+    if (dy2 != nullptr && !has_g) packs.dy2 = ReadPack<N>(dy2 + at);
     if (relu && y != nullptr && !has_g) packs.y = ReadPack<N>(y + at);
     return packs;
   }
   __device__ Values Mask(const Columns<N>& column, const Packs& packs, bool has_g = false) const {
     Values values{ToFloats(packs.dy), ToFloats(packs.x)};
-    if (!relu || has_g) return values;
+    if (has_g) return values;
+    if (dy2 != nullptr) {
+      const Floats<N> more = ToFloats(packs.dy2);
+      for (int i = 0; i < N; ++i) values.g[i] += more[i];
+    }
+    if (!relu) return values;
     const Floats<N> stored = ToFloats(packs.y);
     for (int i = 0; i < N; ++i) {
       const float passed = y != nullptr ? stored[i] : column.Normalize(values.x[i], i);
@@ -71,14 +77,20 @@ struct GradientSums {
   }
 };
 
-// dx = scale * (g - shift - (x - mean) * slope); rows that do not count: scale * g.
+// dx = scale * (g - shift - (x - mean) * slope) + addend; rows that do not count: scale * g +
+// addend.
 template <typename T, int N>
 struct ApplyBackward {
   static constexpr int kAhead = 2;
   MaskedGradient<T, N> g;
   const float *shift, *slope;
+  const T* addend;
   T* dx;
 
+  struct Packs {
+    typename MaskedGradient<T, N>::Packs g;
+    Pack<T, N> addend;
+  };
   struct BackwardColumns {
     Columns<N> forward;
     Floats<N> shift, slope;
@@ -93,14 +105,16 @@ struct ApplyBackward {
   __device__ bool HasG(const BackwardColumns& column, int64_t pixel) const {
     return g.dresidual != nullptr && column.Counts(pixel);
   }
-  __device__ auto Read(const BackwardColumns& column, int64_t i) const {
+  __device__ Packs Read(const BackwardColumns& column, int64_t i) const {
     const int64_t pixel = g.counted.FromTheEnd(i);
-    return g.Read(column.forward, pixel, HasG(column, pixel));
+    Packs packs{g.Read(column.forward, pixel, HasG(column, pixel)), {}};
+    if (addend != nullptr) packs.addend = ReadPack<N>(addend + g.Place(column.forward, pixel));
+    return packs;
   }
-  __device__ void Write(const BackwardColumns& column, int64_t i,
-                        const typename MaskedGradient<T, N>::Packs& read) const {
+  __device__ void Write(const BackwardColumns& column, int64_t i, const Packs& read) const {
     const int64_t pixel = g.counted.FromTheEnd(i);
-    auto values = g.Mask(column.forward, read, HasG(column, pixel));
+    auto values = g.Mask(column.forward, read.g, HasG(column, pixel));
+    const Floats<N> added = ToFloats(read.addend);
     if (!column.Counts(pixel)) g.KeepForResidual(column.forward, pixel, values.g);
     for (int n = 0; n < N; ++n) {
       float centred = values.g[n];
@@ -109,6 +123,7 @@ struct ApplyBackward {
         centred -= (values.x[n] - column.forward.mean[n]) * column.slope[n];
       }
       values.g[n] = column.forward.scale[n] * centred;
+      if (addend != nullptr) values.g[n] += added[n];
     }
     Store<N>(dx + g.Place(column.forward, pixel), values.g);
   }
@@ -167,6 +182,7 @@ class BatchNormBackward : public CudaKernel {
         counted_,
         channels_,
         in<T>(Backward::kDy),
+        in<T>(Backward::kDy2),
         in<T>(Backward::kX),
         in<T>(Backward::kY),
         out<T>(Backward::kDresidual),
@@ -183,8 +199,9 @@ class BatchNormBackward : public CudaKernel {
     } else {
       Sum(g, FinishOwn{write});
     }
-    ForMatrix<N>(device_.stream, counted_.all(), channels_,
-                 ApplyBackward<T, N>{g, shift(), slope(), out<T>(Backward::kDx)});
+    ForMatrix<N>(
+        device_.stream, counted_.all(), channels_,
+        ApplyBackward<T, N>{g, shift(), slope(), in<T>(Backward::kAddend), out<T>(Backward::kDx)});
   }
 
   // Public, as nvcc wants it of a function that holds a device lambda.

@@ -192,23 +192,26 @@ class BatchNormBackward : public ReferenceKernel {
     }
   }
 
-  // Leaves g, dy where the ReLU let y through, in dx, and in dresidual where that is asked for.
+  // Leaves g, dy + dy2 where the ReLU let y through, in dx, and in dresidual where that is asked
+  // for.
   void Mask(const Pixels& pixels, const Block& block) const {
     const T* dy = in<T>(Backward::kDy);
     const T* x = in<T>(Backward::kX);
     const T* y = in<T>(Backward::kY);
+    const T* dy2 = in<T>(Backward::kDy2);
+    const auto arriving = [=](int64_t i) { return dy2 == nullptr ? dy[i] : dy[i] + dy2[i]; };
     T* g = out<T>(Backward::kDx);
     if (!a_.relu) {
-      ForElements(pixels, pixels.all, block, [&](int64_t i, int64_t) { g[i] = dy[i]; });
+      ForElements(pixels, pixels.all, block, [&](int64_t i, int64_t) { g[i] = arriving(i); });
     } else if (y != nullptr) {
       ForElements(pixels, pixels.all, block,
-                  [&](int64_t i, int64_t) { g[i] = y[i] > T{0} ? dy[i] : T{0}; });
+                  [&](int64_t i, int64_t) { g[i] = y[i] > T{0} ? arriving(i) : T{0}; });
     } else {
       double scale[kChannelGrain];
       for (int64_t c = 0; c < block.end - block.begin; ++c)
         scale[c] = block.gamma[c] * block.rstd[c];
       ForElements(pixels, pixels.all, block, [&](int64_t i, int64_t c) {
-        g[i] = Normalize(x[i], block.mean[c], scale[c], block.beta[c]) > T{0} ? dy[i] : T{0};
+        g[i] = Normalize(x[i], block.mean[c], scale[c], block.beta[c]) > T{0} ? arriving(i) : T{0};
       });
     }
     if (T* dresidual = out<T>(Backward::kDresidual)) {
@@ -234,6 +237,7 @@ class BatchNormBackward : public ReferenceKernel {
   // where dy is zero, and add nothing to the gradients of the layers before.
   void Apply(const Pixels& pixels, const Block& block, const ChannelSums& sums) const {
     const T* x = in<T>(Backward::kX);
+    const T* addend = in<T>(Backward::kAddend);
     T* dx = out<T>(Backward::kDx);
     const double n = sums.count();
     double scale[kChannelGrain], shift[kChannelGrain], slope[kChannelGrain];
@@ -250,6 +254,9 @@ class BatchNormBackward : public ReferenceKernel {
       T* row = dx + i * pixels.channels + block.begin;
       for (int64_t c = 0; c < block.end - block.begin; ++c)
         row[c] = static_cast<T>(scale[c] * row[c]);
+    }
+    if (addend != nullptr) {
+      ForElements(pixels, pixels.all, block, [&](int64_t i, int64_t) { dx[i] += addend[i]; });
     }
   }
 
