@@ -15,15 +15,17 @@ bool Message::Done() {
 
 void Message::Wait(Watch& watch) { WaitAll({this, 1}, watch); }
 
-// Polls, because MPI has no wait with a deadline: first giving the core away between looks, then
-// sleeping, so that the thread which computes keeps its core.
+// Polls, because MPI has no wait with a deadline: first giving the core away between looks, for a
+// time (on a loaded machine a single yield can take milliseconds), then sleeping, so that the
+// thread which computes keeps its core.
 void Message::WaitAll(std::span<Message> messages, Watch& watch) {
-  constexpr int kYields = 200;
+  constexpr auto kYielding = std::chrono::microseconds(200);
   constexpr auto kCheckPeriod = std::chrono::milliseconds(50);
+  const auto start = std::chrono::steady_clock::now();
   auto pause = std::chrono::microseconds(10);
   auto next_check = std::chrono::steady_clock::time_point::min();
   bool was_checked = false;
-  for (int looks = 0;; ++looks) {
+  for (;;) {
     std::vector<int> missing;
     for (Message& message : messages) {
       if (message.Done()) continue;
@@ -33,11 +35,11 @@ void Message::WaitAll(std::span<Message> messages, Watch& watch) {
       if (was_checked) watch.EndCheck();
       return;
     }
-    if (looks < kYields) {
+    const auto now = std::chrono::steady_clock::now();
+    if (now - start < kYielding) {
       sched_yield();
       continue;
     }
-    const auto now = std::chrono::steady_clock::now();
     if (now >= next_check) {
       watch.Check(missing);
       was_checked = true;

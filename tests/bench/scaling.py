@@ -3,6 +3,7 @@
 
     ./run bench-scaling                             2 ranks, three nets
     ./run bench-scaling --nets=resnet_v1_50 --turns=30 --json=out.json
+    ./run bench-scaling --link=1gbit                each rank on a host of its own (as root, network namespaces)
 
 Both ways use the same cores, one for each rank, so that the ratio shows communication and waiting alone. PyTorch does
 the same with DistributedDataParallel over gloo, for the nets it is written for here (peer_nets.py).
@@ -16,6 +17,7 @@ whose caches are cold. A ratio is the median over neighbouring turns, with its s
 """
 
 import argparse
+import contextlib
 import glob
 import json
 import math
@@ -29,6 +31,9 @@ import time
 
 import peer_nets
 import peers
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+import hosts  # noqa: E402
 
 # Batch of each rank, and about the seconds that a step takes on a fast core.
 NETS = {"resnet_v1_50": (16, 1.8), "vgg_16": (8, 2.3), "mobilenet_v2": (16, 0.35)}
@@ -120,7 +125,22 @@ class Group:
         return total
 
 
-def start(net, who, args, folder):
+@contextlib.contextmanager
+def linked_hosts(args):
+    """A host for each rank where --link asks for them, else None."""
+    if not args.link:
+        yield None
+        return
+    try:
+        hosts.require("ip", "unshare", "nsenter", "mount", "tc", "taskset")
+    except hosts.Unavailable as error:
+        sys.exit(f"[bench] --link: {error}")
+    with hosts.Hosts(args.ranks) as machines:
+        machines.set_rate(args.link)
+        yield machines
+
+
+def start(net, who, args, folder, machines):
     """All ways: alone, as ranks and, of carole, as ranks that sum nothing."""
     batch, step_seconds = NETS[net]
     steps = math.ceil(args.turns * args.seconds / step_seconds)
@@ -128,20 +148,25 @@ def start(net, who, args, folder):
         train = [args.carole, "bench", "train", f"--model_name={net}", f"--batch_size={batch}", "--threads=1",
                  f"--steps={steps}", f"--warmup_steps={WARMUP_STEPS}", "--json"]  # fmt: skip
         env = peers.mpi_environment()
-        ranks = ["mpirun", "-np", str(args.ranks), *train]
-        return [Group([train] * args.ranks, env, batch), Group([ranks], env, batch * args.ranks),
-                Group([[*ranks, f"--local_sgd_steps={10 * steps}"]], env, batch * args.ranks)]  # fmt: skip
+        as_ranks = ["mpirun", "-np", str(args.ranks), *train]
+        if machines:
+            as_ranks = machines.mpirun(train, peers.cores(args.ranks))
+        return [Group([train] * args.ranks, env, batch), Group([as_ranks], env, batch * args.ranks),
+                Group([[*as_ranks, f"--local_sgd_steps={10 * steps}"]], env, batch * args.ranks)]  # fmt: skip
     env = peers.environment("torch", 1)
     env.pop("GOMP_CPU_AFFINITY")  # the group pins its processes
     train = [sys.executable, os.path.abspath(__file__), f"--nets={net}", f"--ranks={args.ranks}", f"--steps={steps}"]
     ranks = [[*train, f"--rank={rank}"] for rank in range(args.ranks)]
-    return [Group(ranks, env, batch), Group([[*rank, f"--store={folder}/store"] for rank in ranks], env, batch)]
+    together = [[*rank, f"--store={folder}/store"] for rank in ranks]
+    if machines:
+        together = [machines.words(host, rank) for host, rank in enumerate(together)]
+    return [Group(ranks, env, batch), Group(together, env, batch)]
 
 
 def measure(net, who, args):
     """Speeds of neighbouring turns, in the order of start()."""
-    with tempfile.TemporaryDirectory() as folder:
-        groups = start(net, who, args, folder)
+    with tempfile.TemporaryDirectory() as folder, linked_hosts(args) as machines:
+        groups = start(net, who, args, folder, machines)
         try:
             deadline = time.monotonic() + args.timeout
             while all(group.running() for group in groups):
@@ -185,6 +210,7 @@ def parse_arguments():
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--turns", type=int, default=20, help="of each way")
     parser.add_argument("--seconds", type=float, default=9, help="of a turn; from 10 on carole speaks of a stall")
+    parser.add_argument("--link", help="a host for each rank, with links of this rate, 1gbit")
     parser.add_argument("--steps", type=int, help=argparse.SUPPRESS)
     peers.add_job_arguments(parser)
     return parser.parse_args()

@@ -69,7 +69,7 @@ TEST_F(BadInputTest, FlippedBitInDataOnTwoRanks) {
   const ProcessResult result = TrainAnEpoch({}, 2);
   EXPECT_TRUE(FailsWith(
       result, 65, {"[rank ", train_file_, "record 17", "byte " + std::to_string(offset), "crc"}));
-  EXPECT_LT(result.seconds, 15);
+  EXPECT_LT(result.seconds, 45) << "not by the deadline of 60 s";
 }
 
 TEST_F(BadInputTest, BudgetSkipsAndCountsOverAllRanks) {

@@ -70,7 +70,7 @@ TEST_F(PrecisionTest, IsRefusedWhereOneRankLacksIt) {
   words.insert(words.end(), train.begin(), train.end());
   const ProcessResult result = RunProcess(words, 60);
   EXPECT_TRUE(FailsWith(result, 78, {"[rank 1] [precision] bf16: not on this CPU"}));
-  EXPECT_LT(result.seconds, 15);
+  EXPECT_LT(result.seconds, 45) << "not by the deadline of 60 s";
 }
 
 }  // namespace

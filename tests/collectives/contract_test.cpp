@@ -23,7 +23,7 @@ using ::testing::Not;
 const std::vector<int> kPerHost = {0, 1, 2};
 
 CommunicatorOptions Impatient(int per_host) {
-  return {.warn_seconds = 0.2, .deadline_seconds = 0.6, .ranks_per_host = per_host};
+  return {.warn_seconds = 0.2, .deadline_seconds = 1.2, .ranks_per_host = per_host};
 }
 
 // Rank 2 of four calls something else; all ranks have to say the same.

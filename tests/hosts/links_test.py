@@ -17,26 +17,12 @@ from hosts import Hosts, Unavailable, find_program, require, run, wait_until  # 
 PROGRAM = ""
 NUM_HOSTS = 3
 
-# What mpirun calls instead of ssh: AGENT ADDRESS COMMAND..., run inside the host of that address.
-AGENT = """#!/bin/sh
-first=$(sed -n "s/^$1 //p" "${0%/*}/first")
-shift
-exec nsenter -t "$first" --net --uts --ipc --mount --pid sh -c "$*"
-"""
-
 
 class LinksTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.hosts = Hosts(NUM_HOSTS)
         cls.hosts.__enter__()
-        with open(cls.hosts.file("first"), "w", encoding="ascii") as file:
-            for host in range(NUM_HOSTS):
-                file.write(f"{cls.hosts.address(host)} {cls.hosts.first[host]}\n")
-        cls.agent = cls.hosts.file("agent")
-        with open(cls.agent, "w", encoding="ascii") as file:
-            file.write(AGENT)
-        os.chmod(cls.agent, 0o755)
 
     @classmethod
     def tearDownClass(cls):
@@ -46,24 +32,15 @@ class LinksTest(unittest.TestCase):
         run("ip", "netns", "exec", self.hosts.space(host), *words)
 
     def set_rate(self, rate):
-        """Of every host's link, both ways."""
-        for host in range(NUM_HOSTS):
-            bucket = ["root", "tbf", "rate", rate, "burst", "128kb", "latency", "50ms"]
-            for prefix, device in ((["-n", self.hosts.space(host)], "eth0"), ([], f"{self.hosts.tag}p{host}")):
-                run("tc", *prefix, "qdisc", "replace", "dev", device, *bucket)
-                self.addCleanup(run, "tc", *prefix, "qdisc", "del", "dev", device, "root")
+        self.hosts.set_rate(rate)
+        self.addCleanup(self.hosts.set_rate, None)
 
     def drop(self, host, *rule):
         self.at(host, "iptables", "-t", "raw", "-A", "PREROUTING", *rule, "-j", "DROP")
         self.addCleanup(self.at, host, "iptables", "-t", "raw", "-F", "PREROUTING")
 
     def start(self, case, deadline):
-        subnet = f"{self.hosts.net}.0/24"
-        words = ["mpirun", "--allow-run-as-root", "--bind-to", "none", "-np", str(NUM_HOSTS), "--host",
-                 ",".join(f"{self.hosts.address(host)}:1" for host in range(NUM_HOSTS)),
-                 "--mca", "plm_rsh_agent", self.agent, "--mca", "mpi_yield_when_idle", "1",
-                 "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", subnet,
-                 "--mca", "oob_tcp_if_include", subnet, PROGRAM, case, "0", str(deadline)]
+        words = self.hosts.mpirun([PROGRAM, case, "0", str(deadline)])
         process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                    text=True)
         self.addCleanup(process.stdout.close)

@@ -55,6 +55,13 @@ echo ready
 exec sleep infinity
 """
 
+# What mpirun calls instead of ssh: AGENT ADDRESS COMMAND..., run inside the host of that address, on its cores.
+AGENT = """#!/bin/sh
+read -r first cores <"${0%/*}/$1"
+shift
+exec nsenter -t "$first" --net --uts --ipc --mount --pid taskset -c "$cores" sh -c "$*"
+"""
+
 
 class Hosts:
     def __init__(self, number, bed=0):
@@ -161,6 +168,30 @@ class Hosts:
         """No packet leaves the host any more, and all of its processes are gone."""
         run("ip", "-n", self.space(host), "link", "set", "eth0", "down")
         self._kill_processes(host)
+
+    def set_rate(self, rate):
+        """Of every host's link, both ways: "1gbit"; None for what the machine gives."""
+        bucket = ["root", "tbf", "rate", rate, "burst", "128kb", "latency", "50ms"]
+        for host in range(self.number):
+            for prefix, device in ((["-n", self.space(host)], "eth0"), ([], f"{self.tag}p{host}")):
+                change = ["replace", "dev", device, *bucket] if rate else ["del", "dev", device, "root"]
+                run("tc", *prefix, "qdisc", *change)
+
+    def mpirun(self, command, cores=None):
+        """Words that start a rank on each host, from outside; `cores`: of each host one, else all of the machine."""
+        everywhere = ",".join(str(core) for core in sorted(os.sched_getaffinity(0)))
+        for host in range(self.number):
+            with open(self.file(self.address(host)), "w", encoding="ascii") as file:
+                file.write(f"{self.first[host]} {cores[host] if cores else everywhere}\n")
+        with open(self.file("agent"), "w", encoding="ascii") as file:
+            file.write(AGENT)
+        os.chmod(self.file("agent"), 0o755)
+        subnet = f"{self.net}.0/24"
+        return ["mpirun", "--allow-run-as-root", "--bind-to", "none", "-np", str(self.number), "--host",
+                ",".join(f"{self.address(host)}:1" for host in range(self.number)),
+                "--mca", "plm_rsh_agent", self.file("agent"), "--mca", "mpi_yield_when_idle", "1",
+                "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", subnet,
+                "--mca", "oob_tcp_if_include", subnet, *command]  # fmt: skip
 
     def words(self, host, command):
         return ["nsenter", "-t", str(self.first[host]), "--net", "--uts", "--ipc", "--mount", "--pid",

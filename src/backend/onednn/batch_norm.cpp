@@ -232,8 +232,7 @@ class BatchNormBackward : public BatchNormKernel {
     T* masked = out<T>(Back::kDresidual);
     const T *dy = in<T>(Back::kDy), *dy2 = in<T>(Back::kDy2), *addend = in<T>(Back::kAddend);
     ForUnits(grid_.images, [&](const Unit& u) {
-      if (dy2 != nullptr) Add(u, dy, dy2, masked);
-      Vectors<T>().backward_sums((dy2 != nullptr ? masked : dy) + u.offset,
+      Vectors<T>().backward_sums(dy + u.offset, dy2 ? dy2 + u.offset : nullptr,
                                  in<T>(Back::kX) + u.offset, mask_at(u), mean + u.channel, u.plane,
                                  Partial(0, u.row) + u.channel, Partial(1, u.row) + u.channel,
                                  masked ? masked + u.offset : nullptr);
@@ -255,17 +254,12 @@ class BatchNormBackward : public BatchNormKernel {
       Vectors<T>().backward_data(
           g + u.offset, in<T>(Back::kX) + u.offset, masked ? ReluMask<T>{} : mask_at(u),
           mean + u.channel, a + u.channel, (counts ? k1 : zero) + u.channel,
-          (counts ? k2 : zero) + u.channel, u.plane, out<T>(Back::kDx) + u.offset);
-      if (addend != nullptr) Add(u, out<T>(Back::kDx), addend, out<T>(Back::kDx));
+          (counts ? k2 : zero) + u.channel, addend ? addend + u.offset : nullptr, u.plane,
+          out<T>(Back::kDx) + u.offset);
     });
   }
 
  private:
-  // While the unit is in the cache.
-  static void Add(const Unit& u, const T* a, const T* b, T* sum) {
-    Vectors<T>().add(a + u.offset, b + u.offset, sum + u.offset, u.plane.pixels * u.plane.lanes);
-  }
-
   void SumChannel(int64_t c, int64_t valid, const ChannelSums& sums) const {
     double sum_g = 0, sum_gx = 0;
     for (int64_t row = 0; row < valid * grid_.pieces; ++row) {

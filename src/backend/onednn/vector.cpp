@@ -137,9 +137,9 @@ inline Vec<kLanes> Masked(Vec<kLanes> dy, Vec<kLanes> x, const T* y, int64_t at,
   return dy;
 }
 
-template <Mask kMask, bool kStore, typename T>
-void BackwardSumsAs(const T* dy, const T* x, ReluMask<T> mask, const float* mean, Plane plane,
-                    float* sum_g, float* sum_gx, T* masked_dy) {
+template <Mask kMask, bool kStore, bool kTwo, typename T>
+void BackwardSumsAs(const T* dy, const T* dy2, const T* x, ReluMask<T> mask, const float* mean,
+                    Plane plane, float* sum_g, float* sum_gx, T* masked_dy) {
   ForLanes(plane.lanes, [&]<int kLanes>(int64_t lane) {
     using V = Vec<kLanes>;
     const V m = Load<kLanes>(mean + lane);
@@ -151,7 +151,9 @@ void BackwardSumsAs(const T* dy, const T* x, ReluMask<T> mask, const float* mean
     V s1[2] = {}, s2[2] = {};
     for (int64_t i = 0, at = lane; i < plane.pixels; ++i, at += plane.stride) {
       const V v = Load<kLanes>(x + at);
-      const V g = Masked<kMask, kLanes>(Load<kLanes>(dy + at), v, mask.y, at, scale, shift);
+      V arriving = Load<kLanes>(dy + at);
+      if constexpr (kTwo) arriving += Load<kLanes>(dy2 + at);
+      const V g = Masked<kMask, kLanes>(arriving, v, mask.y, at, scale, shift);
       if constexpr (kStore) Store(masked_dy + at, g);
       s1[i & 1] += g;
       s2[i & 1] += g * (v - m);
@@ -161,25 +163,28 @@ void BackwardSumsAs(const T* dy, const T* x, ReluMask<T> mask, const float* mean
   });
 }
 
-template <typename T>
-void BackwardSums(const T* dy, const T* x, ReluMask<T> mask, const float* mean, Plane plane,
-                  float* sum_g, float* sum_gx, T* masked_dy) {
-  if (mask.y != nullptr) {
-    masked_dy != nullptr
-        ? BackwardSumsAs<Mask::kFromY, true>(dy, x, mask, mean, plane, sum_g, sum_gx, masked_dy)
-        : BackwardSumsAs<Mask::kFromY, false>(dy, x, mask, mean, plane, sum_g, sum_gx, masked_dy);
-  } else if (mask.scale != nullptr) {
-    BackwardSumsAs<Mask::kAgain, false>(dy, x, mask, mean, plane, sum_g, sum_gx, masked_dy);
-  } else if (masked_dy != nullptr) {
-    BackwardSumsAs<Mask::kNone, true>(dy, x, mask, mean, plane, sum_g, sum_gx, masked_dy);
-  } else {
-    BackwardSumsAs<Mask::kNone, false>(dy, x, mask, mean, plane, sum_g, sum_gx, masked_dy);
-  }
+// Calls f.operator()<Mask>().
+template <typename T, typename F>
+void WithMask(const ReluMask<T>& mask, F f) {
+  if (mask.y != nullptr) return f.template operator()<Mask::kFromY>();
+  if (mask.scale != nullptr) return f.template operator()<Mask::kAgain>();
+  f.template operator()<Mask::kNone>();
 }
 
-template <Mask kMask, typename T>
+template <typename T>
+void BackwardSums(const T* dy, const T* dy2, const T* x, ReluMask<T> mask, const float* mean,
+                  Plane plane, float* sum_g, float* sum_gx, T* masked_dy) {
+  WithMask(mask, [&]<Mask kMask>() {
+    const auto sums = dy2 != nullptr         ? BackwardSumsAs<kMask, true, true, T>
+                      : masked_dy != nullptr ? BackwardSumsAs<kMask, true, false, T>
+                                             : BackwardSumsAs<kMask, false, false, T>;
+    sums(dy, dy2, x, mask, mean, plane, sum_g, sum_gx, masked_dy);
+  });
+}
+
+template <Mask kMask, bool kAddend, typename T>
 void BackwardDataAs(const T* dy, const T* x, ReluMask<T> mask, const float* mean, const float* a,
-                    const float* k1, const float* k2, Plane plane, T* dx) {
+                    const float* k1, const float* k2, const T* addend, Plane plane, T* dx) {
   ForLanes(plane.lanes, [&]<int kLanes>(int64_t lane) {
     using V = Vec<kLanes>;
     const V m = Load<kLanes>(mean + lane), va = Load<kLanes>(a + lane);
@@ -192,19 +197,21 @@ void BackwardDataAs(const T* dy, const T* x, ReluMask<T> mask, const float* mean
     for (int64_t i = 0, at = lane; i < plane.pixels; ++i, at += plane.stride) {
       const V v = Load<kLanes>(x + at);
       const V g = Masked<kMask, kLanes>(Load<kLanes>(dy + at), v, mask.y, at, scale, shift);
-      Store(dx + at, va * (g - v1 - (v - m) * v2));
+      V result = va * (g - v1 - (v - m) * v2);
+      if constexpr (kAddend) result += Load<kLanes>(addend + at);
+      Store(dx + at, result);
     }
   });
 }
 
 template <typename T>
 void BackwardData(const T* dy, const T* x, ReluMask<T> mask, const float* mean, const float* a,
-                  const float* k1, const float* k2, Plane plane, T* dx) {
-  if (mask.y != nullptr)
-    return BackwardDataAs<Mask::kFromY>(dy, x, mask, mean, a, k1, k2, plane, dx);
-  if (mask.scale != nullptr)
-    return BackwardDataAs<Mask::kAgain>(dy, x, mask, mean, a, k1, k2, plane, dx);
-  BackwardDataAs<Mask::kNone>(dy, x, mask, mean, a, k1, k2, plane, dx);
+                  const float* k1, const float* k2, const T* addend, Plane plane, T* dx) {
+  WithMask(mask, [&]<Mask kMask>() {
+    const auto data =
+        addend != nullptr ? BackwardDataAs<kMask, true, T> : BackwardDataAs<kMask, false, T>;
+    data(dy, x, mask, mean, a, k1, k2, addend, plane, dx);
+  });
 }
 
 template <typename T>
