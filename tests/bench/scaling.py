@@ -132,12 +132,12 @@ def linked_hosts(args):
         yield None
         return
     try:
-        hosts.require("ip", "unshare", "nsenter", "mount", "tc", "taskset")
+        hosts.require("tc", "taskset")
+        with hosts.Hosts(args.ranks) as machines:
+            machines.set_rate(args.link)
+            yield machines
     except hosts.Unavailable as error:
         sys.exit(f"[bench] --link: {error}")
-    with hosts.Hosts(args.ranks) as machines:
-        machines.set_rate(args.link)
-        yield machines
 
 
 def start(net, who, args, folder, machines):
