@@ -89,9 +89,11 @@ void PrepareBatchNormBackward(const ConformanceCase& c, std::vector<Elements>& i
   using P = BatchNormBackwardPlaces;
   const auto& specs = c.spec.inputs;
   const OpSpec forward =
-      InDouble(BatchNormSpec({specs[P::kX].shape, specs[P::kGamma].present, specs[P::kBeta].present,
-                              c.spec.outputs[P::kDresidual].present, false, false,
-                              c.spec.attributes_as<BatchNormAttributes>()}));
+      InDouble(BatchNormSpec({.x = specs[P::kX].shape,
+                              .gamma = specs[P::kGamma].present,
+                              .beta = specs[P::kBeta].present,
+                              .residual = c.spec.outputs[P::kDresidual].present,
+                              .attributes = c.spec.attributes_as<BatchNormAttributes>()}));
   const Elements ones(specs[P::kMean].shape.size(), 1.0);
   const Elements residual =
       forward.inputs[BatchNormPlaces::kResidual].present ? inputs[P::kDy] : Elements();
