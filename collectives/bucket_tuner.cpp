@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <utility>
+#include <vector>
 
 #include "src/core/check.h"
 #include "src/core/log.h"
@@ -10,8 +12,8 @@
 namespace carole::collectives {
 namespace {
 
-constexpr int kWarmUpSteps = 2;  // of each trial: caches, and what the last trial left in flight
-constexpr int kTimedSteps = 4;
+constexpr int kWarmUpSteps = 1;  // of a turn: caches, and what the turn before left in flight
+constexpr int kTimedSteps = 2;
 
 double FastestMs(int times, const std::function<void()>& work) {
   using Clock = std::chrono::steady_clock;
@@ -25,13 +27,27 @@ double FastestMs(int times, const std::function<void()>& work) {
   return fastest;
 }
 
+// What others do on the machine only ever adds to a time; the fastest one of all may be luck.
+double LowerQuartile(std::vector<double> times) {
+  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 4);
+  std::nth_element(times.begin(), middle, times.end());
+  return *middle;
+}
+
 }  // namespace
 
 BucketTuner::BucketTuner(Communicator& communicator, Reducer& reducer)
     : communicator_(communicator), reducer_(reducer), ready_ms_(reducer.parameters().size(), 0) {
-  trials_.push_back(
-      {.buckets = {reducer.buckets().begin(), reducer.buckets().end()}, .step_ms = {}});
-  if (communicator.size() == 1) trial_ = trials_.size();
+  AddTrial({reducer.buckets().begin(), reducer.buckets().end()});
+  if (communicator.size() == 1) round_ = kRounds;
+}
+
+// Unless it is there.
+void BucketTuner::AddTrial(std::vector<Bucket> buckets) {
+  const uint64_t plan = HashOfPlan(buckets);
+  const auto is_same = [plan](const Trial& trial) { return HashOfPlan(trial.buckets) == plan; };
+  if (std::none_of(trials_.begin(), trials_.end(), is_same))
+    trials_.push_back({.buckets = std::move(buckets), .step_ms = {}, .exposed_ms = {}});
 }
 
 double BucketTuner::MeanOverRanks(double value) {
@@ -39,20 +55,22 @@ double BucketTuner::MeanOverRanks(double value) {
   return value / communicator_.size();
 }
 
+void BucketTuner::Count(double step_ms) {
+  trials_[trial_].step_ms.push_back(step_ms);
+  trials_[trial_].exposed_ms.push_back(reducer_.stats().exposed_ms);
+  if (trials_.size() > 1) return;
+  for (size_t p = 0; p < ready_ms_.size(); ++p) ready_ms_[p] += reducer_.ready_ms()[p];
+}
+
 void BucketTuner::AfterStep(double step_ms) {
   if (done()) return;
-  Trial& trial = trials_[trial_];
-  if (step_++ >= kWarmUpSteps) {
-    trial.step_ms.push_back(step_ms);
-    trial.exposed_ms += reducer_.stats().exposed_ms / kTimedSteps;
-    for (size_t p = 0; trial_ == 0 && p < ready_ms_.size(); ++p)
-      ready_ms_[p] += reducer_.ready_ms()[p];
-  }
+  if (step_++ >= kWarmUpSteps) Count(step_ms);
   if (step_ < kWarmUpSteps + kTimedSteps) return;
-  if (trial_ == 0) AddCandidates();
+  if (trials_.size() == 1) AddCandidates();
   step_ = 0;
-  if (++trial_ < trials_.size()) return reducer_.SetBuckets(trials_[trial_].buckets);
-  Choose();
+  trial_ = (trial_ + 1) % trials_.size();
+  if (trial_ == 0) round_ = trials_.size() == 1 ? kRounds : round_ + 1;
+  done() ? Choose() : reducer_.SetBuckets(trials_[trial_].buckets);
 }
 
 // The same figures on every rank, so that all plan alike.
@@ -82,25 +100,19 @@ void BucketTuner::AddCandidates() {
   const BucketTimes times{
       .ready_ms = ready_ms_, .latency_ms = latency_ms_, .ms_per_byte = ms_per_byte_};
   const BucketOptions whole{.first_bucket_bytes = reducer_.gradients().size_bytes()};
-  for (auto& buckets : {PlanBucketsByTime(parameters, sizeof(float), times),
-                        PlanBuckets(parameters, sizeof(float), whole)}) {
-    const bool is_known = std::any_of(trials_.begin(), trials_.end(), [&](const Trial& t) {
-      return HashOfPlan(t.buckets) == HashOfPlan(buckets);
-    });
-    if (!is_known) trials_.push_back({.buckets = buckets, .step_ms = {}});
-  }
+  AddTrial(PlanBucketsByTime(parameters, sizeof(float), times));
+  AddTrial(PlanBuckets(parameters, sizeof(float), whole));
 }
 
 void BucketTuner::Choose() {
   const Trial* best = &trials_.front();
-  for (Trial& trial : trials_) {
-    std::nth_element(trial.step_ms.begin(), trial.step_ms.begin() + 1, trial.step_ms.end());
-    const double step_ms = MeanOverRanks(trial.step_ms[1]);
+  for (const Trial& trial : trials_) {
+    const double step_ms = MeanOverRanks(LowerQuartile(trial.step_ms));
     if (&trial != best && step_ms >= report_.step_ms) continue;
     best = &trial;
     report_.step_ms = step_ms;
   }
-  report_.exposed_ms = MeanOverRanks(best->exposed_ms);
+  report_.exposed_ms = MeanOverRanks(LowerQuartile(best->exposed_ms));
   report_.num_buckets = static_cast<int>(best->buckets.size());
   reducer_.SetBuckets(best->buckets);
   if (communicator_.rank() != 0) return;

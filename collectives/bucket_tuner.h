@@ -3,6 +3,7 @@
 // The candidates: the buckets that the reducer has; those that finish first by the times at which
 // gradients became final and by a measurement of the network (PlanBucketsByTime); and one bucket
 // for everything, which wins where communication beside backward slows it down more than it hides.
+// They take turns, so that a machine that is slow for a while is slow for all of them.
 #pragma once
 
 #include <vector>
@@ -25,7 +26,7 @@ class BucketTuner {
   // Both outlive this; the reducer sums. With one rank there is nothing to find.
   BucketTuner(Communicator& communicator, Reducer& reducer);
 
-  bool done() const { return trials_.size() == trial_ && !trials_.empty(); }
+  bool done() const { return round_ == kRounds; }
 
   // After each step of the reducer, until done(). Collective. Sums what is left in the gradients
   // once more, to measure.
@@ -37,10 +38,13 @@ class BucketTuner {
  private:
   struct Trial {
     std::vector<Bucket> buckets;
-    std::vector<double> step_ms;  // of the timed steps
-    double exposed_ms = 0;        // their mean
+    std::vector<double> step_ms, exposed_ms;  // of the timed steps
   };
 
+  static constexpr int kRounds = 3;  // turns of each candidate
+
+  void AddTrial(std::vector<Bucket> buckets);
+  void Count(double step_ms);
   void MeasureNetwork();
   void AddCandidates();
   void Choose();
@@ -48,11 +52,12 @@ class BucketTuner {
 
   Communicator& communicator_;
   Reducer& reducer_;
-  std::vector<double> ready_ms_;  // sums over the first trial's steps
+  std::vector<double> ready_ms_;  // sums over the steps of the first turn
   double latency_ms_ = 0, ms_per_byte_ = 0;
   std::vector<Trial> trials_;
-  size_t trial_ = 0;  // under way
-  int step_ = 0;      // of it
+  int round_ = 0;
+  size_t trial_ = 0;  // whose turn it is
+  int step_ = 0;      // of the turn
   Report report_;
 };
 

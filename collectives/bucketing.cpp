@@ -60,25 +60,28 @@ std::vector<Bucket> PlanBucketsByTime(std::span<const Range> parameters, size_t 
                                       const BucketTimes& times) {
   const size_t n = parameters.size();
   CAROLE_CHECK_EQ(times.ready_ms.size(), n, "times of parameters");
-  // finish[j]: the earliest end of sending the first j parameters; begin[j]: its last bucket's
-  // first.
+  const auto transfer = [&](size_t first, size_t end) {
+    return TransferMs(Join(parameters, first, end).range.count, element_bytes, times);
+  };
+  // finish[j]: the earliest end of sending the first j parameters; ready[j]: when all are final.
   std::vector<double> finish(n + 1, std::numeric_limits<double>::infinity()), ready(n + 1, 0);
-  std::vector<size_t> begin(n + 1, 0);
-  std::vector<int> num_buckets(n + 1, 0);
   finish[0] = 0;
   for (size_t j = 1; j <= n; ++j) {
     ready[j] = std::max(ready[j - 1], times.ready_ms[j - 1]);
-    for (size_t i = 0; i < j; ++i) {
-      const double end = std::max(finish[i], ready[j]) +
-                         TransferMs(Join(parameters, i, j).range.count, element_bytes, times);
-      if (end > finish[j] || (end == finish[j] && num_buckets[i] + 1 >= num_buckets[j])) continue;
-      finish[j] = end;
-      begin[j] = i;
-      num_buckets[j] = num_buckets[i] + 1;
-    }
+    for (size_t i = 0; i < j; ++i)
+      finish[j] = std::min(finish[j], std::max(finish[i], ready[j]) + transfer(i, j));
   }
+  // From the end on: the largest last bucket that keeps the deadline leaves the least to the
+  // others, and leaves them the time for it.
   std::vector<Bucket> buckets;
-  for (size_t j = n; j > 0; j = begin[j]) buckets.push_back(Join(parameters, begin[j], j));
+  double deadline = finish[n];
+  for (size_t j = n; j > 0; j = static_cast<size_t>(buckets.back().first)) {
+    const double rounding = 1e-9 * deadline;
+    size_t i = 0;
+    while (i + 1 < j && std::max(finish[i], ready[j]) + transfer(i, j) > deadline + rounding) ++i;
+    buckets.push_back(Join(parameters, i, j));
+    deadline -= transfer(i, j);
+  }
   std::reverse(buckets.begin(), buckets.end());
   return buckets;
 }

@@ -44,8 +44,9 @@ struct BucketTimes {
 // moment when its last gradient is final.
 double FinishMs(std::span<const Bucket> buckets, size_t element_bytes, const BucketTimes& times);
 
-// The buckets that finish first, of all that there are, one for everything included; of equally
-// good ones the fewest. Dynamic programming: O(n^2) for n parameters.
+// The fewest buckets of those that finish first, of all that there are, one for everything
+// included: each bucket takes time from backward, whose core moves it. Dynamic programming: O(n^2)
+// for n parameters.
 std::vector<Bucket> PlanBucketsByTime(std::span<const Range> parameters, size_t element_bytes,
                                       const BucketTimes& times);
 

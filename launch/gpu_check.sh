@@ -72,12 +72,16 @@ a_rank_on_each_gpu() {
     --batch_size=256 --steps=20
 }
 
-# Both see one GPU. NCCL 2.30 and newer let them, if told to; an older one is a line that says so, and no failure.
+# Both see one GPU, and sum on it and by way of the host. NCCL 2.30 and newer let them, if told to; an older one is a
+# line that says so, and no failure.
 two_ranks_on_one_gpu() {
-  CUDA_VISIBLE_DEVICES=0 NCCL_MULTI_RANK_GPU_ENABLE=1 "$mpirun" -np 2 "$place/carole" bench train --backend=cuda \
-    --model_name=lenet --batch_size=64 --steps=50 && return
-  echo "exit code $?"
-  "$place/carole" doctor | grep -q 'NCCL.* 2\.[12][0-9]\.' && echo "skipped: this NCCL has no setting for it"
+  for way in --reduction=sum --reduction=adasum --reproducible; do
+    CUDA_VISIBLE_DEVICES=0 NCCL_MULTI_RANK_GPU_ENABLE=1 "$mpirun" -np 2 "$place/carole" bench train --backend=cuda \
+      --model_name=lenet --batch_size=64 --steps=50 "$way" && continue
+    echo "$way: exit code $?"
+    "$place/carole" doctor | grep -q 'NCCL.* 2\.[12][0-9]\.' && echo "skipped: this NCCL has no setting for it"
+    return
+  done
 }
 
 # Our own kernels, as far as a minute goes: those of libraries are their makers' business.

@@ -267,6 +267,7 @@ int BenchTrain(const Arguments& arguments) {
   line.AddBool("json", flags.json, "one JSON object a line");
   line.AddBool("profile", flags.profile, "time by kind of operation");
   if (!line.Parse(arguments)) return 0;
+  SetMachineFlags(flags.ranks, flags.machine);
   return RunJob(flags.machine, [&](Job& job) { return Run(flags, job); });
 }
 

@@ -32,6 +32,10 @@ void AddRankFlags(CommandLine& line, RankFlags& flags) {
       ->check(CLI::IsMember({"auto", "fixed"}));
 }
 
+void SetMachineFlags(const RankFlags& flags, MachineFlags& machine) {
+  machine.autotune = machine.autotune && !flags.reproducible;
+}
+
 StepShape MakeStepShape(const RankFlags& flags, int64_t batch_size, int num_ranks) {
   if (!flags.reproducible)
     return {.graph_batch = batch_size, .micro_batches = flags.accumulation_steps};

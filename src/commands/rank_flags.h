@@ -22,6 +22,10 @@ struct RankFlags {
 };
 void AddRankFlags(CommandLine& line, RankFlags& flags);
 
+// What these ask of the machine: reproducible training takes the same plans on every GPU, and so
+// none that was timed.
+void SetMachineFlags(const RankFlags& flags, MachineFlags& machine);
+
 // How a rank works through a step: micro-batches, each one run of the graph.
 struct StepShape {
   int64_t graph_batch = 0;

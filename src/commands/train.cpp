@@ -219,6 +219,7 @@ int Train(const Arguments& arguments) {
   CommandLine line("carole train", "Trains a net; goes on with what train_dir holds.");
   AddTrainFlags(line, flags);
   if (!ParseWithRecipe(line, arguments, flags.recipe, &Recipe::train)) return 0;
+  SetMachineFlags(flags.ranks, flags.machine);
   return RunOnInput(line, flags.dataset, flags.net, flags.machine,
                     [&](Job& job, const NetInput& input) { return Run(flags, line, input, job); });
 }

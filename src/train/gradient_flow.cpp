@@ -22,6 +22,43 @@ std::vector<collectives::Range> Parameters(const VariableStore& store) {
   return parameters;
 }
 
+// Memory that ranks sum: as it is, or by a copy on the host.
+template <typename T>
+class Summed {
+ public:
+  Summed(collectives::Communicator& communicator, const Backend& backend, std::span<T> values,
+         bool through_host)
+      : backend_(backend),
+        values_(values),
+        host_(through_host ? communicator.AllocateArena(values.size_bytes()) : nullptr) {}
+
+  // What to sum.
+  std::span<T> place() const {
+    return host_ ? std::span(reinterpret_cast<T*>(host_->data()), values_.size()) : values_;
+  }
+  std::span<T> values() const { return values_; }
+  bool is_copy() const { return host_ != nullptr; }
+
+  // Before and after a sum. On a device in the order of its kernels; the host waits for Fetch().
+  void Fetch() const {
+    if (host_) backend_.CopyToHost(host_->data(), Bytes(values_.data()), values_.size_bytes());
+  }
+  void Return(const collectives::Range& range) const {
+    T* const from = place().data() + range.offset;
+    if (host_) {
+      backend_.CopyFromHost(Bytes(values_.data() + range.offset), Bytes(from),
+                            range.count * sizeof(T));
+    }
+  }
+
+ private:
+  static std::byte* Bytes(T* values) { return reinterpret_cast<std::byte*>(values); }
+
+  const Backend& backend_;
+  std::span<T> values_;
+  std::unique_ptr<collectives::Arena> host_;
+};
+
 template <typename T>
 class TypedFlow : public GradientFlow {
  public:
@@ -32,7 +69,7 @@ class TypedFlow : public GradientFlow {
   void EndMicroBatch() override;
   void MarkReady(int ready_index) override;
   void EndBackward() override;
-  std::optional<collectives::Range> WaitNext() override { return reducer_.WaitNext(); }
+  std::optional<collectives::Range> WaitNext() override;
   void WaitForStatistics() override;
   void Tune(double step_ms) override;
   void Restart() override;
@@ -43,12 +80,13 @@ class TypedFlow : public GradientFlow {
   collectives::Communicator& communicator_;
   const VariableStore& store_;
   const GradientFlowOptions options_;
+  const Summed<T> summed_;
   collectives::BasicReducer<T> reducer_;
   std::unique_ptr<collectives::BucketTuner> tuner_;
   const Vectors<T> memory_;
   PairwiseSum<T> gradients_;
   struct Statistics {
-    std::span<T> values;
+    Summed<T> summed;
     ShardStatistics<T> shards;
     std::unique_ptr<collectives::Pending> in_flight;
   };
@@ -62,14 +100,17 @@ TypedFlow<T>::TypedFlow(collectives::Communicator& communicator, const VariableS
     : communicator_(communicator),
       store_(store),
       options_(options),
-      reducer_(communicator, store.gradients<T>(), Parameters(store), options.buckets,
+      summed_(communicator, store.backend(), store.gradients<T>(), options.through_host),
+      reducer_(communicator, summed_.place(), Parameters(store), options.buckets,
                options.reduction),
       memory_(&store.backend()),
       gradients_(memory_) {
   for (const auto& [offset, count] : options.statistics) {
     const std::span<T> values = store.statistics<T>().subspan(offset, count);
     statistics_.push_back(
-        {.values = values, .shards = ShardStatistics<T>(values, memory_), .in_flight = nullptr});
+        {.summed = Summed<T>(communicator, store.backend(), values, options.through_host),
+         .shards = ShardStatistics<T>(values, memory_),
+         .in_flight = nullptr});
   }
   if constexpr (std::is_same_v<T, float>) {
     if (options.tune_buckets && communicator.size() > 1)
@@ -107,15 +148,27 @@ void TypedFlow<T>::Join(int ready_index) {
 template <typename T>
 void TypedFlow<T>::MarkReady(int ready_index) {
   Join(ready_index);
-  reducer_.MarkReady(ready_index);
+  if (!summed_.is_copy()) reducer_.MarkReady(ready_index);
 }
 
 template <typename T>
 void TypedFlow<T>::EndBackward() {
+  summed_.Fetch();
+  for (size_t p = 0; summed_.is_copy() && p < reducer_.parameters().size(); ++p)
+    reducer_.MarkReady(static_cast<int>(p));
   for (Statistics& s : statistics_) {
     if (options_.num_shards > 0) s.shards.EndShard(true);
-    s.in_flight = communicator_.AllReduceAsync(s.values, {.what = "statistics", .step = step_});
+    s.summed.Fetch();
+    s.in_flight =
+        communicator_.AllReduceAsync(s.summed.place(), {.what = "statistics", .step = step_});
   }
+}
+
+template <typename T>
+std::optional<collectives::Range> TypedFlow<T>::WaitNext() {
+  const std::optional<collectives::Range> range = reducer_.WaitNext();
+  if (range) summed_.Return(*range);
+  return range;
 }
 
 template <typename T>
@@ -125,7 +178,9 @@ void TypedFlow<T>::WaitForStatistics() {
   for (Statistics& s : statistics_) {
     s.in_flight->Wait();
     s.in_flight.reset();
-    memory_.Scale(s.values.data(), factor, s.values.size());
+    const std::span<T> values = s.summed.values();
+    s.summed.Return({.offset = 0, .count = values.size()});
+    memory_.Scale(values.data(), factor, values.size());
   }
 }
 

@@ -27,13 +27,12 @@ void CheckOptions(const StepOptions& o) {
     throw UsageError("[train] --local_sgd_steps: got --reduction beside it, want one of the two");
 }
 
+// Adasum, and sums whose order is the same for any number of ranks.
+bool NeedsHost(const StepOptions& o) {
+  return o.reproducible || o.reduction != collectives::Reduction::kSum;
+}
+
 void ConnectDevices(const StepOptions& o, const Backend& backend, int ranks) {
-  if (o.reproducible || o.reduction != collectives::Reduction::kSum) {
-    throw UsageError(fmt::format(
-        "[train] --backend={}: got --reproducible or --reduction with {} ranks, want neither: they "
-        "need sums on the host; use --backend=onednn",
-        backend.name(), ranks));
-  }
   CAROLE_CHECK(o.connect_devices, "no way to sum gradients of {} on {} ranks", backend.name(),
                ranks);
   o.connect_devices();
@@ -55,6 +54,7 @@ GradientFlowOptions FlowOptions(const StepOptions& o, const OwnedReplica& own, b
       .buckets = o.buckets,
       .tune_buckets = o.tune_buckets && on_host && is_sum,
       .reduction = o.local_sgd_steps > 0 ? collectives::Reduction::kNone : o.reduction,
+      .through_host = !on_host && ranks > 1 && NeedsHost(o),
       .num_shards = o.reproducible ? o.accumulation_steps * ranks : 0,
       .statistics = {}};
   const bool are_own = !o.sync_batch_norm && o.local_sgd_steps == 0;
@@ -96,7 +96,7 @@ bool TrainStep::IsLocal() const {
 }
 
 bool TrainStep::MayRecord() const {
-  return options_.replay && backend_.CanRecord() && !options_.reproducible &&
+  return options_.replay && backend_.CanRecord() && !NeedsHost(options_) &&
          !own_.executable->is_observed();
 }
 

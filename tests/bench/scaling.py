@@ -35,8 +35,8 @@ import peers
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 import hosts  # noqa: E402
 
-# Batch of each rank, and about the seconds that a step takes on a fast core.
-NETS = {"resnet_v1_50": (16, 1.8), "vgg_16": (8, 2.3), "mobilenet_v2": (16, 0.35)}
+# Batch of each rank.
+NETS = {"resnet_v1_50": 16, "vgg_16": 8, "mobilenet_v2": 16}
 WARMUP_STEPS = 3
 
 
@@ -52,10 +52,10 @@ def torch_rank(args):
     if args.store:
         dist.init_process_group("gloo", init_method="file://" + args.store, rank=args.rank, world_size=args.ranks)
         parallel = lambda module: DistributedDataParallel(module, gradient_as_bucket_view=True)
-    _, parameters, step = peer_torch.prepare(net, NETS[net][0], 1, parallel)
+    _, parameters, step = peer_torch.prepare(net, NETS[net], 1, parallel)
     if parameters != peer_nets.NETS[net]["parameters"]:
         sys.exit(f"[bench] torch {net}: got {parameters} parameters, want {peer_nets.NETS[net]['parameters']}")
-    print(json.dumps(peers.time_steps(step, NETS[net][0], args.steps, WARMUP_STEPS)))
+    print(json.dumps(peers.time_steps(step, NETS[net], args.steps, WARMUP_STEPS)))
     if args.store:
         dist.destroy_process_group()
 
@@ -106,18 +106,18 @@ class Group:
     def finish(self, timeout):
         """Lets all end; images per second of each turn, None for those with too few steps."""
         self.signal(signal.SIGCONT)
-        ends = []
+        self.ends = []  # of the steps of each job
         for command, job in zip(self.commands, self.jobs):
             out, err = job.communicate(timeout=timeout)
             result = peers.last_json(out)
             if job.returncode != 0 or result is None:
                 sys.exit(f"[bench] {' '.join(command)}: exit code {job.returncode}\n{out}{err}")
-            ends.append(result["step_ends_s"])
-        return [self.speed(ends, *turn) for turn in self.turns]
+            self.ends.append(result["step_ends_s"])
+        return [self.speed(*turn) for turn in self.turns]
 
-    def speed(self, ends, start, stop):
+    def speed(self, start, stop):
         total = 0
-        for job_ends in ends:
+        for job_ends in self.ends:
             inside = [end for end in job_ends if start < end < stop]
             if len(inside) < 3:
                 return None
@@ -140,22 +140,37 @@ def linked_hosts(args):
         sys.exit(f"[bench] --link: {error}")
 
 
+def training(net, who, args, steps):
+    """Command and environment of one training on one core."""
+    if who == "carole":
+        return [args.carole, "bench", "train", f"--model_name={net}", f"--batch_size={NETS[net]}", "--threads=1",
+                f"--steps={steps}", f"--warmup_steps={WARMUP_STEPS}", f"--wire_dtype={args.wire_dtype}",
+                "--json"], peers.mpi_environment()  # fmt: skip
+    env = peers.environment("torch", 1)
+    env.pop("GOMP_CPU_AFFINITY")  # the group pins its processes
+    return [sys.executable, os.path.abspath(__file__), f"--nets={net}", f"--ranks={args.ranks}", f"--steps={steps}",
+            "--rank=0"], env  # fmt: skip
+
+
+def count_steps(net, who, args):
+    """That fill the turns of one training, at the speed of a short one."""
+    train, env = training(net, who, args, 3)
+    alone = Group([train], env, NETS[net])
+    alone.finish(args.timeout)
+    first, *_, last = alone.ends[0]
+    return math.ceil(args.turns * args.seconds * (len(alone.ends[0]) - 1) / (last - first))
+
+
 def start(net, who, args, folder, machines):
     """All ways: alone, as ranks and, of carole, as ranks that sum nothing."""
-    batch, step_seconds = NETS[net]
-    steps = math.ceil(args.turns * args.seconds / step_seconds)
+    batch, steps = NETS[net], count_steps(net, who, args)
+    train, env = training(net, who, args, steps)
     if who == "carole":
-        train = [args.carole, "bench", "train", f"--model_name={net}", f"--batch_size={batch}", "--threads=1",
-                 f"--steps={steps}", f"--warmup_steps={WARMUP_STEPS}", "--json"]  # fmt: skip
-        env = peers.mpi_environment()
         as_ranks = ["mpirun", "-np", str(args.ranks), *train]
         if machines:
             as_ranks = machines.mpirun(train, peers.cores(args.ranks))
         return [Group([train] * args.ranks, env, batch), Group([as_ranks], env, batch * args.ranks),
                 Group([[*as_ranks, f"--local_sgd_steps={10 * steps}"]], env, batch * args.ranks)]  # fmt: skip
-    env = peers.environment("torch", 1)
-    env.pop("GOMP_CPU_AFFINITY")  # the group pins its processes
-    train = [sys.executable, os.path.abspath(__file__), f"--nets={net}", f"--ranks={args.ranks}", f"--steps={steps}"]
     ranks = [[*train, f"--rank={rank}"] for rank in range(args.ranks)]
     together = [[*rank, f"--store={folder}/store"] for rank in ranks]
     if machines:
@@ -194,7 +209,7 @@ def summarize(net, who, turns):
     medians = [statistics.median(column) for column in zip(*turns)]
     row = {"net": net, "contender": who, "turns": turns, **ratio(turns, 1, 0)}
     words = lambda r: f"ratio {r['ratio']:.3f} +- {r['error']:.3f}"
-    print(f"{net:14}batch {NETS[net][0]:3}  {who:8}alone, summed {medians[0]:8.2f}   as ranks {medians[1]:8.2f} images/s"
+    print(f"{net:14}batch {NETS[net]:3}  {who:8}alone, summed {medians[0]:8.2f}   as ranks {medians[1]:8.2f} images/s"
           f"   {words(row)} ({len(turns)} turns)", flush=True)  # fmt: skip
     if len(medians) > 2:
         row["in_step"], row["of_in_step"] = ratio(turns, 2, 0), ratio(turns, 1, 2)
@@ -211,6 +226,7 @@ def parse_arguments():
     parser.add_argument("--turns", type=int, default=20, help="of each way")
     parser.add_argument("--seconds", type=float, default=9, help="of a turn; from 10 on carole speaks of a stall")
     parser.add_argument("--link", help="a host for each rank, with links of this rate, 1gbit")
+    parser.add_argument("--wire_dtype", default="fp32", help="of carole's sums between hosts: fp32 or bf16")
     parser.add_argument("--steps", type=int, help=argparse.SUPPRESS)
     peers.add_job_arguments(parser)
     return parser.parse_args()
