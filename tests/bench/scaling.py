@@ -38,6 +38,7 @@ import hosts  # noqa: E402
 # Batch of each rank.
 NETS = {"resnet_v1_50": 16, "vgg_16": 8, "mobilenet_v2": 16}
 WARMUP_STEPS = 3
+TUNING_STEPS = 30  # about what ranks that sum need before, for their buckets (collectives/bucket_tuner.h)
 
 
 def torch_rank(args):
@@ -140,11 +141,11 @@ def linked_hosts(args):
         sys.exit(f"[bench] --link: {error}")
 
 
-def training(net, who, args, steps):
+def training(net, who, args, steps, warmup_steps=WARMUP_STEPS):
     """Command and environment of one training on one core."""
     if who == "carole":
         return [args.carole, "bench", "train", f"--model_name={net}", f"--batch_size={NETS[net]}", "--threads=1",
-                f"--steps={steps}", f"--warmup_steps={WARMUP_STEPS}", f"--wire_dtype={args.wire_dtype}",
+                f"--steps={steps}", f"--warmup_steps={warmup_steps}", f"--wire_dtype={args.wire_dtype}",
                 "--json"], peers.mpi_environment()  # fmt: skip
     env = peers.environment("torch", 1)
     env.pop("GOMP_CPU_AFFINITY")  # the group pins its processes
@@ -166,11 +167,13 @@ def start(net, who, args, folder, machines):
     batch, steps = NETS[net], count_steps(net, who, args)
     train, env = training(net, who, args, steps)
     if who == "carole":
-        as_ranks = ["mpirun", "-np", str(args.ranks), *train]
-        if machines:
-            as_ranks = machines.mpirun(train, peers.cores(args.ranks))
-        return [Group([train] * args.ranks, env, batch), Group([as_ranks], env, batch * args.ranks),
-                Group([[*as_ranks, f"--local_sgd_steps={10 * steps}"]], env, batch * args.ranks)]  # fmt: skip
+        def as_ranks(command):
+            if machines:
+                return machines.mpirun(command, peers.cores(args.ranks))
+            return ["mpirun", "-np", str(args.ranks), *command]
+        alone, _ = training(net, who, args, steps, WARMUP_STEPS + TUNING_STEPS)
+        return [Group([alone] * args.ranks, env, batch), Group([as_ranks(train)], env, batch * args.ranks),
+                Group([as_ranks([*alone, f"--local_sgd_steps={10 * steps}"])], env, batch * args.ranks)]  # fmt: skip
     ranks = [[*train, f"--rank={rank}"] for rank in range(args.ranks)]
     together = [[*rank, f"--store={folder}/store"] for rank in ranks]
     if machines:
