@@ -44,11 +44,9 @@ class Summed {
     if (host_) backend_.CopyToHost(host_->data(), Bytes(values_.data()), values_.size_bytes());
   }
   void Return(const collectives::Range& range) const {
-    T* const from = place().data() + range.offset;
-    if (host_) {
-      backend_.CopyFromHost(Bytes(values_.data() + range.offset), Bytes(from),
-                            range.count * sizeof(T));
-    }
+    if (!host_) return;
+    backend_.CopyFromHost(Bytes(values_.data() + range.offset),
+                          Bytes(place().data() + range.offset), range.count * sizeof(T));
   }
 
  private:

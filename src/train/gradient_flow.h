@@ -28,8 +28,8 @@ struct GradientFlowOptions {
   collectives::BucketOptions buckets;
   bool tune_buckets = false;  // try others than these in the first steps (fp32 sums only)
   collectives::Reduction reduction = collectives::Reduction::kSum;
-  // What lies on a device is brought to the host once backward has ended, summed there and sent
-  // back, by the algorithms of hosts: the device's own add in an order of their choice.
+  // What lies on a device is brought to the host once backward has ended, summed there by the
+  // algorithms of hosts, and sent back: the device's own sums have an order of their choice.
   bool through_host = false;
   // In reproducible training the shards of all ranks: micro-batches are shards, each with moving
   // statistics of its own. 0: none.

@@ -145,7 +145,11 @@ class GpuCheckTest(unittest.TestCase):
         self.assertEqual(self.check("too_many_ranks"), (0, "exit code 78, want 78\n"))
         self.assertEqual(self.check("two_ranks_on_one_gpu")[0], 0)
         code, text = self.check("two_ranks_on_one_gpu", SHARING="78")
-        self.assertEqual((code, text), (0, "exit code 78\nskipped: this NCCL has no setting for it\n"))
+        skipped = "skipped: this NCCL has no setting for it\n"
+        self.assertEqual((code, text), (0, "--reduction=sum: exit code 78\n" + skipped))
+        for way in ("--reduction=adasum", "--reproducible"):
+            code, text = self.check("two_ranks_on_one_gpu", FAIL=f"mpirun*{way}")
+            self.assertIn(f"{way}: exit code 1\n", text)
 
     def test_without_pytorch_only_our_speed(self):
         code, text = self.check("speed", "vgg_16", "bf16", "64,128", "128", "1.2", NO_TORCH="1")
