@@ -16,7 +16,8 @@ bool Less(const Header& a, const Header& b) { return std::memcmp(&a, &b, sizeof(
 
 std::string PlaceText(uint64_t place) {
   if (place == Header::kOutside) return "outside of arenas";
-  return fmt::format("arena {} byte {}", place >> 48, place & ((uint64_t{1} << 48) - 1));
+  return fmt::format("arena {} byte {}", place >> Header::kOffsetBits,
+                     place & ((uint64_t{1} << Header::kOffsetBits) - 1));
 }
 
 // The fields beyond Describe() in which the two differ.

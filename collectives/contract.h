@@ -42,6 +42,7 @@ struct Header {
   char what[28] = {};  // cut if longer
 
   static constexpr uint64_t kOutside = ~uint64_t{0};
+  static constexpr int kOffsetBits = 48;  // of place, the low ones
 };
 static_assert(sizeof(Header) == 80, "no padding: headers are compared as bytes");
 

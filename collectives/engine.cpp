@@ -10,38 +10,19 @@
 #include <utility>
 
 #include "collectives/agreement.h"
+#include "collectives/arenas.h"
 #include "collectives/auto_choice.h"
 #include "collectives/job_queue.h"
 #include "collectives/roll_call.h"
 #include "src/core/check.h"
 #include "src/core/log.h"
+#include "src/tensor/buffer.h"
 
 namespace carole::collectives {
 
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-// A part of an arena's memory that all local ranks see.
-struct SharedArena {
-  std::vector<std::byte*> ranks;
-  size_t bytes = 0;
-};
-
-struct SharedView final : Arena {
-  SharedView(std::byte* data, size_t size) : data_(data), size_(size) {}
-  std::byte* data() const override { return data_; }
-  size_t size() const override { return size_; }
-  std::byte* data_;
-  size_t size_;
-};
-
-struct PrivateArena final : Arena {
-  explicit PrivateArena(size_t bytes) : buffer(bytes) {}
-  std::byte* data() const override { return buffer.data(); }
-  size_t size() const override { return buffer.size(); }
-  Buffer buffer;
-};
 
 struct Nothing final : Pending {
   void Wait() override {}
@@ -157,8 +138,6 @@ class Engine final : public Communicator {
   void CheckNative() const;
   void CheckDevice() const;
   bool IsOnDevice(const void* data) const { return device_ != nullptr && device_->Holds(data); }
-  void FindPeers(uint64_t place);
-  uint64_t PlaceOf(std::span<const std::byte> data) const;
 
   std::unique_ptr<Backend> backend_;
   const double deadline_seconds_;
@@ -169,7 +148,7 @@ class Engine final : public Communicator {
   AutoChoice choice_;
   std::function<void(const CollectiveRecord&)> observer_;
   std::unique_ptr<DeviceSums> device_;
-  std::vector<SharedArena> arenas_;
+  Arenas arenas_;
   size_t algorithm_ = 0;
   std::optional<double> clock_offset_;
   std::atomic<int64_t> native_since_{0};  // when the backend's own all-reduce began, or 0
@@ -303,25 +282,6 @@ void Engine::CheckDevice() const {
   std::_Exit(static_cast<int>(ExitCode::kUnavailable));
 }
 
-uint64_t Engine::PlaceOf(std::span<const std::byte> data) const {
-  for (size_t i = 0; i < arenas_.size(); ++i) {
-    if (arenas_[i].ranks.empty()) continue;
-    const std::byte* base = arenas_[i].ranks[local_rank()];
-    const std::less_equal<const std::byte*> not_after;
-    if (!not_after(base, data.data())) continue;
-    if (!not_after(data.data() + data.size(), base + arenas_[i].bytes)) continue;
-    return static_cast<uint64_t>(i) << 48 | static_cast<uint64_t>(data.data() - base);
-  }
-  return Header::kOutside;
-}
-
-void Engine::FindPeers(uint64_t place) {
-  exchange_.peers.clear();
-  if (place == Header::kOutside) return;
-  const size_t offset = place & ((uint64_t{1} << 48) - 1);
-  for (std::byte* base : arenas_[place >> 48].ranks) exchange_.peers.push_back(base + offset);
-}
-
 template <typename T>
 Header Engine::SumHeader(Operation operation, std::span<T> data, const Tag& tag) const {
   Header header = MakeHeader(operation, TypeOf(T{}), data.size(), tag);
@@ -329,7 +289,7 @@ Header Engine::SumHeader(Operation operation, std::span<T> data, const Tag& tag)
     header.algorithm = static_cast<uint8_t>(algorithm_);
     header.wire = std::is_same_v<T, float> ? exchange_.wire : DType::kF32;
   }
-  header.place = PlaceOf(std::as_bytes(data));
+  header.place = arenas_.PlaceOf(std::as_bytes(data));
   return header;
 }
 
@@ -378,7 +338,7 @@ void Engine::SumNow(std::span<T> data, const Header& header) {
     native_since_ = 0;
     return;
   }
-  FindPeers(header.place);
+  arenas_.FindPeers(header.place, exchange_.peers);
   if constexpr (std::is_same_v<T, float>) {
     entry.sum_f32(exchange_, data);
   } else {
@@ -395,7 +355,7 @@ void Engine::SumPieces(std::span<T> in, std::span<T> out, const Tag& tag) {
   }
   Run(SumHeader(Operation::kReduceScatter, in, tag), [&](const Header& header) {
     if (out.empty()) return;
-    FindPeers(header.place);
+    arenas_.FindPeers(header.place, exchange_.peers);
     IsOneHost(exchange_.topology) ? SharedReduceScatter(exchange_, in, out)
                                   : RingReduceScatter(exchange_, in, out);
   });
@@ -419,7 +379,7 @@ void Engine::AllGather(std::span<const std::byte> in, std::span<std::byte> out, 
 }
 
 std::unique_ptr<Arena> Engine::AllocateArena(size_t bytes) {
-  if (size() == 1) return std::make_unique<PrivateArena>(bytes);
+  if (size() == 1) return arenas_.Add({}, 0, bytes);
   std::vector<std::byte*> ranks;
   Run(MakeHeader(Operation::kAllocate, DType::kU8, bytes, {.what = "arena"}), [&](const Header&) {
     ranks = backend_->AllocateShared(AlignUp(bytes), watch_);
@@ -428,13 +388,11 @@ std::unique_ptr<Arena> Engine::AllocateArena(size_t bytes) {
         agreement_.Compare(MakeHeader(Operation::kAllocate, DType::kU8, !ranks.empty(), {}));
     if (made.low.count != 1 || made.high.count != 1) ranks.clear();
   });
-  arenas_.push_back({.ranks = ranks, .bytes = bytes});
-  if (!ranks.empty()) return std::make_unique<SharedView>(ranks[local_rank()], bytes);
-  if (rank() == 0) {
+  if (ranks.empty() && rank() == 0) {
     LogWarning("comm", "arena of {} bytes: not enough shared memory on a host; sums are slower",
                bytes);
   }
-  return std::make_unique<PrivateArena>(bytes);
+  return arenas_.Add(std::move(ranks), local_rank(), bytes);
 }
 
 void Engine::SetAllReduce(std::string_view name) {

@@ -163,12 +163,18 @@ int NumClasses(const DatasetEntry& dataset, const std::filesystem::path& dataset
   if (dataset.num_classes > 0) return dataset.num_classes;
   constexpr int kMaxClasses = 1'000'000;
   const std::filesystem::path labels = dataset_dir / "labels.txt";
-  int num_classes = 0;
-  if (std::filesystem::exists(labels)) {
-    ReadLabels(labels, [&](int index, std::string_view) {
-      num_classes = std::max(num_classes, std::min(index, kMaxClasses) + 1);
-    });
+  std::error_code error;
+  if (!std::filesystem::exists(labels, error)) {
+    throw DataError(
+        fmt::format("[io.datasets] {}: is not there: it holds the classes of {}; look at "
+                    "--dataset_dir, or build "
+                    "the records first: carole dataset build",
+                    labels.string(), dataset.name));
   }
+  int num_classes = 0;
+  ReadLabels(labels, [&](int index, std::string_view) {
+    num_classes = std::max(num_classes, std::min(index, kMaxClasses) + 1);
+  });
   if (num_classes > 0 && num_classes <= kMaxClasses) return num_classes;
   throw DataError(fmt::format(
       "[io.datasets] {}: number of classes of {}: got {}, want 1 to {}: a line INDEX:NAME for each",

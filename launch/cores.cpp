@@ -58,6 +58,13 @@ using Bitmap = std::unique_ptr<hwloc_bitmap_s, void (*)(hwloc_bitmap_t)>;
 
 Bitmap MakeBitmap() { return {hwloc_bitmap_alloc(), hwloc_bitmap_free}; }
 
+Bitmap BoundTo(hwloc_topology_t topology) {
+  Bitmap bound = MakeBitmap();
+  if (hwloc_get_cpubind(topology, bound.get(), HWLOC_CPUBIND_PROCESS) != 0)
+    hwloc_bitmap_copy(bound.get(), hwloc_topology_get_allowed_cpuset(topology));
+  return bound;
+}
+
 }  // namespace
 
 void LeaveOpenMpPlace() {
@@ -75,11 +82,16 @@ void LeaveOpenMpPlace() {
 
 int CountBoundCores() {
   const Topology topology = LoadTopology();
-  if (!topology) return 1;
-  const Bitmap bound = MakeBitmap();
-  if (hwloc_get_cpubind(topology.get(), bound.get(), HWLOC_CPUBIND_PROCESS) != 0)
-    hwloc_bitmap_copy(bound.get(), hwloc_topology_get_allowed_cpuset(topology.get()));
-  return CountCoresIn(topology.get(), bound.get());
+  return topology ? CountCoresIn(topology.get(), BoundTo(topology.get()).get()) : 1;
+}
+
+std::string BoundCpus() {
+  const Topology topology = LoadTopology();
+  if (!topology) return "";
+  const Bitmap bound = BoundTo(topology.get());
+  std::string list(static_cast<size_t>(hwloc_bitmap_list_snprintf(nullptr, 0, bound.get())), '\0');
+  hwloc_bitmap_list_snprintf(list.data(), list.size() + 1, bound.get());
+  return list;
 }
 
 int CountCores() {

@@ -14,6 +14,9 @@ void LeaveOpenMpPlace();
 
 // Cores that this process is bound to: hwloc's cores, not their hyperthreads; at least 1.
 int CountBoundCores();
+// The same as the operating system numbers them, hyperthreads too: "0-3,8"; "" where hwloc cannot
+// look.
+std::string BoundCpus();
 // Of the machine, or of the part of it that a container is given; at least 1.
 int CountCores();
 

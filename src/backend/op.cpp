@@ -7,6 +7,7 @@ bool IsActivationInput(OpKind kind, size_t place) {
   using Back = BatchNormBackwardPlaces;
   switch (kind) {
     case OpKind::kConv2d:
+      return place == Conv2dPlaces::kX || place == Conv2dPlaces::kResidual;
     case OpKind::kConv2dBackwardData:
     case OpKind::kLinear:
     case OpKind::kLinearBackwardData:

@@ -12,7 +12,7 @@
 //
 // clang-format off
 // kind                     inputs                                          outputs
-// kConv2d                  x, w, [bias (K)]                                y
+// kConv2d                  x, w, [bias (K)], [residual]                    y
 // kConv2dBackwardData      dy, w                                           dx
 // kConv2dBackwardFilter    x, dy                                           dw, [db]
 // kLinear                  x, w, [bias (K)]                                y
@@ -108,7 +108,7 @@ struct Padding {
 };
 
 // y[n,k,p,q] = [relu](bias[k] + sum x[n, g*C/groups + c, p*stride_h + r*dilation - top, …] *
-// w[k,c,r,s]); g = k / (K/groups).
+// w[k,c,r,s] [+ residual[n,k,p,q]]); g = k / (K/groups).
 struct Conv2dAttributes {
   int64_t stride_h = 1, stride_w = 1;
   Padding padding;
@@ -234,6 +234,9 @@ using OpAttributes =
 struct BatchNormPlaces {
   enum Input { kX, kGamma, kBeta, kResidual, kMovingMean, kMovingVariance, kInputs };
   enum Output { kY, kMean, kRstd, kOutputs };
+};
+struct Conv2dPlaces {
+  enum Input { kX, kW, kBias, kResidual, kInputs };
 };
 struct BatchNormBackwardPlaces {
   enum Input { kDy, kX, kY, kGamma, kBeta, kMean, kRstd, kDy2, kAddend, kInputs };

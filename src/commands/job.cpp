@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <omp.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -51,16 +50,12 @@ void RequireWholeJob(int ranks) {
 // Ranks that are bound to the same cores of a host share them, ranks bound apart do not; and those
 // of one control group share its quota.
 int ShareOfCores(collectives::Communicator& communicator) {
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  if (sched_getaffinity(0, sizeof cores, &cores) != 0) return 1;
-  const std::string_view bytes(reinterpret_cast<const char*>(&cores), sizeof cores);
   const uint64_t host = Fnv1a64(io::HostName());
   struct Shared {
     uint64_t cores;
     uint64_t quota;
   };
-  const Shared mine{Fnv1a64(bytes, host), Fnv1a64(launch::ControlGroups(), host)};
+  const Shared mine{Fnv1a64(launch::BoundCpus(), host), Fnv1a64(launch::ControlGroups(), host)};
   std::vector<Shared> all(communicator.size());
   communicator.AllGather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)),
                          {.what = "cores"});

@@ -69,7 +69,7 @@ class Fuser {
     for (size_t i = 0; i < graph_.nodes().size(); ++i) {
       Node& node = graph_.mutable_nodes()[i];
       if (node.dead) continue;
-      if (node.kind == OpKind::kAdd) counts_.batch_norm_add += FuseAdd(node);
+      if (node.kind == OpKind::kAdd) FuseAdd(node);
       if (node.kind == OpKind::kRelu) FuseRelu(node);
     }
     return counts_;
@@ -96,30 +96,34 @@ class Fuser {
     return true;
   }
 
-  int FuseAdd(Node& add) {
-    if (add.inputs.size() != 2) return 0;
+  // The place for a residual where the node has one that is free: nothing happens behind it yet.
+  static std::optional<size_t> FreeResidual(const Node& node) {
+    if (node.kind == OpKind::kBatchNorm && node.inputs[BatchNormPlaces::kResidual] == kNone &&
+        !std::get<BatchNormAttributes>(node.attributes).relu)
+      return BatchNormPlaces::kResidual;
+    if (node.kind == OpKind::kConv2d && node.inputs[Conv2dPlaces::kResidual] == kNone &&
+        !std::get<Conv2dAttributes>(node.attributes).relu)
+      return Conv2dPlaces::kResidual;
+    return std::nullopt;
+  }
+
+  void FuseAdd(Node& add) {
+    if (add.inputs.size() != 2) return;
     // The later producer takes the other one's result as residual, so that the residual exists when
     // it runs.
-    std::optional<int> best;
-    NodeId best_producer = kNone;
-    for (int side : {0, 1}) {
-      Node* norm = SoleProducer(add.inputs[side]);
-      if (norm == nullptr || norm->kind != OpKind::kBatchNorm ||
-          norm->inputs[BatchNormPlaces::kResidual] != kNone ||
-          std::get<BatchNormAttributes>(norm->attributes).relu) {
-        continue;
-      }
-      const NodeId producer = graph_.value(add.inputs[side]).producer;
-      if (producer > best_producer) {
-        best = side;
-        best_producer = producer;
-      }
+    NodeId later = kNone;
+    for (ValueId id : add.inputs) {
+      const Node* producer = SoleProducer(id);
+      if (producer != nullptr && FreeResidual(*producer))
+        later = std::max(later, graph_.value(id).producer);
     }
-    if (!best) return 0;
-    Node& norm = graph_.mutable_nodes()[best_producer];
-    Node fused = norm;
-    fused.inputs[BatchNormPlaces::kResidual] = add.inputs[1 - *best];
-    return Replace(norm, add, std::move(fused));
+    if (later == kNone) return;
+    Node& producer = graph_.mutable_nodes()[later];
+    Node fused = producer;
+    const bool is_first = graph_.value(add.inputs[0]).producer == later;
+    fused.inputs[*FreeResidual(producer)] = add.inputs[is_first ? 1 : 0];
+    int& count = fused.kind == OpKind::kConv2d ? counts_.conv_add : counts_.batch_norm_add;
+    count += Replace(producer, add, std::move(fused));
   }
 
   void FuseRelu(Node& relu) {

@@ -10,12 +10,14 @@ namespace carole {
 struct RewriteCounts {
   int batch_norm_relu = 0;
   int batch_norm_add = 0;  // with or without ReLU behind
+  int conv_add = 0;        // likewise
   int conv_relu = 0;       // convolution or linear, + bias + ReLU
 };
 
 // Call before Differentiate(). Values marked as outputs are kept, so what they cut through stays
 // unfused.
-//   batch norm -> ReLU;  batch norm -> add -> [ReLU];  convolution | linear (+ bias) -> ReLU
+//   batch norm -> ReLU;  convolution | linear (+ bias) -> ReLU;
+//   batch norm | convolution (+ bias) -> add -> [ReLU]
 RewriteCounts Fuse(Graph& graph, const Backend& backend);
 
 // Differentiate() ends with it. Sums of two gradients are made by the backward of a batch norm

@@ -35,7 +35,7 @@ ValueId Conv2d(Graph& g, ValueId x, ValueId w, ValueId bias, const Conv2dAttribu
   return g
       .AddNode({.kind = OpKind::kConv2d,
                 .attributes = a,
-                .inputs = {x, w, bias},
+                .inputs = {x, w, bias, kNone},
                 .outputs = {},
                 .name = {},
                 .gradient = Gradient},

@@ -10,7 +10,7 @@ std::vector<ValueId> FilterRule(const GradientArgs& args, bool relu, const OpAtt
   const auto [x, w, bias] =
       std::tuple(args.node.inputs[0], args.node.inputs[1], args.node.inputs[2]);
   const ValueId dy = relu ? ReluGradient(g, args.dy[0], args.node.outputs[0]) : args.dy[0];
-  std::vector<ValueId> dx(3, kNone);
+  std::vector<ValueId> dx(args.node.inputs.size(), kNone);
   if (args.wanted[1] || args.wanted[2]) {
     const Node& node = g.AddNode(
         {.kind = filter_kind, .attributes = backward, .inputs = {x, dy}, .outputs = {}, .name = {}},
@@ -27,6 +27,7 @@ std::vector<ValueId> FilterRule(const GradientArgs& args, bool relu, const OpAtt
                       {{g.shape(x), g.compute()}})
                 .outputs[0];
   }
+  if (dx.size() > Conv2dPlaces::kResidual) dx[Conv2dPlaces::kResidual] = dy;
   return dx;
 }
 

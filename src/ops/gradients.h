@@ -10,7 +10,8 @@ namespace carole::ops {
 // dy where y, the result of a ReLU, is positive (and below the ceiling); 0 elsewhere.
 ValueId ReluGradient(Graph& graph, ValueId dy, ValueId y, double ceiling = 0);
 
-// The gradients of y = [relu](x * w + bias), a convolution or a product: inputs x, w, [bias].
+// The gradients of y = [relu](x * w + bias [+ residual]), a convolution or a product, which has no
+// residual: inputs x, w, [bias], [residual].
 // `backward` are the attributes without the ReLU.
 std::vector<ValueId> FilterRule(const GradientArgs& args, bool relu, const OpAttributes& backward,
                                 OpKind filter_kind, OpKind data_kind);

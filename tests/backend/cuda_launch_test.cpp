@@ -64,10 +64,11 @@ TEST(ForMatrix, ReachesEveryPixelOnce) {
   std::vector<float> y(kRows * kColumns), bias(kColumns);
   std::iota(bias.begin(), bias.end(), 1.0f);
   std::iota(y.begin(), y.end(), -1000.0f);
-  AddBiasRelu(nullptr, DType::kF32, y.data(), bias.data(), kRows, kColumns, true);
+  const std::vector<float> residual(y.size(), -3);
+  AddBiasRelu(nullptr, DType::kF32, y.data(), bias.data(), residual.data(), kRows, kColumns, true);
   int64_t wrong = 0;
   for (int64_t i = 0; i < kRows * kColumns; ++i) {
-    const int64_t want = std::max<int64_t>(0, i - 1000 + i % kColumns + 1);
+    const int64_t want = std::max<int64_t>(0, i - 1000 + i % kColumns + 1 - 3);
     wrong += y[i] == static_cast<float>(want) ? 0 : 1;
   }
   EXPECT_EQ(wrong, 0);
@@ -123,8 +124,9 @@ TEST(EmulatedGpuDeathTest, StopsAtABarrierThatSomeDoNotComeTo) {
 
 TEST(EmulatedGpuDeathTest, StopsAtAVectorThatIsNotAligned) {
   alignas(16) float y[8] = {};
-  AddBiasRelu(nullptr, DType::kF32, y, nullptr, 1, 4, true);
-  EXPECT_DEATH(AddBiasRelu(nullptr, DType::kF32, y + 1, nullptr, 1, 4, true), "misaligned");
+  AddBiasRelu(nullptr, DType::kF32, y, nullptr, nullptr, 1, 4, true);
+  EXPECT_DEATH(AddBiasRelu(nullptr, DType::kF32, y + 1, nullptr, nullptr, 1, 4, true),
+               "misaligned");
 }
 
 }  // namespace

@@ -59,6 +59,13 @@ TEST(Reference, Conv2dPadsBelowAndRight) {
 }
 
 // One pixel, 2 -> 3 channels, bias and ReLU: [1 2] [1 2 3; 4 5 6] = [9 12 15].
+TEST(Reference, Conv2dBiasResidualRelu) {
+  const ConvSizes sizes{
+      .x = {1, 1, 1, 3}, .k = 1, .attributes = {.relu = true}, .bias = true, .residual = true};
+  ExpectElements(Outputs(Conv2dSpec(sizes), {{1, 2, 3}, {10}, {5}, {100, -30, 0.5}})[0],
+                 {115, 0, 35.5});
+}
+
 TEST(Reference, Conv2dChannelsBiasRelu) {
   const ConvSizes sizes{.x = {1, 2, 1, 1}, .k = 3, .attributes = {.relu = true}, .bias = true};
   ExpectElements(Outputs(Conv2dSpec(sizes), {{1, 2}, {1, 2, 3, 4, 5, 6}, {0.5, -20, 1}})[0],

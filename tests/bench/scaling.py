@@ -35,7 +35,7 @@ import peers
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 import hosts  # noqa: E402
 
-# Batch of each rank.
+# Batch of each rank, unless --batch_size says another.
 NETS = {"resnet_v1_50": 16, "vgg_16": 8, "mobilenet_v2": 16}
 WARMUP_STEPS = 3
 TUNING_STEPS = 30  # about what ranks that sum need before, for their buckets (collectives/bucket_tuner.h)
@@ -146,11 +146,11 @@ def training(net, who, args, steps, warmup_steps=WARMUP_STEPS):
     if who == "carole":
         return [args.carole, "bench", "train", f"--model_name={net}", f"--batch_size={NETS[net]}", "--threads=1",
                 f"--steps={steps}", f"--warmup_steps={warmup_steps}", f"--wire_dtype={args.wire_dtype}",
-                "--json"], peers.mpi_environment()  # fmt: skip
+                f"--collective_timeout={args.timeout}", "--json"], peers.mpi_environment()  # fmt: skip
     env = peers.environment("torch", 1)
     env.pop("GOMP_CPU_AFFINITY")  # the group pins its processes
-    return [sys.executable, os.path.abspath(__file__), f"--nets={net}", f"--ranks={args.ranks}", f"--steps={steps}",
-            "--rank=0"], env  # fmt: skip
+    return [sys.executable, os.path.abspath(__file__), f"--nets={net}", f"--batch_size={NETS[net]}",
+            f"--ranks={args.ranks}", f"--steps={steps}", "--rank=0"], env  # fmt: skip
 
 
 def count_steps(net, who, args):
@@ -226,17 +226,22 @@ def parse_arguments():
     parser.add_argument("--nets", type=lambda text: text.split(","), default=list(NETS), help="comma-separated")
     parser.add_argument("--contenders", type=lambda text: text.split(","), default=["carole", "torch"])
     parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--batch_size", type=int, help="of each rank")
     parser.add_argument("--turns", type=int, default=20, help="of each way")
     parser.add_argument("--seconds", type=float, default=9, help="of a turn; from 10 on carole speaks of a stall")
     parser.add_argument("--link", help="a host for each rank, with links of this rate, 1gbit")
     parser.add_argument("--wire_dtype", default="fp32", help="of carole's sums between hosts: fp32 or bf16")
     parser.add_argument("--steps", type=int, help=argparse.SUPPRESS)
     peers.add_job_arguments(parser)
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.batch_size:
+        NETS.update(dict.fromkeys(args.nets, args.batch_size))
+    return args
 
 
 def main():
     args = parse_arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("[bench] ended by SIGTERM"))  # and what was started with it
     if args.rank is not None:
         torch_rank(args)
         return

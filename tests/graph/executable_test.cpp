@@ -255,7 +255,7 @@ TEST(Executable, DescribesItsPlan) {
   const std::string text = e.Describe();
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), e.statistics().kernels);
   EXPECT_THAT(text, HasSubstr("ms  conv2d                   root "));
-  EXPECT_THAT(text, HasSubstr("[4,3,12,12] nhwc fp32 [16,3,3,3] filter fp32 - -> "
+  EXPECT_THAT(text, HasSubstr("[4,3,12,12] nhwc fp32 [16,3,3,3] filter fp32 - - -> "
                               "[4,16,6,6] nhwc fp32\n"));
 }
 

@@ -43,10 +43,10 @@ TEST(ResnetPlan, ReordersOnlyWhereLayoutsMustChange) {
 
 // Units of version 2 begin with their batch norm, which adds what comes round it; four units make
 // their shortcut from what it gives.
-TEST(ResnetPlan, GradientsRoundAUnitAreAddedByItsFirstNorm) {
+TEST(ResnetPlan, SumsRoundAUnitAreMadeByItsLastConvolutionAndItsFirstNorm) {
   nets::Model model =
       nets::BuildModel(nets::FindNet("resnet_v2_50"), {.batch_size = 2, .training = true});
-  Fuse(*model.graph, *MakeReferenceBackend(1));
+  EXPECT_EQ(Fuse(*model.graph, *MakeReferenceBackend(1)).conv_add, 16);
   Differentiate(*model.graph);
   EXPECT_EQ(SumsOfGradients(*model.graph), 4);
 }

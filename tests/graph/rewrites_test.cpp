@@ -70,6 +70,28 @@ TEST(Rewrites, SumOfTwoBatchNorms) {
   }
 }
 
+TEST(Rewrites, ConvolutionAddAndRelu) {
+  for (bool relu : {true, false}) {
+    Fixture f;
+    const ValueId sum = f.s.Add(f.x, f.s.Conv(f.x, "conv", 4, 1, {}, true));
+    f.g.MarkOutput(relu ? f.s.Relu(sum) : sum);
+    const RewriteCounts counts = Fuse(f.g, Reference());
+    EXPECT_EQ(counts.conv_add, 1);
+    EXPECT_EQ(counts.conv_relu, relu ? 1 : 0);
+    ASSERT_EQ(Live(f.g), 1);
+    EXPECT_EQ(f.g.nodes().back().inputs[Conv2dPlaces::kResidual], f.x);
+    EXPECT_EQ(std::get<Conv2dAttributes>(f.g.nodes().back().attributes).relu, relu);
+  }
+}
+
+TEST(Rewrites, OneKernelTakesOneSum) {
+  Fixture f;
+  const ValueId sum = f.s.Add(f.s.Conv(f.x, "conv", 4, 1), f.x);
+  f.g.MarkOutput(f.s.Add(sum, f.s.Relu(f.x)));
+  EXPECT_EQ(Fuse(f.g, Reference()).conv_add, 1);
+  EXPECT_EQ(Live(f.g), 3);
+}
+
 TEST(Rewrites, ConvolutionOrLinearAndRelu) {
   Fixture f;
   const ValueId y = f.s.Relu(f.s.Conv(f.x, "conv", 6, 3, {}, true));
@@ -85,7 +107,9 @@ TEST(Rewrites, WhatCannotBeOneKernelStaysApart) {
     const int before = Live(f.g);
     const RewriteCounts counts = Fuse(f.g, Reference());
     EXPECT_EQ(Live(f.g), before) << what;
-    EXPECT_EQ(counts.batch_norm_relu + counts.batch_norm_add + counts.conv_relu, 0) << what;
+    EXPECT_EQ(counts.batch_norm_relu + counts.batch_norm_add + counts.conv_add + counts.conv_relu,
+              0)
+        << what;
   };
   unchanged("a marked output", [](Fixture& f) {
     const ValueId norm = f.s.BatchNorm(f.x, "norm");

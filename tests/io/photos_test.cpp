@@ -125,6 +125,10 @@ TEST(BuildFolder, BadPicturesAndEmptyFoldersAreNamed) {
   EXPECT_THAT(TextOf<DataError>([&] { BuildFolder(options); }),
               HasSubstr("cats/a.jpg: [io.image]"));
   EXPECT_THAT(TextOf<DataError>([&] { NumClasses(*options.dataset, folder / "out"); }),
+              HasSubstr("labels.txt: is not there: it holds the classes of folder"));
+  fs::create_directories(folder / "out");
+  WriteText(folder / "out/labels.txt", "\n");
+  EXPECT_THAT(TextOf<DataError>([&] { NumClasses(*options.dataset, folder / "out"); }),
               HasSubstr("labels.txt: number of classes of folder: got 0, want 1 to"));
 }
 

@@ -74,11 +74,12 @@ TEST(Cores, ThoseThatTheProcessIsBoundTo) {
   cpu_set_t all, one;
   ASSERT_EQ(sched_getaffinity(0, sizeof all, &all), 0);
   CPU_ZERO(&one);
-  for (int cpu = 0; CPU_COUNT(&one) == 0; ++cpu) {
-    if (CPU_ISSET(cpu, &all)) CPU_SET(cpu, &one);
-  }
+  int cpu = 0;
+  while (CPU_ISSET(cpu, &all) == 0) ++cpu;
+  CPU_SET(cpu, &one);
   ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
   EXPECT_EQ(CountBoundCores(), 1);
+  EXPECT_EQ(BoundCpus(), std::to_string(cpu));
   EXPECT_GE(CountCores(), before) << "binding does not change the machine";
   ASSERT_EQ(sched_setaffinity(0, sizeof all, &all), 0);
   EXPECT_EQ(CountBoundCores(), before);

@@ -48,7 +48,7 @@ struct ConvSizes {
   Shape x;
   int64_t k = 1, r = 1, s = 1;
   Conv2dAttributes attributes;
-  bool bias = false;
+  bool bias = false, residual = false;
 
   Shape w() const { return {k, x[1] / attributes.groups, r, s}; }
   Shape y() const {
@@ -60,10 +60,12 @@ struct ConvSizes {
 };
 
 inline OpSpec Conv2dSpec(const ConvSizes& c) {
-  return {OpKind::kConv2d,
-          c.attributes,
-          {PlainSpec(c.x), FilterSpec(c.w()), OptionalSpec({c.k}, c.bias)},
-          {PlainSpec(c.y())}};
+  OpSpec spec{OpKind::kConv2d,
+              c.attributes,
+              {PlainSpec(c.x), FilterSpec(c.w()), OptionalSpec({c.k}, c.bias)},
+              {PlainSpec(c.y())}};
+  if (c.residual) spec.inputs.push_back(PlainSpec(c.y()));
+  return spec;
 }
 inline OpSpec Conv2dBackwardDataSpec(ConvSizes c) {
   c.attributes.relu = false;

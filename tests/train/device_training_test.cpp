@@ -1,5 +1,7 @@
 // Training on a device: whatever is done on the host's memory elsewhere gives the same bits on
 // memory that the host cannot touch, and nearly the same with the CUDA backend's own kernels.
+#include "tests/train/device_training.h"
+
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -7,49 +9,26 @@
 #include "src/train/evaluate.h"
 #include "src/train/trainer.h"
 #include "tests/support/temporary_folder.h"
-#include "tests/support/walled_cuda.h"
-#include "tests/support/walled_sums.h"
-#include "tests/train/rank_training.h"
 
 namespace carole::train {
 namespace {
 
 using carole::testing::Communicator;
 using carole::testing::ErrorsOfRanks;
+using carole::testing::ExpectSameBits;
 using carole::testing::FormulaSource;
+using carole::testing::kManySteps;
+using carole::testing::kReplayed;
+using carole::testing::MakeEarlyCopying;
+using carole::testing::MakeEmulatedCuda;
+using carole::testing::MakeWalledOneDnn;
+using carole::testing::MakeWalledReference;
 using carole::testing::RankTraining;
 using carole::testing::RunRanks;
 using carole::testing::SmallNet;
 using carole::testing::TrainingOutcome;
 using carole::testing::WalledBackend;
 using ::testing::HasSubstr;
-
-std::unique_ptr<Backend> MakeWalledReference(int threads) {
-  return std::make_unique<WalledBackend>(MakeReferenceBackend(threads));
-}
-std::unique_ptr<Backend> MakeEarlyCopying(int threads) {
-  return std::make_unique<WalledBackend>(MakeReferenceBackend(threads),
-                                         carole::testing::CopyTime::kEarly);
-}
-std::unique_ptr<Backend> MakeWalledOneDnn(int threads) {
-  return std::make_unique<WalledBackend>(MakeOneDnnBackend(threads));
-}
-std::unique_ptr<Backend> MakeEmulatedCuda(int /*threads*/) {
-  return std::make_unique<carole::testing::WalledCuda>();
-}
-
-// As on the backend that the training is for.
-TrainingOutcome ExpectSameBits(RankTraining training, std::unique_ptr<Backend> (*make_device)(
-                                                          int threads) = MakeWalledReference) {
-  training.ahead = false;
-  const TrainingOutcome host = Train(training);
-  training.backend = make_device;
-  training.ahead = true;
-  TrainingOutcome device = Train(training);
-  EXPECT_EQ(device.losses, host.losses);
-  EXPECT_EQ(device.weights, host.weights);
-  return device;
-}
 
 TEST(DeviceTraining, EveryOptimizerGivesTheHostsBits) {
   for (const optim::OptimizerEntry& entry : optim::kOptimizers) {
@@ -71,9 +50,6 @@ TEST(DeviceTraining, SoDoMicroBatchesShardsAndFrozenVariables) {
   ExpectSameBits({.options = {.optimizer = "momentum", .trainable_scopes = {"net/logits"}}});
   ExpectSameBits({.options = {.optimizer = "sgd", .local_sgd_steps = 2}});
 }
-
-constexpr int64_t kManySteps = 8;
-constexpr int64_t kReplayed = kManySteps - StepReplay::kStepsBefore;
 
 // Dropout, batch norm, a batch that is short, and rates that change.
 std::unique_ptr<Graph> MakeDropoutNet(int64_t rows, DType dtype) {
@@ -361,73 +337,6 @@ TEST(DeviceTraining, NanIsNamedAndSkippedInItsStep) {
   EXPECT_FALSE(weights[true].empty());
 }
 
-// With two ranks each sum is of two numbers, so that its order does not matter.
-TEST(DeviceTraining, SeveralRanksGiveTheHostsBits) {
-  for (const auto& [local_sgd, accumulated] : {std::pair(false, 1), {false, 2}, {true, 2}}) {
-    RankTraining training{.num_ranks = 2,
-                          .rows = 4,
-                          .steps = kManySteps,
-                          .options = {.optimizer = "momentum",
-                                      .optimizer_options = {.clip_gradient_norm = 1},
-                                      .moving_average_decay = 0.9,
-                                      .accumulation_steps = accumulated,
-                                      .local_sgd_steps = local_sgd ? 2 : 0,
-                                      .audit_every_n_steps = 2}};
-    const TrainingOutcome host = Train(training);
-    training.backend = MakeWalledReference;
-    training.connect_devices = carole::testing::ConnectWalled(2);
-    training.ahead = true;
-    const TrainingOutcome device = Train(training);
-    EXPECT_EQ(device.losses, host.losses) << local_sgd << accumulated;
-    EXPECT_EQ(device.weights, host.weights) << local_sgd << accumulated;
-    EXPECT_EQ(device.replays, accumulated == 1 ? kReplayed : 0);
-  }
-}
-
-// Four ranks: NCCL would add in an order of its own, and knows no Adasum.
-TEST(DeviceTraining, SumsThatNeedTheHostGiveItsBits) {
-  const optim::OptimizerOptions clipping{.clip_gradient_norm = 1};
-  const std::vector<StepOptions> ways = {{.optimizer = "momentum",
-                                          .optimizer_options = clipping,
-                                          .accumulation_steps = 2,
-                                          .reproducible = true},
-                                         {.optimizer = "momentum",
-                                          .optimizer_options = clipping,
-                                          .reduction = collectives::Reduction::kAdasum,
-                                          .audit_every_n_steps = 2}};
-  for (const StepOptions& options : ways) {
-    SCOPED_TRACE(options.reproducible ? "reproducible" : "adasum");
-    RankTraining training{.num_ranks = 4, .rows = 2, .steps = kManySteps, .options = options};
-    const TrainingOutcome host = Train(training);
-    training.backend = MakeWalledReference;
-    training.connect_devices = carole::testing::ConnectWalled(4);
-    training.ahead = true;
-    const TrainingOutcome device = Train(training);
-    EXPECT_EQ(device.losses, host.losses);
-    EXPECT_EQ(device.weights, host.weights);
-    EXPECT_EQ(device.replays, 0);
-  }
-}
-
-TEST(DeviceTraining, AnyNumberOfRanksMakesTheSameBits) {
-  RankTraining training{
-      .rows = 2,
-      .num_samples = 32,
-      .steps = kManySteps,
-      .backend = MakeEmulatedCuda,
-      .options = {.optimizer = "momentum", .accumulation_steps = 8, .reproducible = true},
-      .ahead = true};
-  const TrainingOutcome one = Train(training);
-  for (const int ranks : {2, 4}) {
-    training.num_ranks = ranks;
-    training.options.accumulation_steps = 8 / ranks;
-    training.connect_devices = carole::testing::ConnectWalled(ranks);
-    const TrainingOutcome many = Train(training);
-    EXPECT_EQ(many.losses, one.losses) << ranks;
-    EXPECT_EQ(many.weights, one.weights) << ranks;
-  }
-}
-
 TEST(DeviceTraining, StepIsBegunWhileTheDeviceIsAtTheOneBefore) {
   RunRanks(1, [](Communicator& c) {
     const auto backend =
@@ -465,46 +374,6 @@ TEST(DeviceTraining, AuditsSeeTheWeightsOfTheirStep) {
     step.End();
     EXPECT_FALSE(step.CanRunAhead()) << "an audit follows";
     step.End();
-  });
-}
-
-// Replayed or not; as one rank does on the host with the batch of all.
-TEST(DeviceTraining, StatisticsOfAllRanksRows) {
-  RankTraining one{.rows = 8, .steps = kManySteps};
-  const TrainingOutcome whole = Train(one);
-  for (const auto& [num_ranks, replay] : {std::pair(2, true), {4, true}, {2, false}}) {
-    RankTraining many{
-        .num_ranks = num_ranks,
-        .rows = 8 / num_ranks,
-        .steps = kManySteps,
-        .backend = MakeEmulatedCuda,
-        .options = {.optimizer = "momentum", .sync_batch_norm = true, .replay = replay},
-        .connect_devices = carole::testing::ConnectWalled(num_ranks),
-        .ahead = true};
-    const TrainingOutcome parts = Train(many);
-    EXPECT_LT(carole::testing::LargestDifference(parts.losses, whole.losses), 2e-5) << num_ranks;
-    EXPECT_LT(carole::testing::LargestDifference(parts.weights, whole.weights), 2e-5) << num_ranks;
-    EXPECT_EQ(parts.replays, replay ? kReplayed : 0);
-  }
-}
-
-TEST(DeviceTraining, AllRanksLeaveAStepOfWhichOneIsNotFinite) {
-  const auto connect = carole::testing::ConnectWalled(3);
-  RunRanks(3, [&](Communicator& c) {
-    const auto backend = MakeWalledReference(1);
-    TrainStep step(SmallNet(4, true).graph, *backend, c,
-                   {.optimizer = "momentum", .connect_devices = [&] { connect(c, *backend); }});
-    step.store().Initialize(7);
-    FormulaSource source({.rank = c.rank(), .size = 3});
-    io::Batch batch = *source.Next();
-    std::vector<float> images(batch.images.begin(), batch.images.end());
-    if (c.rank() == 1) images[5] = INFINITY;
-    batch.images = images;
-    const std::vector<double> before = carole::testing::AllWeights(step.store());
-    const StepResult result = step.Run(batch, {.learning_rate = 0.05});
-    EXPECT_FALSE(result.applied);
-    EXPECT_THAT(result.blame, ::testing::StartsWith("rank 1: loss"));
-    EXPECT_EQ(carole::testing::AllWeights(step.store()), before);
   });
 }
 

@@ -9,6 +9,7 @@ struct BiasRelu {
   static constexpr int kAhead = 4;
   T* y;
   const float* bias;
+  const T* residual;
   int64_t columns;
   bool relu;
 
@@ -19,13 +20,19 @@ struct BiasRelu {
   __device__ BiasColumns Column(int64_t first) const {
     return {first, bias == nullptr ? Floats<N>{} : Load<N>(bias + first)};
   }
-  __device__ Pack<T, N> Read(const BiasColumns& at, int64_t row) const {
-    return ReadPack<N>(y + row * columns + at.first);
+  struct Packs {
+    Pack<T, N> y, residual;
+  };
+  __device__ Packs Read(const BiasColumns& at, int64_t row) const {
+    const int64_t place = row * columns + at.first;
+    return {ReadPack<N>(y + place),
+            residual == nullptr ? Pack<T, N>{} : ReadPack<N>(residual + place)};
   }
-  __device__ void Write(const BiasColumns& at, int64_t row, const Pack<T, N>& read) const {
-    Floats<N> values = ToFloats(read);
+  __device__ void Write(const BiasColumns& at, int64_t row, const Packs& read) const {
+    Floats<N> values = ToFloats(read.y);
+    const Floats<N> residuals = ToFloats(read.residual);
     for (int i = 0; i < N; ++i) {
-      const float value = values[i] + at.bias[i];
+      const float value = values[i] + at.bias[i] + residuals[i];
       values[i] = relu && value < 0 ? 0 : value;  // NaN stays NaN
     }
     Store<N>(y + row * columns + at.first, values);
@@ -51,11 +58,13 @@ struct Rows {
 
 }  // namespace
 
-void AddBiasRelu(cudaStream_t stream, DType type, void* y, const float* bias, int64_t rows,
-                 int64_t columns, bool relu) {
-  if (bias == nullptr && !relu) return;
+void AddBiasRelu(cudaStream_t stream, DType type, void* y, const float* bias, const void* residual,
+                 int64_t rows, int64_t columns, bool relu) {
+  if (bias == nullptr && residual == nullptr && !relu) return;
   WithPacks(type, columns, [&]<typename T, int N>() {
-    ForMatrix<N>(stream, rows, columns, BiasRelu<T, N>{static_cast<T*>(y), bias, columns, relu});
+    ForMatrix<N>(
+        stream, rows, columns,
+        BiasRelu<T, N>{static_cast<T*>(y), bias, static_cast<const T*>(residual), columns, relu});
   });
 }
 

@@ -11,9 +11,9 @@ struct CUstream_st;
 
 namespace carole::cuda {
 
-// y = [relu](y + bias); bias may be nullptr.
-void AddBiasRelu(CUstream_st* stream, DType type, void* y, const float* bias, int64_t rows,
-                 int64_t columns, bool relu);
+// y = [relu](y + bias + residual); bias and residual, which has y's type, may be nullptr.
+void AddBiasRelu(CUstream_st* stream, DType type, void* y, const float* bias, const void* residual,
+                 int64_t rows, int64_t columns, bool relu);
 
 // db = column sums of dy; workspace of ColumnSumsBytes.
 size_t ColumnSumsBytes(DType type, int64_t rows, int64_t columns);

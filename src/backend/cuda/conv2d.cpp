@@ -28,7 +28,7 @@ using fe::graph::Tensor_attributes;
 using TensorPointer = std::shared_ptr<Tensor_attributes>;
 
 enum class Direction : uint8_t { kForward, kData, kFilter };
-enum Uid : int64_t { kX = 1, kW, kY, kBias };
+enum Uid : int64_t { kX = 1, kW, kY, kBias, kResidual };
 
 void CheckPlan(fe::error_t error, const std::string& what) {
   if (error.is_good()) return;
@@ -41,7 +41,8 @@ struct Task {
   Shape x = {}, w = {}, y = {};
   Conv2dAttributes a;  // padded alike on both sides
   DType type;
-  bool bias = false;  // forward: added in the same pass, as is a.relu
+  // Forward, done in the same pass, as is a.relu.
+  bool bias = false, residual = false;
 
   // Of an image that is padded before.
   Task Symmetric() const {
@@ -55,17 +56,18 @@ struct Task {
   // Without what the library may not have in the same pass.
   Task Plain() const {
     Task plain = *this;
-    plain.bias = plain.a.relu = false;
+    plain.bias = plain.residual = plain.a.relu = false;
     return plain;
   }
+  bool IsPlain() const { return !bias && !residual && !a.relu; }
   std::string Describe() const {
     static constexpr const char* kNames[] = {"forward", "data gradient", "filter gradient"};
     return fmt::format(
         "convolution ({}) of {} by {} to {}, stride {}x{}, padding {}x{}, dilation {}, groups {}, "
-        "{}{}{}",
+        "{}{}{}{}",
         kNames[static_cast<int>(direction)], x.ToString(), w.ToString(), y.ToString(), a.stride_h,
         a.stride_w, a.padding.top, a.padding.left, a.dilation, a.groups, Name(type),
-        bias ? ", bias" : "", a.relu ? ", ReLU" : "");
+        bias ? ", bias" : "", residual ? ", residual" : "", a.relu ? ", ReLU" : "");
   }
 };
 
@@ -76,6 +78,7 @@ Task MakeTask(const OpSpec& spec) {
     task.direction = Direction::kForward;
     task.x = in[0].shape, task.w = in[1].shape, task.y = out[0].shape;
     task.bias = in.size() > 2 && in[2].present;
+    task.residual = in.size() > 3 && in[3].present;
   } else if (spec.kind == OpKind::kConv2dBackwardData) {
     task.direction = Direction::kData;
     task.x = out[0].shape, task.w = in[1].shape, task.y = in[0].shape;
@@ -119,10 +122,11 @@ TensorPointer AddForward(Graph& graph, const Task& task) {
   const auto x = AddTensor(graph, kX, task.x, task.type);
   const auto w = AddTensor(graph, kW, task.w, task.type);
   TensorPointer y = graph.conv_fprop(x, w, Describe<fe::graph::Conv_fprop_attributes>(task.a));
-  if (task.bias) {
-    const auto bias = AddTensor(graph, kBias, {1, task.y[1], 1, 1}, DType::kF32);
-    y = graph.pointwise(y, bias, Pointwise_attributes().set_mode(fe::PointwiseMode_t::ADD));
-  }
+  const auto add = [&](const TensorPointer& term) {
+    y = graph.pointwise(y, term, Pointwise_attributes().set_mode(fe::PointwiseMode_t::ADD));
+  };
+  if (task.bias) add(AddTensor(graph, kBias, {1, task.y[1], 1, 1}, DType::kF32));
+  if (task.residual) add(AddTensor(graph, kResidual, task.y, task.type));
   if (task.a.relu)
     y = graph.pointwise(y, Pointwise_attributes().set_mode(fe::PointwiseMode_t::RELU_FWD));
   return y;
@@ -172,6 +176,7 @@ fe::error_t Build(Graph& graph, const Task& task, const Device& device, int64_t 
   const auto bytes = [](const Shape& shape) { return shape.size() * sizeof(float); };  // at most
   PlanTimer::TensorBytes tensors{{kX, bytes(task.x)}, {kW, bytes(task.w)}, {kY, bytes(task.y)}};
   if (task.bias) tensors.emplace_back(kBias, task.y[1] * sizeof(float));
+  if (task.residual) tensors.emplace_back(kResidual, bytes(task.y));
   return BuildFastest(graph, task.Describe() + (device.tf32 ? ", tf32" : ""), tensors, device);
 }
 
@@ -199,7 +204,7 @@ Plan MakePlanWithin(int64_t scratch_bytes, const Task& task, const Device& devic
 Plan MakePlan(const Task& task, const Device& device, const Description& described = nullptr) {
   constexpr int64_t kMuchScratch = int64_t{1} << 30;
   Plan plan = MakePlanWithin(kMuchScratch, task, device, described);
-  if (plan.error.is_good() || task.bias || task.a.relu) return plan;
+  if (plan.error.is_good() || !task.IsPlain()) return plan;
   return MakePlanWithin(std::numeric_limits<int64_t>::max(), task, device, described);
 }
 
@@ -255,9 +260,11 @@ class Convolution : public CudaKernel {
     return padded();
   }
 
-  void Execute(std::byte* x, std::byte* w, std::byte* y, float* bias = nullptr) const {
+  void Execute(std::byte* x, std::byte* w, std::byte* y, float* bias = nullptr,
+               std::byte* residual = nullptr) const {
     std::unordered_map<int64_t, void*> tensors = {{kX, x}, {kW, w}, {kY, y}};
     if (task_.bias) tensors.emplace(kBias, bias);
+    if (task_.residual) tensors.emplace(kResidual, residual);
     std::byte* const scratch = AlignScratch(memory_.workspace + padded_bytes_ + narrow_bytes_);
     CheckPlan(graph_->execute(device_.cudnn, tensors, scratch), task_.Describe());
   }
@@ -280,11 +287,11 @@ class Conv2d : public Convolution {
 
   void Run(const RunContext&) override {
     float* bias = in<float>(2);
-    Execute(PaddedInput(), input(1), output(), bias);
-    const bool relu = spec_.attributes_as<Conv2dAttributes>().relu;
-    if (task_.bias || task_.a.relu) return;
-    AddBiasRelu(device_.stream, task_.type, output(), bias, Pixels(out_shape(0)), out_shape(0)[1],
-                relu);
+    std::byte* residual = in<std::byte>(3);
+    Execute(PaddedInput(), input(1), output(), bias, residual);
+    if (!task_.IsPlain()) return;
+    AddBiasRelu(device_.stream, task_.type, output(), bias, residual, Pixels(out_shape(0)),
+                out_shape(0)[1], spec_.attributes_as<Conv2dAttributes>().relu);
   }
 };
 

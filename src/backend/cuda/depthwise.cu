@@ -76,6 +76,7 @@ struct Forward {
   Window<kSize> g;
   const T *x, *filter;
   const float* bias;
+  const T* residual;
   T* y;
   bool relu;
 
@@ -97,11 +98,14 @@ struct Forward {
                     ReadPack<N>(filter + (i * g.columns() + j) * g.k + at.k));
       }
     }
+    const int64_t element = pixel * g.k + at.k;
+    const Floats<N> residuals =
+        residual == nullptr ? Floats<N>{} : ToFloats(ReadPack<N>(residual + element));
     for (int n = 0; n < N; ++n) {
-      const float value = sums[n] + (bias == nullptr ? 0 : bias[at.k + n]);
+      const float value = sums[n] + (bias == nullptr ? 0 : bias[at.k + n]) + residuals[n];
       sums[n] = relu && value < 0 ? 0 : value;  // NaN stays NaN
     }
-    Store<N>(y + pixel * g.k + at.k, sums);
+    Store<N>(y + element, sums);
   }
 };
 
@@ -211,7 +215,7 @@ class Depthwise : public CudaKernel {
     WithSize(g_, [&]<int kSize>() {
       ForMatrix<N>(device_.stream, g_.pixels(), g_.k,
                    Forward<T, N, kSize>{Window<kSize>(g_), in<T>(0), in<T>(1), in<float>(2),
-                                        out<T>(0), a_.relu});
+                                        in<T>(3), out<T>(0), a_.relu});
     });
   }
 

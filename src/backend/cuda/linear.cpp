@@ -167,7 +167,7 @@ class Linear : public Product {
     Multiply(1, 0);
     const float* bias = in<float>(2);
     if (bias == nullptr || AddsBias(spec_)) return;
-    AddBiasRelu(device_.stream, spec_.outputs[0].dtype, memory_.outputs[0].data, bias,
+    AddBiasRelu(device_.stream, spec_.outputs[0].dtype, memory_.outputs[0].data, bias, nullptr,
                 out_shape(0)[0], out_shape(0)[1], spec_.attributes_as<LinearAttributes>().relu);
   }
 

@@ -22,16 +22,18 @@ Md AnyFilter(const TensorSpec& w, DType dtype, int64_t groups) {
 }
 Md AnyFilter(const TensorSpec& w, int64_t groups) { return AnyFilter(w, w.dtype, groups); }
 
+constexpr int kArgResidual = DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1;
+
 // The forward descriptor, also the hint that backward primitives want.
 d::convolution_forward::primitive_desc ForwardDesc(const Md& x, const Md& w, const Md& bias,
-                                                   const Md& y, const Conv2dAttributes& a) {
+                                                   const Md& y, const Conv2dAttributes& a,
+                                                   const Md& residual = {}) {
   const Geometry g(a);
   d::primitive_attr attributes = UserScratchpad();
-  if (a.relu) {
-    d::post_ops ops;
-    ops.append_eltwise(d::algorithm::eltwise_relu, 0.f, 0.f);
-    attributes.set_post_ops(ops);
-  }
+  d::post_ops ops;
+  if (!residual.is_zero()) ops.append_binary(d::algorithm::binary_add, residual);
+  if (a.relu) ops.append_eltwise(d::algorithm::eltwise_relu, 0.f, 0.f);
+  attributes.set_post_ops(ops);
   return d::convolution_forward::primitive_desc(
       Engine(), d::prop_kind::forward_training, d::algorithm::convolution_direct, x, w, bias, y,
       g.strides, g.dilates, g.before, g.after, attributes);
@@ -65,12 +67,15 @@ class Conv2d : public PrimitiveKernel {
  public:
   Conv2d(const OpSpec& spec, int threads) : PrimitiveKernel(spec, threads) {
     const auto& a = spec.attributes_as<Conv2dAttributes>();
+    const bool adds = spec.inputs.size() > 3 && spec.inputs[3].present;
     const auto pd = ForwardDesc(Wanted(spec.inputs[0]), AnyFilter(spec.inputs[1], a.groups),
-                                BiasMd(spec.inputs[2]), Wanted(spec.outputs[0]), a);
+                                BiasMd(spec.inputs[2]), Wanted(spec.outputs[0]), a,
+                                adds ? AnyMd(spec.inputs[3]) : Md());
     SetPrimitive(d::convolution_forward(pd), pd.scratchpad_desc());
     Input(0, DNNL_ARG_SRC, pd.src_desc());
     Input(1, DNNL_ARG_WEIGHTS, pd.weights_desc());
     if (spec.inputs[2].present) Input(2, DNNL_ARG_BIAS, pd.bias_desc());
+    if (adds) Input(3, kArgResidual, pd.query_md(d::query::exec_arg_md, kArgResidual));
     Output(0, DNNL_ARG_DST, pd.dst_desc());
   }
 };

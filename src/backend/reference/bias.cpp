@@ -5,12 +5,16 @@
 namespace carole::reference {
 
 template <typename T>
-void AddBiasRelu(int threads, T* y, const T* bias, int64_t rows, int64_t columns, bool relu) {
-  if (bias == nullptr && !relu) return;
+void AddBiasRelu(int threads, T* y, const T* bias, const T* residual, int64_t rows, int64_t columns,
+                 bool relu) {
+  if (bias == nullptr && residual == nullptr && !relu) return;
   ParallelFor(threads, rows, [&](int64_t i) {
     T* row = y + i * columns;
     if (bias != nullptr) {
       for (int64_t k = 0; k < columns; ++k) row[k] += bias[k];
+    }
+    if (residual != nullptr) {
+      for (int64_t k = 0; k < columns; ++k) row[k] += residual[i * columns + k];
     }
     if (relu) {
       for (int64_t k = 0; k < columns; ++k) row[k] = row[k] < T{0} ? T{0} : row[k];
@@ -29,8 +33,8 @@ void ColumnSums(int threads, const T* dy, int64_t rows, int64_t columns, T* sums
   });
 }
 
-template void AddBiasRelu(int, float*, const float*, int64_t, int64_t, bool);
-template void AddBiasRelu(int, double*, const double*, int64_t, int64_t, bool);
+template void AddBiasRelu(int, float*, const float*, const float*, int64_t, int64_t, bool);
+template void AddBiasRelu(int, double*, const double*, const double*, int64_t, int64_t, bool);
 template void ColumnSums(int, const float*, int64_t, int64_t, float*);
 template void ColumnSums(int, const double*, int64_t, int64_t, double*);
 

@@ -5,9 +5,11 @@
 
 namespace carole::reference {
 
-// y (rows, columns) += bias, where there is one; then the ReLU, where it is asked for.
+// y (rows, columns) += bias (columns) and residual (as y), where they are there; then the ReLU,
+// where it is asked for.
 template <typename T>
-void AddBiasRelu(int threads, T* y, const T* bias, int64_t rows, int64_t columns, bool relu);
+void AddBiasRelu(int threads, T* y, const T* bias, const T* residual, int64_t rows, int64_t columns,
+                 bool relu);
 
 // sums (columns) = column sums of dy (rows, columns), added up in double.
 template <typename T>

@@ -158,8 +158,8 @@ class Conv2d : public Conv2dBase<T> {
                this->Filter(w, group), y + this->OutputOffset(group, begin), this->g_.k, false,
                this->gemm_memory());
     });
-    AddBiasRelu(this->threads_, y, this->template in<T>(2), this->g_.pixels(), this->g_.k,
-                this->g_.a.relu);
+    AddBiasRelu(this->threads_, y, this->template in<T>(2), this->template in<T>(3),
+                this->g_.pixels(), this->g_.k, this->g_.a.relu);
   }
 };
 

@@ -43,7 +43,7 @@ class Depthwise : public ReferenceKernel {
   void Run(const RunContext&) override {
     T* y = out<T>(0);
     ParallelFor(threads_, g_.rows(), [&](int64_t row) { RunRow(row, y + row * g_.q * g_.k); });
-    AddBiasRelu(threads_, y, in<T>(2), g_.pixels(), g_.k, g_.a.relu);
+    AddBiasRelu(threads_, y, in<T>(2), in<T>(3), g_.pixels(), g_.k, g_.a.relu);
   }
 
  private:

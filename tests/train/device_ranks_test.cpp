@@ -1,0 +1,121 @@
+// Several ranks, each on a device of its own, beside as many on the host.
+#include <gmock/gmock.h>
+
+#include <cmath>
+
+#include "tests/train/device_training.h"
+
+namespace carole::train {
+namespace {
+
+using carole::testing::AllWeights;
+using carole::testing::Communicator;
+using carole::testing::ConnectWalled;
+using carole::testing::ExpectSameBits;
+using carole::testing::FormulaSource;
+using carole::testing::kManySteps;
+using carole::testing::kReplayed;
+using carole::testing::LargestDifference;
+using carole::testing::MakeEmulatedCuda;
+using carole::testing::MakeWalledReference;
+using carole::testing::RankTraining;
+using carole::testing::RunRanks;
+using carole::testing::SmallNet;
+using carole::testing::TrainingOutcome;
+
+// With two ranks each sum is of two numbers, so that its order does not matter.
+TEST(DeviceRanks, SeveralRanksGiveTheHostsBits) {
+  for (const auto& [local_sgd, accumulated] : {std::pair(false, 1), {false, 2}, {true, 2}}) {
+    const RankTraining training{.num_ranks = 2,
+                                .rows = 4,
+                                .steps = kManySteps,
+                                .options = {.optimizer = "momentum",
+                                            .optimizer_options = {.clip_gradient_norm = 1},
+                                            .moving_average_decay = 0.9,
+                                            .accumulation_steps = accumulated,
+                                            .local_sgd_steps = local_sgd ? 2 : 0,
+                                            .audit_every_n_steps = 2}};
+    SCOPED_TRACE(fmt::format("local SGD {}, accumulated {}", local_sgd, accumulated));
+    EXPECT_EQ(ExpectSameBits(training).replays, accumulated == 1 ? kReplayed : 0);
+  }
+}
+
+// Four ranks: NCCL would add in an order of its own, and knows no Adasum.
+TEST(DeviceRanks, SumsThatNeedTheHostGiveItsBits) {
+  const optim::OptimizerOptions clipping{.clip_gradient_norm = 1};
+  const std::vector<StepOptions> ways = {{.optimizer = "momentum",
+                                          .optimizer_options = clipping,
+                                          .accumulation_steps = 2,
+                                          .reproducible = true},
+                                         {.optimizer = "momentum",
+                                          .optimizer_options = clipping,
+                                          .reduction = collectives::Reduction::kAdasum,
+                                          .audit_every_n_steps = 2}};
+  for (const StepOptions& options : ways) {
+    SCOPED_TRACE(options.reproducible ? "reproducible" : "adasum");
+    const RankTraining training{.num_ranks = 4, .rows = 2, .steps = kManySteps, .options = options};
+    EXPECT_EQ(ExpectSameBits(training).replays, 0);
+  }
+}
+
+TEST(DeviceRanks, AnyNumberOfRanksMakesTheSameBits) {
+  RankTraining training{
+      .rows = 2,
+      .num_samples = 32,
+      .steps = kManySteps,
+      .backend = MakeEmulatedCuda,
+      .options = {.optimizer = "momentum", .accumulation_steps = 8, .reproducible = true},
+      .ahead = true};
+  const TrainingOutcome one = Train(training);
+  for (const int ranks : {2, 4}) {
+    training.num_ranks = ranks;
+    training.options.accumulation_steps = 8 / ranks;
+    training.connect_devices = ConnectWalled(ranks);
+    const TrainingOutcome many = Train(training);
+    EXPECT_EQ(many.losses, one.losses) << ranks;
+    EXPECT_EQ(many.weights, one.weights) << ranks;
+  }
+}
+
+// Replayed or not; as one rank does on the host with the batch of all.
+TEST(DeviceRanks, StatisticsOfAllRanksRows) {
+  RankTraining one{.rows = 8, .steps = kManySteps};
+  const TrainingOutcome whole = Train(one);
+  for (const auto& [num_ranks, replay] : {std::pair(2, true), {4, true}, {2, false}}) {
+    RankTraining many{
+        .num_ranks = num_ranks,
+        .rows = 8 / num_ranks,
+        .steps = kManySteps,
+        .backend = MakeEmulatedCuda,
+        .options = {.optimizer = "momentum", .sync_batch_norm = true, .replay = replay},
+        .connect_devices = ConnectWalled(num_ranks),
+        .ahead = true};
+    const TrainingOutcome parts = Train(many);
+    EXPECT_LT(LargestDifference(parts.losses, whole.losses), 2e-5) << num_ranks;
+    EXPECT_LT(LargestDifference(parts.weights, whole.weights), 2e-5) << num_ranks;
+    EXPECT_EQ(parts.replays, replay ? kReplayed : 0);
+  }
+}
+
+TEST(DeviceRanks, AllRanksLeaveAStepOfWhichOneIsNotFinite) {
+  const auto connect = ConnectWalled(3);
+  RunRanks(3, [&](Communicator& c) {
+    const auto backend = MakeWalledReference(1);
+    TrainStep step(SmallNet(4, true).graph, *backend, c,
+                   {.optimizer = "momentum", .connect_devices = [&] { connect(c, *backend); }});
+    step.store().Initialize(7);
+    FormulaSource source({.rank = c.rank(), .size = 3});
+    io::Batch batch = *source.Next();
+    std::vector<float> images(batch.images.begin(), batch.images.end());
+    if (c.rank() == 1) images[5] = INFINITY;
+    batch.images = images;
+    const std::vector<double> before = AllWeights(step.store());
+    const StepResult result = step.Run(batch, {.learning_rate = 0.05});
+    EXPECT_FALSE(result.applied);
+    EXPECT_THAT(result.blame, ::testing::StartsWith("rank 1: loss"));
+    EXPECT_EQ(AllWeights(step.store()), before);
+  });
+}
+
+}  // namespace
+}  // namespace carole::train
