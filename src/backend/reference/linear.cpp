@@ -26,7 +26,8 @@ class Linear : public ReferenceKernel {
     T* y = out<T>(0);
     Multiply(threads_, RowMajor(in<T>(0), n, c), RowMajor(in<T>(1), c, k), y, k, false,
              memory_.workspace);
-    AddBiasRelu<T>(threads_, y, in<T>(2), nullptr, n, k, spec_.attributes_as<LinearAttributes>().relu);
+    AddBiasRelu<T>(threads_, y, in<T>(2), nullptr, n, k,
+                   spec_.attributes_as<LinearAttributes>().relu);
   }
 };
 
