@@ -90,7 +90,7 @@ std::string Agreement::WhereIs(int rank) const {
 
 void Agreement::SetWaitingFor(int rank) {
   const bool is_far = rank >= 0 && x_.topology.host_of[rank] != x_.topology.host();
-  x_.node->SetWaitingFor(rank, is_far ? last_seen_[rank] : Whereabouts{});
+  is_far ? x_.node->SetWaitingFor(rank, last_seen_[rank]) : x_.node->SetWaitingFor(-1, {});
 }
 
 // Rank 0 answers each rank of another host in turn. The answer that came back fastest counts, and

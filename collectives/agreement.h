@@ -22,7 +22,8 @@ class Agreement {
   // its host agreed to an operation. "" when nothing is known.
   std::string WhereIs(int rank) const;
 
-  // Tells the neighbours.
+  // Tells the neighbours of a rank of another host (-1: it has come). Who of this host is missing
+  // they see themselves.
   void SetWaitingFor(int rank);
 
   // Seconds from this host's steady clock to that of rank 0's host. Called by all ranks together.

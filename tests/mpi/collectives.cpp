@@ -58,6 +58,20 @@ void FreezeInside(Communicator& c) {
   });
 }
 
+// Rank 1 freezes while it waits for rank 0, which comes then.
+void FreezeWaiting(Communicator& c) {
+  if (c.rank() == 1) {
+    std::thread([] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(400));
+      raise(SIGSTOP);
+    }).detach();
+  } else {
+    std::this_thread::sleep_for(std::chrono::milliseconds(800));
+  }
+  std::vector<float> data(1000);
+  for (;;) CheckAllReduce<float>(c, data);
+}
+
 // Sums that are checked in every step; rank 0 says that it has begun.
 void Steps(Communicator& c, int num_steps) {
   std::vector<float> data(100'000);
@@ -88,6 +102,7 @@ const std::map<std::string, void (*)(Communicator&)> kCases = {
     {"mismatch", Mismatch},
     {"freeze", [](Communicator& c) { Fault(c, [] { raise(SIGSTOP); }); }},
     {"freeze_inside", FreezeInside},
+    {"freeze_waiting", FreezeWaiting},
     {"freeze_last",
      [](Communicator& c) {
        Fault(
