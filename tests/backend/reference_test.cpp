@@ -13,7 +13,6 @@ namespace carole::testing {
 namespace {
 
 using ::testing::DoubleNear;
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Pointwise;
 

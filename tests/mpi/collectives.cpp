@@ -12,6 +12,7 @@
 #include <limits>
 #include <map>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "collectives/mpi/communicator.h"
@@ -20,8 +21,6 @@
 
 namespace carole::testing {
 namespace {
-
-using std::string_literals::operator""s;
 
 void SumWith(Communicator& c, const std::string& algorithm) {
   c.SetAllReduce(algorithm);
@@ -116,11 +115,11 @@ const std::map<std::string, void (*)(Communicator&)> kCases = {
 
 // As main() of carole does it: the communicator outlives the error, which ends the job everywhere.
 int Main(int argc, char** argv) {
-  const auto c =
-      collectives::MakeMpiCommunicator({.warn_seconds = 1,
-                                        .deadline_seconds = argc > 3 ? std::atof(argv[3]) : 3,
-                                        .wire_dtype = argv[1] == "bf16"s ? "bf16" : "fp32",
-                                        .ranks_per_host = argc > 2 ? std::atoi(argv[2]) : 0});
+  const auto c = collectives::MakeMpiCommunicator(
+      {.warn_seconds = 1,
+       .deadline_seconds = argc > 3 ? std::atof(argv[3]) : 3,
+       .wire_dtype = std::string_view(argv[1]) == "bf16" ? "bf16" : "fp32",
+       .ranks_per_host = argc > 2 ? std::atoi(argv[2]) : 0});
   try {
     kCases.at(argv[1])(*c);
     return 0;
