@@ -167,8 +167,7 @@ int NumClasses(const DatasetEntry& dataset, const std::filesystem::path& dataset
   if (!std::filesystem::exists(labels, error)) {
     throw DataError(
         fmt::format("[io.datasets] {}: is not there: it holds the classes of {}; look at "
-                    "--dataset_dir, or build "
-                    "the records first: carole dataset build",
+                    "--dataset_dir, or build the records first: carole dataset build",
                     labels.string(), dataset.name));
   }
   int num_classes = 0;
