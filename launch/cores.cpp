@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <memory>
 #include <sstream>
+#include <utility>
 #include <vector>
 
 #include "launch/control_groups.h"
@@ -58,13 +59,6 @@ using Bitmap = std::unique_ptr<hwloc_bitmap_s, void (*)(hwloc_bitmap_t)>;
 
 Bitmap MakeBitmap() { return {hwloc_bitmap_alloc(), hwloc_bitmap_free}; }
 
-Bitmap BoundTo(hwloc_topology_t topology) {
-  Bitmap bound = MakeBitmap();
-  if (hwloc_get_cpubind(topology, bound.get(), HWLOC_CPUBIND_PROCESS) != 0)
-    hwloc_bitmap_copy(bound.get(), hwloc_topology_get_allowed_cpuset(topology));
-  return bound;
-}
-
 }  // namespace
 
 void LeaveOpenMpPlace() {
@@ -80,18 +74,15 @@ void LeaveOpenMpPlace() {
     hwloc_set_cpubind(topology.get(), all.get(), HWLOC_CPUBIND_THREAD);
 }
 
-int CountBoundCores() {
+BoundCores FindBoundCores() {
   const Topology topology = LoadTopology();
-  return topology ? CountCoresIn(topology.get(), BoundTo(topology.get()).get()) : 1;
-}
-
-std::string BoundCpus() {
-  const Topology topology = LoadTopology();
-  if (!topology) return "";
-  const Bitmap bound = BoundTo(topology.get());
-  std::string list(static_cast<size_t>(hwloc_bitmap_list_snprintf(nullptr, 0, bound.get())), '\0');
-  hwloc_bitmap_list_snprintf(list.data(), list.size() + 1, bound.get());
-  return list;
+  if (!topology) return {};
+  const Bitmap bound = MakeBitmap();
+  if (hwloc_get_cpubind(topology.get(), bound.get(), HWLOC_CPUBIND_PROCESS) != 0)
+    hwloc_bitmap_copy(bound.get(), hwloc_topology_get_allowed_cpuset(topology.get()));
+  std::string cpus(static_cast<size_t>(hwloc_bitmap_list_snprintf(nullptr, 0, bound.get())), '\0');
+  hwloc_bitmap_list_snprintf(cpus.data(), cpus.size() + 1, bound.get());
+  return {.count = CountCoresIn(topology.get(), bound.get()), .cpus = std::move(cpus)};
 }
 
 int CountCores() {

@@ -12,11 +12,13 @@ namespace carole::launch {
 // right and other threads than OpenMP's find room. Nothing happens where OpenMP binds nothing.
 void LeaveOpenMpPlace();
 
-// Cores that this process is bound to: hwloc's cores, not their hyperthreads; at least 1.
-int CountBoundCores();
-// The same as the operating system numbers them, hyperthreads too: "0-3,8"; "" where hwloc cannot
-// look.
-std::string BoundCpus();
+// What this process is bound to.
+struct BoundCores {
+  int count = 1;     // hwloc's cores, not their hyperthreads
+  std::string cpus;  // as the operating system numbers them, hyperthreads too: "0-3,8"; "" where
+                     // hwloc cannot look
+};
+BoundCores FindBoundCores();
 // Of the machine, or of the part of it that a container is given; at least 1.
 int CountCores();
 

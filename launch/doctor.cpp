@@ -103,7 +103,7 @@ Finding JudgeCores(int bound_cores, int machine_cores, int local_ranks, double q
 }
 
 Finding CheckCores(int local_ranks) {
-  return JudgeCores(CountBoundCores(), CountCores(), local_ranks, CpuQuota().value_or(0));
+  return JudgeCores(FindBoundCores().count, CountCores(), local_ranks, CpuQuota().value_or(0));
 }
 
 Finding JudgeSharedMemory(int64_t free_bytes) {

@@ -55,7 +55,8 @@ int ShareOfCores(collectives::Communicator& communicator) {
     uint64_t cores;
     uint64_t quota;
   };
-  const Shared mine{Fnv1a64(launch::BoundCpus(), host), Fnv1a64(launch::ControlGroups(), host)};
+  const launch::BoundCores bound = launch::FindBoundCores();
+  const Shared mine{Fnv1a64(bound.cpus, host), Fnv1a64(launch::ControlGroups(), host)};
   std::vector<Shared> all(communicator.size());
   communicator.AllGather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)),
                          {.what = "cores"});
@@ -63,8 +64,8 @@ int ShareOfCores(collectives::Communicator& communicator) {
     return static_cast<int>(std::count_if(
         all.begin(), all.end(), [&](const Shared& rank) { return rank.*what == mine.*what; }));
   };
-  return launch::ShareOfCores(launch::CountBoundCores(), sharers(&Shared::cores),
-                              launch::CpuQuota(), sharers(&Shared::quota));
+  return launch::ShareOfCores(bound.count, sharers(&Shared::cores), launch::CpuQuota(),
+                              sharers(&Shared::quota));
 }
 
 // Each rank of a host has a GPU of its own. Throws ConfigError when there are too few.

@@ -57,7 +57,6 @@ TEST(Reference, Conv2dPadsBelowAndRight) {
                  {54, 3 + 4 + 7 + 8 + 11 + 12, 9 + 10 + 11 + 13 + 14 + 15, 11 + 12 + 15 + 16});
 }
 
-// One pixel, 2 -> 3 channels, bias and ReLU: [1 2] [1 2 3; 4 5 6] = [9 12 15].
 TEST(Reference, Conv2dBiasResidualRelu) {
   const ConvSizes sizes{
       .x = {1, 1, 1, 3}, .k = 1, .attributes = {.relu = true}, .bias = true, .residual = true};
@@ -65,6 +64,7 @@ TEST(Reference, Conv2dBiasResidualRelu) {
                  {115, 0, 35.5});
 }
 
+// One pixel, 2 -> 3 channels, bias and ReLU: [1 2] [1 2 3; 4 5 6] = [9 12 15].
 TEST(Reference, Conv2dChannelsBiasRelu) {
   const ConvSizes sizes{.x = {1, 2, 1, 1}, .k = 3, .attributes = {.relu = true}, .bias = true};
   ExpectElements(Outputs(Conv2dSpec(sizes), {{1, 2}, {1, 2, 3, 4, 5, 6}, {0.5, -20, 1}})[0],

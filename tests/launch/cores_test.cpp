@@ -69,7 +69,7 @@ TEST(Cores, Shares) {
 }
 
 TEST(Cores, ThoseThatTheProcessIsBoundTo) {
-  const int before = CountBoundCores();
+  const int before = FindBoundCores().count;
   EXPECT_GE(before, 1);
   cpu_set_t all, one;
   ASSERT_EQ(sched_getaffinity(0, sizeof all, &all), 0);
@@ -78,11 +78,11 @@ TEST(Cores, ThoseThatTheProcessIsBoundTo) {
   while (CPU_ISSET(cpu, &all) == 0) ++cpu;
   CPU_SET(cpu, &one);
   ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
-  EXPECT_EQ(CountBoundCores(), 1);
-  EXPECT_EQ(BoundCpus(), std::to_string(cpu));
+  EXPECT_EQ(FindBoundCores().count, 1);
+  EXPECT_EQ(FindBoundCores().cpus, std::to_string(cpu));
   EXPECT_GE(CountCores(), before) << "binding does not change the machine";
   ASSERT_EQ(sched_setaffinity(0, sizeof all, &all), 0);
-  EXPECT_EQ(CountBoundCores(), before);
+  EXPECT_EQ(FindBoundCores().count, before);
 }
 
 }  // namespace

@@ -170,7 +170,7 @@ TEST(DoctorCommand, TellsAsJson) {
 
 // One core for a rank that could have all.
 TEST(DoctorCommand, BoundToOneCore) {
-  if (CountBoundCores() < 2) GTEST_SKIP() << "there is only one core";
+  if (FindBoundCores().count < 2) GTEST_SKIP() << "there is only one core";
   cpu_set_t all;
   ASSERT_EQ(sched_getaffinity(0, sizeof all, &all), 0);
   int first = 0;
