@@ -250,6 +250,11 @@ struct TensorSpec {
   bool present = true;  // false: an optional place that is not used
 };
 
+// Whether an optional place, which may also be left out at the end, is used.
+inline bool IsPresent(const std::vector<TensorSpec>& places, size_t i) {
+  return i < places.size() && places[i].present;
+}
+
 // One operation with the shapes and layouts of its inputs and outputs.
 struct OpSpec {
   OpKind kind;

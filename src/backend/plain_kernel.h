@@ -17,9 +17,6 @@ class PlainKernel : public Kernel {
   void Bind(const KernelMemory& memory) override { memory_ = memory; }
 
  protected:
-  static bool IsPresent(const std::vector<TensorSpec>& places, size_t i) {
-    return i < places.size() && places[i].present;
-  }
   // The elements of a place, or nullptr when it is absent.
   template <typename T>
   T* in(size_t i) const {

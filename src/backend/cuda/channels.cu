@@ -182,7 +182,7 @@ class ScaleChannelsBackward : public ScaleChannels<T, N> {
         channels_(spec.inputs[0].shape[1]),
         pixels_(spec.inputs[0].shape[2] * spec.inputs[0].shape[3]),
         columns_(spec.inputs[0].shape[0] * channels_) {
-    if (this->IsPresent(spec.outputs, 1))
+    if (IsPresent(spec.outputs, 1))
       this->workspace_bytes_ = PartialSumsBytes<1, N>(pixels_, columns_);
   }
 

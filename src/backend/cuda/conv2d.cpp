@@ -77,8 +77,8 @@ Task MakeTask(const OpSpec& spec) {
   if (spec.kind == OpKind::kConv2d) {
     task.direction = Direction::kForward;
     task.x = in[0].shape, task.w = in[1].shape, task.y = out[0].shape;
-    task.bias = in.size() > 2 && in[2].present;
-    task.residual = in.size() > 3 && in[3].present;
+    task.bias = IsPresent(in, 2);
+    task.residual = IsPresent(in, 3);
   } else if (spec.kind == OpKind::kConv2dBackwardData) {
     task.direction = Direction::kData;
     task.x = out[0].shape, task.w = in[1].shape, task.y = in[0].shape;

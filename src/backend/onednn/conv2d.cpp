@@ -67,7 +67,7 @@ class Conv2d : public PrimitiveKernel {
  public:
   Conv2d(const OpSpec& spec, int threads) : PrimitiveKernel(spec, threads) {
     const auto& a = spec.attributes_as<Conv2dAttributes>();
-    const bool adds = spec.inputs.size() > 3 && spec.inputs[3].present;
+    const bool adds = IsPresent(spec.inputs, 3);
     const auto pd = ForwardDesc(Wanted(spec.inputs[0]), AnyFilter(spec.inputs[1], a.groups),
                                 BiasMd(spec.inputs[2]), Wanted(spec.outputs[0]), a,
                                 adds ? AnyMd(spec.inputs[3]) : Md());

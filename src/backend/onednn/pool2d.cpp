@@ -32,7 +32,7 @@ Md GradientMd(const TensorSpec& dy) {
 class Pool2d : public PrimitiveKernel {
  public:
   Pool2d(const OpSpec& spec, int threads) : PrimitiveKernel(spec, threads) {
-    const bool argmax = spec.outputs.size() > 1 && spec.outputs[1].present;
+    const bool argmax = IsPresent(spec.outputs, 1);
     const auto pd = ForwardDesc(ToMd(spec.inputs[0]), AnyMd(spec.outputs[0]),
                                 spec.attributes_as<Pool2dAttributes>(), argmax);
     SetPrimitive(d::pooling_forward(pd), pd.scratchpad_desc());
