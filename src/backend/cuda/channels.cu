@@ -16,12 +16,8 @@ template <typename F>
 void WithCopies(DType type, std::initializer_list<int64_t> numbers, F f) {
   int64_t common = 0;
   for (const int64_t number : numbers) common = std::gcd(common, number);
-  const auto call = [&]<typename Element>() {
-    if (common % kPack<Element> == 0) return f.template operator()<Element, kPack<Element>>();
-    return f.template operator()<Element, 1>();
-  };
-  if (SizeOf(type) == 2) return call.template operator()<uint16_t>();
-  call.template operator()<uint32_t>();
+  if (SizeOf(type) == 2) return WithPacksOf<uint16_t>(common, f);
+  WithPacksOf<uint32_t>(common, f);
 }
 
 // to[pixel, to_begin + c] = from[pixel, from_begin + c]
@@ -319,13 +315,8 @@ void Pad(CUstream_st* stream, DType type, const void* x, const Shape& x_shape,
 }
 
 void Cast(CUstream_st* stream, DType from_type, const void* from, float* to, int64_t count) {
-  WithType(from_type, [&]<typename T>() {
-    const T* elements = static_cast<const T*>(from);
-    if (count % kPack<T> == 0) {
-      ForEach(stream, count / kPack<T>, CopyPacks<T, float, kPack<T>>{elements, to});
-    } else {
-      ForEach(stream, count, CopyPacks<T, float, 1>{elements, to});
-    }
+  WithPacks(from_type, count, [&]<typename T, int N>() {
+    ForEach(stream, count / N, CopyPacks<T, float, N>{static_cast<const T*>(from), to});
   });
 }
 

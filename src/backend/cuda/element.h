@@ -1,6 +1,6 @@
 // Elements of activations: float, __nv_bfloat16 or __half. All arithmetic is in fp32. A thread
-// takes some neighbours at once, 16 bytes where their number can be divided so: packs, which are as
-// narrow in registers as in memory until they are made floats. Private to the folder.
+// takes some neighbours at once, 16 bytes or at least 4 where their number can be divided so: packs,
+// which are as narrow in registers as in memory until they are made floats. Private to the folder.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -88,13 +88,18 @@ auto WithType(DType dtype, F f) {
   }
 }
 
-// Calls f.operator()<T, N>() for elements in packs of N, of which `neighbours` are a whole number.
+// Calls f.operator()<T, N>() for the largest packs of which `neighbours` are a whole number.
+template <typename T, typename F>
+auto WithPacksOf(int64_t neighbours, F f) {
+  if (neighbours % kPack<T> == 0) return f.template operator()<T, kPack<T>>();
+  if constexpr (sizeof(T) == 2) {
+    if (neighbours % 2 == 0) return f.template operator()<T, 2>();
+  }
+  return f.template operator()<T, 1>();
+}
 template <typename F>
 auto WithPacks(DType dtype, int64_t neighbours, F f) {
-  return WithType(dtype, [&]<typename T>() {
-    if (neighbours % kPack<T> == 0) return f.template operator()<T, kPack<T>>();
-    return f.template operator()<T, 1>();
-  });
+  return WithType(dtype, [&]<typename T>() { return WithPacksOf<T>(neighbours, f); });
 }
 
 // The kernels K<T> and K<T, N> for the operation.
