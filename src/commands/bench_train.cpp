@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <numeric>
 
@@ -42,6 +43,7 @@ struct Measurement {
   double images_per_second = 0;  // of all ranks
   enum Part { kInput, kForward, kBackward, kExposed, kOptimizer, kParts };
   double part_ms[kParts] = {};      // mean over ranks too
+  double agreement_ms = 0;          // in which ranks compare what they are about to sum
   std::vector<double> step_ends_s;  // seconds on the monotonic clock of this machine
   int64_t peak_rss_bytes = 0;       // of the largest rank
 };
@@ -65,6 +67,14 @@ double MonotonicSeconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+// A barrier is what precedes every collective: the comparison alone.
+double BarrierMs(collectives::Communicator& communicator) {
+  constexpr int kBarriers = 200;
+  Stopwatch watch;
+  for (int i = 0; i < kBarriers; ++i) communicator.Barrier({.what = "time of a barrier"});
+  return watch.Lap() / kBarriers;
+}
+
 Measurement Measure(const BenchFlags& flags, int64_t local_batch, Job& job, train::TrainStep& step,
                     io::BatchSource& source) {
   Measurement result;
@@ -81,7 +91,9 @@ Measurement Measure(const BenchFlags& flags, int64_t local_batch, Job& job, trai
   };
   while (num_steps < flags.warmup_steps || IsTuning(step)) run();
   step.executable().ResetTimes();
-  job.communicator().Barrier({.what = "start of the measurement"});
+  const double barrier_ms = BarrierMs(job.communicator());
+  std::atomic<int> num_collectives = 0;
+  job.communicator().SetObserver([&](const collectives::CollectiveRecord&) { ++num_collectives; });
   const double start_s = MonotonicSeconds();
   for (int i = 0; i < flags.steps; ++i) {
     const train::StepResult r = run();
@@ -91,6 +103,8 @@ Measurement Measure(const BenchFlags& flags, int64_t local_batch, Job& job, trai
     for (int p = 0; p < Measurement::kParts; ++p)
       result.part_ms[p] += parts[p] / flags.steps / job.size();
   }
+  job.communicator().SetObserver({});
+  result.agreement_ms = barrier_ms * num_collectives / flags.steps;
   job.communicator().AllReduce(std::span<double>(result.part_ms), {.what = "times"});
   result.images_per_second = static_cast<double>(flags.steps * local_batch * job.size()) /
                              (result.step_ends_s.back() - start_s);
@@ -125,6 +139,7 @@ void Print(const BenchFlags& flags, const Job& job, const nets::ModelOptions& in
                              {"backward_ms", m.part_ms[Measurement::kBackward]},
                              {"exposed_communication_ms", m.part_ms[Measurement::kExposed]},
                              {"optimizer_ms", m.part_ms[Measurement::kOptimizer]},
+                             {"agreement_ms", m.agreement_ms},
                              {"peak_rss_bytes", m.peak_rss_bytes}};
   if (tuner != nullptr) {
     row["buckets"] = tuner->report().num_buckets;

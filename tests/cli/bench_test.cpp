@@ -29,12 +29,14 @@ TEST(BenchTest, TrainAloneAndOnTwoRanks) {
     const auto rows = RowsOf(
         result, {"net", "batch_size", "image_size", "precision", "ranks", "threads",
                  "images_per_second", "step_ms_median", "step_ms_p90", "input_ms", "forward_ms",
-                 "backward_ms", "exposed_communication_ms", "optimizer_ms", "peak_rss_bytes"});
+                 "backward_ms", "exposed_communication_ms", "optimizer_ms", "agreement_ms",
+                 "peak_rss_bytes"});
     ASSERT_EQ(rows.size(), 1U);
     EXPECT_EQ(rows[0]["ranks"], ranks);
     EXPECT_EQ(rows[0]["image_size"], 28);
     EXPECT_GT(rows[0]["images_per_second"], 1);
     EXPECT_LE(rows[0]["step_ms_median"], rows[0]["step_ms_p90"]);
+    EXPECT_EQ(rows[0]["agreement_ms"] > 0, ranks > 1) << rows[0]["agreement_ms"];
     EXPECT_GT(rows[0]["peak_rss_bytes"], 3'274'634 * 8);  // weights and gradients at least
     EXPECT_NE(result.err.find("conv2d_backward_filter"), std::string::npos) << result.err;
   }
