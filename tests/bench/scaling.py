@@ -39,6 +39,7 @@ import hosts  # noqa: E402
 NETS = {"resnet_v1_50": 16, "vgg_16": 8, "mobilenet_v2": 16}
 WARMUP_STEPS = 3
 TUNING_STEPS = 30  # about what ranks that sum need before, for their buckets (collectives/bucket_tuner.h)
+BESIDE = {"alone": "alone, summed", "in_step": "in step without sums"}  # what ranks are measured beside
 
 
 def torch_rank(args):
@@ -146,7 +147,8 @@ def training(net, who, args, steps, warmup_steps=WARMUP_STEPS):
     if who == "carole":
         return [args.carole, "bench", "train", f"--model_name={net}", f"--batch_size={NETS[net]}", "--threads=1",
                 f"--steps={steps}", f"--warmup_steps={warmup_steps}", f"--wire_dtype={args.wire_dtype}",
-                f"--collective_timeout={args.timeout}", "--json"], peers.mpi_environment()  # fmt: skip
+                f"--bucket_plan={args.bucket_plan}", f"--collective_timeout={args.timeout}",
+                "--json"], peers.mpi_environment()  # fmt: skip
     env = peers.environment("torch", 1)
     env.pop("GOMP_CPU_AFFINITY")  # the group pins its processes
     return [sys.executable, os.path.abspath(__file__), f"--nets={net}", f"--batch_size={NETS[net]}",
@@ -163,28 +165,32 @@ def count_steps(net, who, args):
 
 
 def start(net, who, args, folder, machines):
-    """All ways: alone, as ranks and, of carole, as ranks that sum nothing."""
+    """All ways by name: as ranks and, beside them, alone or, of carole, as ranks that sum nothing."""
     batch, steps = NETS[net], count_steps(net, who, args)
     train, env = training(net, who, args, steps)
     if who == "carole":
-        def as_ranks(command):
+        def as_ranks(*command):
+            mpirun = ["mpirun", "-np", str(args.ranks), *command]
             if machines:
-                return machines.mpirun(command, peers.cores(args.ranks))
-            return ["mpirun", "-np", str(args.ranks), *command]
-        alone, _ = training(net, who, args, steps, WARMUP_STEPS + TUNING_STEPS)
-        return [Group([alone] * args.ranks, env, batch), Group([as_ranks(train)], env, batch * args.ranks),
-                Group([as_ranks([*alone, f"--local_sgd_steps={10 * steps}"])], env, batch * args.ranks)]  # fmt: skip
+                mpirun = machines.mpirun(command, peers.cores(args.ranks))
+            return Group([mpirun], env, batch * args.ranks)
+        tuning_steps = TUNING_STEPS if args.bucket_plan == "auto" else 0
+        still, _ = training(net, who, args, steps, WARMUP_STEPS + tuning_steps)
+        beside = {"alone": lambda: Group([still] * args.ranks, env, batch),
+                  "in_step": lambda: as_ranks(*still, f"--local_sgd_steps={10 * steps}")}
+        return {"ranks": as_ranks(*train), **{name: beside[name]() for name in args.beside}}
     ranks = [[*train, f"--rank={rank}"] for rank in range(args.ranks)]
     together = [[*rank, f"--store={folder}/store"] for rank in ranks]
     if machines:
         together = [machines.words(host, rank) for host, rank in enumerate(together)]
-    return [Group(ranks, env, batch), Group(together, env, batch)]
+    return {"ranks": Group(together, env, batch), "alone": Group(ranks, env, batch)}
 
 
 def measure(net, who, args):
-    """Speeds of neighbouring turns, in the order of start()."""
+    """Speeds of neighbouring turns, by the names of start()."""
     with tempfile.TemporaryDirectory() as folder, linked_hosts(args) as machines:
-        groups = start(net, who, args, folder, machines)
+        ways = start(net, who, args, folder, machines)
+        groups = ways.values()
         try:
             deadline = time.monotonic() + args.timeout
             while all(group.running() for group in groups):
@@ -196,7 +202,7 @@ def measure(net, who, args):
         finally:
             for group in groups:
                 group.signal(signal.SIGKILL)
-    turns = [turn for turn in zip(*speeds) if all(turn)]
+    turns = [dict(zip(ways, turn)) for turn in zip(*speeds) if all(turn)]
     if len(turns) < 3:
         sys.exit(f"[bench] {net} {who}: got {len(turns)} turns with steps in all ways, want 3; use more --turns")
     return turns
@@ -209,15 +215,16 @@ def ratio(turns, above, below):
 
 
 def summarize(net, who, turns):
-    medians = [statistics.median(column) for column in zip(*turns)]
-    row = {"net": net, "contender": who, "turns": turns, **ratio(turns, 1, 0)}
-    words = lambda r: f"ratio {r['ratio']:.3f} +- {r['error']:.3f}"
-    print(f"{net:14}batch {NETS[net]:3}  {who:8}alone, summed {medians[0]:8.2f}   as ranks {medians[1]:8.2f} images/s"
-          f"   {words(row)} ({len(turns)} turns)", flush=True)  # fmt: skip
-    if len(medians) > 2:
-        row["in_step"], row["of_in_step"] = ratio(turns, 2, 0), ratio(turns, 1, 2)
-        print(f"{'':33}in step without sums           {medians[2]:8.2f} images/s   {words(row['in_step'])};"
-              f" as ranks beside that {words(row['of_in_step'])}", flush=True)  # fmt: skip
+    row = {"net": net, "contender": who, "turns": turns}
+    median = lambda way: f"{statistics.median(turn[way] for turn in turns):8.2f} images/s"
+    words = lambda r: f"{r['ratio']:.3f} +- {r['error']:.3f}"
+    print(f"{net:14}batch {NETS[net]:3}  {who:8}{'as ranks':22}{median('ranks')}   ({len(turns)} turns)", flush=True)
+    for way in (way for way in BESIDE if way in turns[0]):
+        row[way] = ratio(turns, "ranks", way)
+        print(f"{'':33}{BESIDE[way]:22}{median(way)}   ratio {words(row[way])}", flush=True)
+    if row.keys() >= BESIDE.keys():
+        row["in_step_of_alone"] = ratio(turns, "in_step", "alone")
+        print(f"{'':33}these beside those    {'':17}   ratio {words(row['in_step_of_alone'])}", flush=True)
     return row
 
 
@@ -230,6 +237,9 @@ def parse_arguments():
     parser.add_argument("--turns", type=int, default=20, help="of each way")
     parser.add_argument("--seconds", type=float, default=9, help="of a turn; from 10 on carole speaks of a stall")
     parser.add_argument("--link", help="a host for each rank, with links of this rate, 1gbit")
+    parser.add_argument("--beside", type=lambda text: text.split(","), default=list(BESIDE),
+                        help="what carole's ranks are measured beside: alone, in_step")  # fmt: skip
+    parser.add_argument("--bucket_plan", default="auto", help="of carole; fixed spares slow nets the tuning")
     parser.add_argument("--wire_dtype", default="fp32", help="of carole's sums between hosts: fp32 or bf16")
     parser.add_argument("--steps", type=int, help=argparse.SUPPRESS)
     peers.add_job_arguments(parser)
