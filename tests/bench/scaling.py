@@ -4,6 +4,7 @@
     ./run bench-scaling                             2 ranks, three nets
     ./run bench-scaling --nets=resnet_v1_50 --turns=30 --json=out.json
     ./run bench-scaling --link=1gbit                each rank on a host of its own (as root, network namespaces)
+    ./run bench-scaling --nets=vgg_16 --bucket_plan=fixed --beside=in_step --turns=5 --seconds=40    a slow net
 
 Both ways use the same cores, one for each rank, so that the ratio shows communication and waiting alone. PyTorch does
 the same with DistributedDataParallel over gloo, for the nets it is written for here (peer_nets.py).
