@@ -26,11 +26,11 @@ TEST(BenchTest, TrainAloneAndOnTwoRanks) {
         Carole({"bench", "train", "--model_name=lenet", "--batch_size=8", "--steps=4",
                 "--warmup_steps=1", "--threads=1", "--json", "--profile"},
                ranks);
-    const auto rows = RowsOf(
-        result, {"net", "batch_size", "image_size", "precision", "ranks", "threads",
-                 "images_per_second", "step_ms_median", "step_ms_p90", "input_ms", "forward_ms",
-                 "backward_ms", "exposed_communication_ms", "optimizer_ms", "agreement_ms",
-                 "peak_rss_bytes"});
+    const auto rows =
+        RowsOf(result, {"net", "batch_size", "image_size", "precision", "ranks", "threads",
+                        "images_per_second", "step_ms_median", "step_ms_p90", "input_ms",
+                        "forward_ms", "backward_ms", "exposed_communication_ms", "optimizer_ms",
+                        "agreement_ms", "peak_rss_bytes"});
     ASSERT_EQ(rows.size(), 1U);
     EXPECT_EQ(rows[0]["ranks"], ranks);
     EXPECT_EQ(rows[0]["image_size"], 28);

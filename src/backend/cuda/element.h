@@ -1,6 +1,7 @@
 // Elements of activations: float, __nv_bfloat16 or __half. All arithmetic is in fp32. A thread
-// takes some neighbours at once, 16 bytes or at least 4 where their number can be divided so: packs,
-// which are as narrow in registers as in memory until they are made floats. Private to the folder.
+// takes some neighbours at once, 16 bytes or at least 4 where their number can be divided so:
+// packs, which are as narrow in registers as in memory until they are made floats. Private to the
+// folder.
 #pragma once
 
 #include <cuda_bf16.h>
