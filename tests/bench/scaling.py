@@ -4,7 +4,7 @@
     ./run bench-scaling                             2 ranks, three nets
     ./run bench-scaling --nets=resnet_v1_50 --turns=30 --json=out.json
     ./run bench-scaling --link=1gbit                each rank on a host of its own (as root, network namespaces)
-    ./run bench-scaling --nets=vgg_16 --bucket_plan=fixed --beside=in_step --turns=5 --seconds=40    a slow net
+    ./run bench-scaling --nets=vgg_16 --bucket_plan=fixed --beside=in_step --turns=5    a slow net, in less time
 
 Both ways use the same cores, one for each rank, so that the ratio shows communication and waiting alone. PyTorch does
 the same with DistributedDataParallel over gloo, for the nets it is written for here (peer_nets.py).
@@ -39,6 +39,7 @@ import hosts  # noqa: E402
 # Batch of each rank, unless --batch_size says another.
 NETS = {"resnet_v1_50": 16, "vgg_16": 8, "mobilenet_v2": 16}
 WARMUP_STEPS = 3
+MIN_STEPS = 4.5  # of a turn: three end in it, and the others may be slower
 TUNING_STEPS = 30  # about what ranks that sum need before, for their buckets (collectives/bucket_tuner.h)
 BESIDE = {"alone": "alone, summed", "in_step": "in step without sums"}  # what ranks are measured beside
 
@@ -156,18 +157,18 @@ def training(net, who, args, steps, warmup_steps=WARMUP_STEPS):
             f"--ranks={args.ranks}", f"--steps={steps}", "--rank=0"], env  # fmt: skip
 
 
-def count_steps(net, who, args):
-    """That fill the turns of one training, at the speed of a short one."""
+def time_step(net, who, args):
+    """Seconds, of a short training."""
     train, env = training(net, who, args, 3)
     alone = Group([train], env, NETS[net])
     alone.finish(args.timeout)
     first, *_, last = alone.ends[0]
-    return math.ceil(args.turns * args.seconds * (len(alone.ends[0]) - 1) / (last - first))
+    return (last - first) / (len(alone.ends[0]) - 1)
 
 
-def start(net, who, args, folder, machines):
+def start(net, who, args, steps, folder, machines):
     """All ways by name: as ranks and, beside them, alone or, of carole, as ranks that sum nothing."""
-    batch, steps = NETS[net], count_steps(net, who, args)
+    batch = NETS[net]
     train, env = training(net, who, args, steps)
     if who == "carole":
         def as_ranks(*command):
@@ -189,14 +190,17 @@ def start(net, who, args, folder, machines):
 
 def measure(net, who, args):
     """Speeds of neighbouring turns, by the names of start()."""
+    step_s = time_step(net, who, args)
+    turn_s = max(args.seconds, MIN_STEPS * step_s)
+    steps = math.ceil(args.turns * turn_s / step_s)
     with tempfile.TemporaryDirectory() as folder, linked_hosts(args) as machines:
-        ways = start(net, who, args, folder, machines)
+        ways = start(net, who, args, steps, folder, machines)
         groups = ways.values()
         try:
             deadline = time.monotonic() + args.timeout
             while all(group.running() for group in groups):
                 for group in groups:
-                    group.take_turn(args.seconds)
+                    group.take_turn(turn_s)
                 if time.monotonic() > deadline:
                     sys.exit(f"[bench] {net} {who}: got no end in {args.timeout} s, want a longer --timeout")
             speeds = [group.finish(args.timeout) for group in groups]
@@ -236,15 +240,18 @@ def parse_arguments():
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--batch_size", type=int, help="of each rank")
     parser.add_argument("--turns", type=int, default=20, help="of each way")
-    parser.add_argument("--seconds", type=float, default=9, help="of a turn; from 10 on carole speaks of a stall")
+    parser.add_argument("--seconds", type=float, default=9,
+                        help="of a turn, more where steps are long; from 10 on carole speaks of a stall")  # fmt: skip
     parser.add_argument("--link", help="a host for each rank, with links of this rate, 1gbit")
     parser.add_argument("--beside", type=lambda text: text.split(","), default=list(BESIDE),
-                        help="what carole's ranks are measured beside: alone, in_step")  # fmt: skip
+                        help=f"what carole's ranks are measured beside: {', '.join(BESIDE)}")  # fmt: skip
     parser.add_argument("--bucket_plan", default="auto", help="of carole; fixed spares slow nets the tuning")
     parser.add_argument("--wire_dtype", default="fp32", help="of carole's sums between hosts: fp32 or bf16")
     parser.add_argument("--steps", type=int, help=argparse.SUPPRESS)
     peers.add_job_arguments(parser)
     args = parser.parse_args()
+    if not {*args.beside} <= BESIDE.keys():
+        parser.error(f"--beside: got {','.join(args.beside)}, want some of {', '.join(BESIDE)}")
     if args.batch_size:
         NETS.update(dict.fromkeys(args.nets, args.batch_size))
     return args
@@ -263,7 +270,7 @@ def main():
         for who in args.contenders:
             if who == "carole" or net in peer_nets.NETS:
                 rows.append(summarize(net, who, measure(net, who, args)))
-    peers.save(args, "scaling", rows)
+                peers.save(args, "scaling", rows)
 
 
 if __name__ == "__main__":
