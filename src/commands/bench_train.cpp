@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <memory>
 #include <numeric>
 
 #include "io/synthetic.h"
@@ -92,8 +93,9 @@ Measurement Measure(const BenchFlags& flags, int64_t local_batch, Job& job, trai
   while (num_steps < flags.warmup_steps || IsTuning(step)) run();
   step.executable().ResetTimes();
   const double barrier_ms = BarrierMs(job.communicator());
-  std::atomic<int> num_collectives = 0;
-  job.communicator().SetObserver([&](const collectives::CollectiveRecord&) { ++num_collectives; });
+  const auto num_collectives = std::make_shared<std::atomic<int>>(0);  // the thread of sums counts
+  job.communicator().SetObserver(
+      [num_collectives](const collectives::CollectiveRecord&) { ++*num_collectives; });
   const double start_s = MonotonicSeconds();
   for (int i = 0; i < flags.steps; ++i) {
     const train::StepResult r = run();
@@ -103,8 +105,7 @@ Measurement Measure(const BenchFlags& flags, int64_t local_batch, Job& job, trai
     for (int p = 0; p < Measurement::kParts; ++p)
       result.part_ms[p] += parts[p] / flags.steps / job.size();
   }
-  job.communicator().SetObserver({});
-  result.agreement_ms = barrier_ms * num_collectives / flags.steps;
+  result.agreement_ms = barrier_ms * *num_collectives / flags.steps;
   job.communicator().AllReduce(std::span<double>(result.part_ms), {.what = "times"});
   result.images_per_second = static_cast<double>(flags.steps * local_batch * job.size()) /
                              (result.step_ends_s.back() - start_s);
