@@ -178,9 +178,12 @@ def start(net, who, args, steps, folder, machines):
             return Group([mpirun], env, batch * args.ranks)
         tuning_steps = TUNING_STEPS if args.bucket_plan == "auto" else 0
         still, _ = training(net, who, args, steps, WARMUP_STEPS + tuning_steps)
-        beside = {"alone": lambda: Group([still] * args.ranks, env, batch),
-                  "in_step": lambda: as_ranks(*still, f"--local_sgd_steps={10 * steps}")}
-        return {"ranks": as_ranks(*train), **{name: beside[name]() for name in args.beside}}
+        ways = {"ranks": as_ranks(*train)}
+        if "alone" in args.beside:
+            ways["alone"] = Group([still] * args.ranks, env, batch)
+        if "in_step" in args.beside:
+            ways["in_step"] = as_ranks(*still, f"--local_sgd_steps={10 * steps}")
+        return ways
     ranks = [[*train, f"--rank={rank}"] for rank in range(args.ranks)]
     together = [[*rank, f"--store={folder}/store"] for rank in ranks]
     if machines:
@@ -224,7 +227,8 @@ def summarize(net, who, turns):
     median = lambda way: f"{statistics.median(turn[way] for turn in turns):8.2f} images/s"
     words = lambda r: f"{r['ratio']:.3f} +- {r['error']:.3f}"
     print(f"{net:14}batch {NETS[net]:3}  {who:8}{'as ranks':22}{median('ranks')}   ({len(turns)} turns)", flush=True)
-    for way in (way for way in BESIDE if way in turns[0]):
+    _, *beside = turns[0]
+    for way in beside:
         row[way] = ratio(turns, "ranks", way)
         print(f"{'':33}{BESIDE[way]:22}{median(way)}   ratio {words(row[way])}", flush=True)
     if row.keys() >= BESIDE.keys():

@@ -140,7 +140,7 @@ class Hosts:
         run("ip", "link", "set", port, "master", self.tag, "up")
         run("ip", "-n", self.space(host), "link", "set", "lo", "up")
         run("ip", "-n", self.space(host), "addr", "add", f"{self.address(host)}/24", "dev", "eth0")
-        # As on most machines, not this one's BBR: that paces packets by timers, which take the ranks' cores.
+        # As on most machines. Should this one use BBR: that paces packets by timers, which take the ranks' cores.
         run("ip", "netns", "exec", self.space(host), "sh", "-c", "echo reno >/proc/sys/net/ipv4/tcp_congestion_control")
 
     def power_on(self, host):
