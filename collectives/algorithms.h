@@ -71,7 +71,7 @@ struct Exchange {
   NodeGroup* node = nullptr;
   Watch* watch = nullptr;
   size_t segment_bytes = 0;
-  DType wire = DType::kF32;  // of fp32 sums between hosts: kF32 or kBF16
+  DType wire = DType::kF32;  // of this operation's fp32 between hosts: kF32 or kBF16
   std::vector<std::byte*>
       peers;       // where this range lies in each local rank's arena; empty: outside of arenas
   Buffer scratch;  // received segments, kept between operations

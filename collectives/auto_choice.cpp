@@ -28,8 +28,7 @@ std::string Place(const Exchange& x) {
     }
     hosts += fmt::format("{} of {}, ", same, ranks);
   }
-  return fmt::format("all_reduce, hosts and ranks: {}fp32 as {}, segments of {} bytes", hosts,
-                     Name(x.wire), x.segment_bytes);
+  return fmt::format("all_reduce, hosts and ranks: {}segments of {} bytes", hosts, x.segment_bytes);
 }
 
 // Seconds of the fastest of a few sums of zeros.

@@ -26,12 +26,13 @@ class AutoChoice {
   // `path`: of the file (core/choice_cache.h); "": nothing is kept from job to job.
   AutoChoice(const Exchange& x, std::string path);
 
-  // The row for sums of so many bytes; kAutoRow when it is to be measured first. Any thread.
+  // The row for sums of so many bytes, which travel between hosts as `dtype` (kBF16: fp32 does);
+  // kAutoRow when it is to be measured first. Any thread.
   size_t Find(DType dtype, size_t bytes) const;
 
-  // Finds the row and keeps it: the remembered one, or the fastest now. Collective, while no other
-  // operation runs; needs memory for one more message of the size, 4 MB at most: beyond, the winner
-  // is the same.
+  // Finds the row and keeps it, for sums as `x.wire` says: the remembered one, or the fastest now.
+  // Collective, while no other operation runs; needs memory for one more message of the size, 4 MB
+  // at most: beyond, the winner is the same.
   size_t Choose(Exchange& x, DType dtype, size_t bytes);
 
  private:
@@ -41,7 +42,7 @@ class AutoChoice {
   const std::vector<size_t> candidates_;
   std::optional<ChoiceCache> cache_;  // rank 0's, where there is something to choose
   mutable std::mutex mutex_;
-  std::map<std::pair<DType, size_t>, size_t> rows_;  // by type and power of two of bytes
+  std::map<std::pair<DType, size_t>, size_t> rows_;  // by what travels and power of two of bytes
 };
 
 }  // namespace carole::collectives

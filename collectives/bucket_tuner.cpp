@@ -79,7 +79,7 @@ void BucketTuner::MeasureNetwork() {
   constexpr size_t kSmall = 256;
   const std::span<float> all = reducer_.gradients();
   const std::span<float> few = all.first(std::min(kSmall, all.size()));
-  const Tag tag{.what = "bucket measurement"};
+  const Tag tag{.what = "bucket measurement", .may_round = true};
   communicator_.AllReduce(all, tag);  // an algorithm may have to be chosen first
   communicator_.AllReduce(few, tag);
   latency_ms_ = MeanOverRanks(FastestMs(kTimes, [&] { communicator_.AllReduce(few, tag); }));

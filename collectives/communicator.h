@@ -37,6 +37,9 @@ struct Tag {
   int64_t step = 0;
   int32_t bucket = 0;
   uint64_t plan = 0;  // hash of the bucket plan, or 0
+  // Fp32 may travel as options.wire_dtype: gradients, whose rounding averages out. A moving average
+  // would stand still where its changes are smaller than a rounding.
+  bool may_round = false;
 };
 
 // An asynchronous operation in flight. Wait() at most once from one thread; an error of the
@@ -93,11 +96,11 @@ struct WaitStats {
 };
 
 struct CommunicatorOptions {
-  double warn_seconds = 10;         // a stall is reported in the log after this long
-  double deadline_seconds = 60;     // and ends the operation with CommError after this long
-  std::string all_reduce = "auto";  // name of a row of algorithms.h, or "auto"
-  std::string choices_path;         // of the file that keeps what "auto" found; "": it is not kept
-  std::string wire_dtype = "fp32";  // of fp32 sums between hosts: "fp32", or "bf16" (ALGORITHMS.md)
+  double warn_seconds = 10;          // a stall is reported in the log after this long
+  double deadline_seconds = 60;      // and ends the operation with CommError after this long
+  std::string all_reduce = "auto";   // name of a row of algorithms.h, or "auto"
+  std::string choices_path;          // of the file that keeps what "auto" found; "": it is not kept
+  std::string wire_dtype = "fp32";   // of what may be rounded, between hosts: "fp32" or "bf16"
   size_t segment_bytes = 512 << 10;  // of a message in flight
   int ranks_per_host = 0;  // for tests: pretend that hosts hold so many ranks; 0: as it is
 };
@@ -164,7 +167,7 @@ class Communicator {
   // first call; the error is at most half a round trip of the network.
   virtual double ClockOffset() = 0;
 
-  // What has been gathered since the last call. While nothing is in flight.
+  // What has been gathered since the last call.
   virtual WaitStats TakeWaitStats() = 0;
 
   // Ends the whole job at once with this exit code (MPI_Abort; local: every rank's operations

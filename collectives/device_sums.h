@@ -32,6 +32,9 @@ class DeviceSums {
   virtual void Sum(Ticket ticket, std::span<double> data) = 0;
   virtual void Join(Ticket ticket) = 0;
 
+  // Whether the stream recorded at Mark(), so that Sum() adds to the recording.
+  virtual bool IsRecorded(Ticket ticket) const = 0;
+
   // Sums that the stream recorded, instead of running them, have been enqueued again: they must end
   // like others. Tickets may be marked while it records; they are gone afterwards.
   virtual void NoteReplay() = 0;

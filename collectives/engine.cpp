@@ -6,6 +6,7 @@
 #include <cstring>
 #include <exception>
 #include <functional>
+#include <mutex>
 #include <optional>
 #include <utility>
 
@@ -53,6 +54,11 @@ DType WireType(const std::string& name) {
   throw UsageError(fmt::format("[comm] wire_dtype: got {}, want fp32 or bf16", name));
 }
 
+// What a sum's elements are between hosts.
+DType Travels(const Header& header) {
+  return header.dtype == DType::kF32 ? header.wire : header.dtype;
+}
+
 class Engine final : public Communicator {
  public:
   Engine(std::unique_ptr<Backend> backend, const CommunicatorOptions& options);
@@ -89,12 +95,12 @@ class Engine final : public Communicator {
   void SetAllReduce(std::string_view name) override;
   std::string_view all_reduce() const override { return RowName(algorithm_); }
   std::string_view all_reduce_of(size_t bytes) const override {
-    return RowName(algorithm_ == kAutoRow ? choice_.Find(DType::kF32, bytes) : algorithm_);
+    return RowName(algorithm_ == kAutoRow ? choice_.Find(wire_, bytes) : algorithm_);
   }
   void SetPhase(RankPhase phase, int64_t step) override {
     exchange_.node->SetWhere({.step = step, .phase = phase});
   }
-  void SetDeviceSums(std::unique_ptr<DeviceSums> sums) override { device_ = std::move(sums); }
+  void SetDeviceSums(std::unique_ptr<DeviceSums> sums) override;
   void Replay(const std::function<void()>& launch, const Tag& tag) override {
     Barrier(tag);
     launch();
@@ -141,6 +147,7 @@ class Engine final : public Communicator {
 
   std::unique_ptr<Backend> backend_;
   const double deadline_seconds_;
+  const DType wire_;  // of sums that may be rounded
   Exchange exchange_;
   std::unique_ptr<RollCall> roll_call_;
   Watch watch_;
@@ -156,6 +163,8 @@ class Engine final : public Communicator {
   // Touched by the executing thread only.
   std::string failure_;  // of the first operation that failed
   uint64_t next_sequence_ = 0;
+
+  std::mutex stats_mutex_;
   WaitStats stats_;
 
   std::unique_ptr<JobQueue> queue_;  // of several ranks
@@ -167,16 +176,16 @@ Exchange MakeExchange(Backend& backend, const CommunicatorOptions& options) {
   x.transport = &backend.transport();
   x.node = &backend.node();
   x.segment_bytes = options.segment_bytes;
-  x.wire = WireType(options.wire_dtype);
   return x;
 }
 
 Engine::Engine(std::unique_ptr<Backend> backend, const CommunicatorOptions& options)
     : backend_(std::move(backend)),
       deadline_seconds_(options.deadline_seconds),
+      wire_(WireType(options.wire_dtype)),
       exchange_(MakeExchange(*backend_, options)),
-      roll_call_(std::make_unique<RollCall>(*exchange_.transport, rank(), size(),
-                                            options.deadline_seconds)),
+      roll_call_(
+          std::make_unique<RollCall>(*exchange_.transport, rank(), size(), options.warn_seconds)),
       watch_(options, backend_->names(),
              {.rank = exchange_.topology.rank,
               .why_gone =
@@ -225,7 +234,7 @@ void Engine::Execute(Header header, const Work& work, Bytes data) {
     if (!failure_.empty()) throw CommError("[comm] an earlier operation failed: " + failure_);
     header.sequence = next_sequence_++;
     if (header.algorithm == kAutoRow) {
-      const size_t row = choice_.Find(header.dtype, header.count * SizeOf(header.dtype));
+      const size_t row = choice_.Find(Travels(header), header.count * SizeOf(header.dtype));
       header.algorithm = static_cast<uint8_t>(row);
     }
     const auto start = Clock::now();
@@ -245,7 +254,11 @@ void Engine::Execute(Header header, const Work& work, Bytes data) {
 
 void Engine::Observe(const Header& header, Clock::time_point start, Clock::time_point agreed) {
   const bool is_sum = header.operation == Operation::kAllReduce;
-  if (is_sum) stats_.waited_seconds += std::chrono::duration<double>(agreed - start).count();
+  if (is_sum) {
+    const std::lock_guard lock(stats_mutex_);
+    stats_.waited_seconds += std::chrono::duration<double>(agreed - start).count();
+    stats_.link_seconds += std::exchange(exchange_.link_seconds, 0);
+  }
   if (!observer_) return;
   observer_({.operation = Name(header.operation),
              .what = header.what,
@@ -287,7 +300,7 @@ Header Engine::SumHeader(Operation operation, std::span<T> data, const Tag& tag)
   Header header = MakeHeader(operation, TypeOf(T{}), data.size(), tag);
   if (operation == Operation::kAllReduce) {
     header.algorithm = static_cast<uint8_t>(algorithm_);
-    header.wire = std::is_same_v<T, float> ? exchange_.wire : DType::kF32;
+    header.wire = std::is_same_v<T, float> && tag.may_round ? wire_ : DType::kF32;
   }
   header.place = arenas_.PlaceOf(std::as_bytes(data));
   return header;
@@ -304,6 +317,13 @@ std::unique_ptr<Pending> Engine::StartSum(std::span<T> data, const Tag& tag) {
   });
 }
 
+// Looks at it come from threads that wait (CheckDevice).
+void Engine::SetDeviceSums(std::unique_ptr<DeviceSums> sums) {
+  if (size() == 1) return;
+  const bool is_set = queue_->RunWhenIdle(deadline_seconds_, [&] { device_ = std::move(sums); });
+  CAROLE_CHECK(is_set, "operations are in flight");
+}
+
 template <typename T>
 std::unique_ptr<Pending> Engine::StartDeviceSum(std::span<T> data, const Tag& tag) {
   Header header = MakeHeader(Operation::kAllReduce, TypeOf(T{}), data.size(), tag);
@@ -312,6 +332,7 @@ std::unique_ptr<Pending> Engine::StartDeviceSum(std::span<T> data, const Tag& ta
   auto start = queue_->Start([this, header, data, ticket] {
     Execute(header, [this, data, ticket](const Header&) { device_->Sum(ticket, data); });
   });
+  if (device_->IsRecorded(ticket)) start->Wait();  // one thread at a time adds to a recording
   return std::make_unique<DevicePending>(std::move(start), device_.get(), ticket);
 }
 
@@ -328,9 +349,10 @@ template <typename T>
 void Engine::SumNow(std::span<T> data, const Header& header) {
   if (data.empty()) return;
   if (IsShown(header)) return SumShown(exchange_, data);
+  exchange_.wire = header.wire;
   const size_t row = header.algorithm != kAutoRow
                          ? header.algorithm
-                         : choice_.Choose(exchange_, header.dtype, data.size_bytes());
+                         : choice_.Choose(exchange_, Travels(header), data.size_bytes());
   const AllReduceEntry& entry = kAllReduce[row];
   if (entry.sum_f32 == nullptr) {
     native_since_ = Clock::now().time_since_epoch().count();
@@ -415,7 +437,7 @@ double Engine::ClockOffset() {
 }
 
 WaitStats Engine::TakeWaitStats() {
-  stats_.link_seconds = std::exchange(exchange_.link_seconds, 0);
+  const std::lock_guard lock(stats_mutex_);
   return std::exchange(stats_, {});
 }
 

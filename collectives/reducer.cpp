@@ -74,7 +74,11 @@ void BasicReducer<T>::LaunchReady() {
     }
     const std::span<T> range =
         gradients_.subspan(buckets_[b].range.offset, buckets_[b].range.count);
-    const Tag tag{.what = "gradients", .step = step_, .bucket = static_cast<int>(b), .plan = plan_};
+    const Tag tag{.what = "gradients",
+                  .step = step_,
+                  .bucket = static_cast<int>(b),
+                  .plan = plan_,
+                  .may_round = true};
     pending_.push_back(communicator_.AllReduceAsync(range, tag));
     if (communicator_.size() > 1) stats_.bytes += range.size_bytes();
   }

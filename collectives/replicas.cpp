@@ -40,20 +40,26 @@ void VerifyReplicas(Communicator& communicator, std::span<const float> weights,
   std::vector<uint64_t> hashes(communicator.size());
   communicator.AllGather(std::as_bytes(std::span(&mine, 1)),
                          std::as_writable_bytes(std::span(hashes)), {.what = what, .step = step});
-  uint64_t common = hashes[0];
-  for (uint64_t hash : hashes) {
-    if (std::ranges::count(hashes, hash) > std::ranges::count(hashes, common)) common = hash;
-  }
-  std::string odd;
-  for (size_t r = 0; r < hashes.size(); ++r) {
-    if (hashes[r] == common) continue;
-    odd += fmt::format("{}rank {} got {:#018x}", odd.empty() ? "" : ", ", r, hashes[r]);
-  }
-  if (odd.empty()) return;
+  if (std::ranges::count(hashes, mine) == communicator.size()) return;
   throw CommError(
-      fmt::format("[comm] {}: replicas differ at step {}: {}, want {:#018x} as the {} others; "
-                  "memory or network of the odd ranks is suspect",
-                  what, step, odd, common, std::ranges::count(hashes, common)));
+      fmt::format("[comm] {}: replicas differ at step {}: {}; memory or network of the odd ranks "
+                  "is suspect",
+                  what, step, DescribeOdd(communicator, hashes)));
+}
+
+std::string DescribeOdd(const Communicator& communicator, std::span<const uint64_t> values) {
+  const auto votes = [&](uint64_t value) { return std::ranges::count(values, value); };
+  const auto common = *std::ranges::max_element(values, {}, votes);
+  const bool leads = std::ranges::all_of(
+      values, [&](uint64_t v) { return v == common || votes(v) < votes(common); });
+  std::string text;
+  for (size_t rank = 0; rank < values.size(); ++rank) {
+    if (leads && values[rank] == common) continue;
+    text += fmt::format("{}{} got {:#018x}", text.empty() ? "" : ", ",
+                        communicator.NameOf(static_cast<int>(rank)), values[rank]);
+  }
+  return leads ? fmt::format("{}, want {:#018x} as the {} others", text, common, votes(common))
+               : text + ", and there is no majority";
 }
 
 void BroadcastAndVerify(Communicator& communicator, std::span<float> weights, std::string_view what,

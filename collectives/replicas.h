@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
+#include <string_view>
 
 #include "collectives/communicator.h"
 
@@ -12,10 +14,13 @@ namespace carole::collectives {
 uint64_t HashOfFloats(std::span<const float> values);
 
 // Compares a hash of `weights` over all ranks. Throws CommError that names the ranks in the
-// minority and both hashes; of equally many, those that differ from rank 0. `what` names the data
-// ("weights"); a literal.
+// minority and both hashes. `what` names the data ("weights"); a literal.
 void VerifyReplicas(Communicator& communicator, std::span<const float> weights,
                     std::string_view what, int64_t step = 0);
+
+// Of the ranks' values, which differ: "rank 1 (host) got 0x…, want 0x… as the 3 others", or all of
+// them where none leads.
+std::string DescribeOdd(const Communicator& communicator, std::span<const uint64_t> values);
 
 // Rank 0's weights to all ranks, then VerifyReplicas().
 void BroadcastAndVerify(Communicator& communicator, std::span<float> weights,

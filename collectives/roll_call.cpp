@@ -26,7 +26,8 @@ void RollCall::Call(uint64_t sequence, int waiting_for) {
 
 void RollCall::Send(uint64_t sequence, int waiting_for) {
   const auto now = std::chrono::steady_clock::now();
-  if (mine_.sequence == sequence || (last_call_ && now - *last_call_ < pause_)) return;
+  const bool is_news = mine_.sequence != sequence || mine_.waiting_for != waiting_for;
+  if (!is_news || (last_call_ && now - *last_call_ < pause_)) return;
   last_call_ = now;
   sends_.clear();  // gives up what is still on its way, and mine_ with it
   mine_ = {.sequence = sequence, .waiting_for = waiting_for};

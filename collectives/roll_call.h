@@ -18,8 +18,8 @@ class RollCall {
   // a rank that never waits never reads its answers.
   RollCall(Transport& transport, int rank, int size, double pause_seconds);
 
-  // Tells all others, once for each operation, that this rank waits in number `sequence` for rank
-  // `waiting_for`, and reads what they tell. To be called again while it waits.
+  // Tells all others that this rank waits in operation number `sequence` for rank `waiting_for`,
+  // unless they know, and reads what they tell. To be called again while it waits.
   void Call(uint64_t sequence, int waiting_for);
 
   // The rank at the end of the chain that begins with `missing`; `missing` itself if the chain is

@@ -68,7 +68,7 @@ std::string ValueIn(const Facts& facts, const std::string& name) {
                         communicator.NameOf(rank), got, communicator.NameOf(0), want);
   }
   throw ConfigError("[comm] job: ranks differ: " + text +
-                    "; start all ranks with the same program and flags");
+                    "; start all ranks with the same program, flags and data");
 }
 
 }  // namespace

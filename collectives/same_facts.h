@@ -1,4 +1,4 @@
-// What has to be the same on all ranks before they start: program, flags, net, seed.
+// What has to be the same on all ranks before they start: program, flags, net, seed, data.
 #pragma once
 
 #include <map>

@@ -78,8 +78,16 @@ bool DrawBoxSize(int height, int width, Rng& rng, Window& window) {
 
 ScaledCrop ScaleShorterSide(int height, int width, int shorter, SideRounding rounding) {
   const float factor = static_cast<float>(shorter) / static_cast<float>(std::min(height, width));
+  // What is left of an int is for sums of places.
+  constexpr int kMaxSide = 1 << 30;
   const auto scale = [&](int side) {
     const float scaled = static_cast<float>(side) * factor;
+    if (scaled > static_cast<float>(kMaxSide)) {
+      throw DataError(
+          fmt::format("[io.preprocessing] image too narrow: got {}x{}, want the longer side to be "
+                      "at most {} times the shorter",
+                      height, width, kMaxSide / shorter));
+    }
     return static_cast<int>(rounding == SideRounding::kHalfEven ? std::rint(scaled) : scaled);
   };
   return {.height = scale(height), .width = scale(width)};

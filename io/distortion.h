@@ -20,7 +20,8 @@ struct ScaledCrop {
   bool mirrored = false;
 };
 
-// Sides become those of an image whose shorter one is `shorter`.
+// Sides become those of an image whose shorter one is `shorter`. Throws DataError where the longer
+// one would be over 2^30; so do the two below.
 enum class SideRounding { kHalfEven, kTruncate };  // TF-Slim; the ImageNet ResNet
 ScaledCrop ScaleShorterSide(int height, int width, int shorter, SideRounding rounding);
 

@@ -63,8 +63,7 @@ bool HasKnownLayout(const jpeg_decompress_struct& jpeg) {
 bool ToBaselineScan(const jpeg_decompress_struct& jpeg, jpeg::BaselineScan* scan) {
   const bool is_baseline = !jpeg.progressive_mode && !jpeg.arith_code && jpeg.data_precision == 8 &&
                            jpeg.Ss == 0 && jpeg.Se == 63 && jpeg.Ah == 0 && jpeg.Al == 0;
-  if (!is_baseline || jpeg.dct_method != JDCT_IFAST || !HasKnownLayout(jpeg) ||
-      jpeg.comps_in_scan != jpeg.num_components)
+  if (!is_baseline || !HasKnownLayout(jpeg) || jpeg.comps_in_scan != jpeg.num_components)
     return false;
   for (int i = 0; i < jpeg.num_components; ++i) {
     const jpeg_component_info& component = jpeg.comp_info[i];
@@ -154,9 +153,10 @@ class JpegDecoder::Impl {
                  window.top, window.left, height(), width(), divisor);
     ResizeImage("jpeg", window.height, window.width, channels_, image);
     uint8_t* const out = image->pixels.data();
-    by_libjpeg_ = !(divisor == 1 && DecodeOnGpu(window, out)) &&
-                  (only_libjpeg_ || !ToBaselineScan(jpeg_, &scan_) ||
-                   !baseline_.Decode(scan_, {window, divisor, channels_}, out));
+    by_libjpeg_ = !ToBaselineScan(jpeg_, &scan_) ||
+                  !((divisor == 1 && DecodeOnGpu(window, out)) ||
+                    (!only_libjpeg_ && jpeg_.dct_method == JDCT_IFAST &&
+                     baseline_.Decode(scan_, {window, divisor, channels_}, out)));
     if (!by_libjpeg_) {
       jpeg_abort_decompress(&jpeg_);
       return;
@@ -181,7 +181,8 @@ class JpegDecoder::Impl {
     return true;
   }
 
-  // Colour as photos have it, if a GPU was asked for and takes this one.
+  // Colour as photos have it, if a GPU was asked for and takes this one. Only for a baseline scan:
+  // of the others libjpeg bounds the memory and the number of scans, which nvJPEG may not.
   bool DecodeOnGpu(const Window& window, uint8_t* out) {
     if (nvjpeg_ == nullptr || channels_ != 3 || jpeg_.jpeg_color_space != JCS_YCbCr) return false;
     if (gpu_ == nullptr) gpu_ = std::make_unique<jpeg::NvJpegDecoder>(*nvjpeg_);

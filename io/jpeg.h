@@ -1,6 +1,6 @@
 // JPEG, decoded only where pixels are wanted: sound baseline images by io/jpeg, all others by
 // libjpeg-turbo, which reads all headers and decides what is an error. Where it is asked for, a GPU
-// decodes the colour images that it can.
+// decodes the baseline colour images that it can.
 #pragma once
 
 #include <memory>

@@ -52,6 +52,9 @@ for test in "$build"/tests/carole_*_tests; do
   fi
 done
 cp -r "$source_root/tests/data" "$top/tests/data"
+# Golden values of the other nets, where they lie beside the checkout.
+reference=$source_root/../shared/reference/goldens
+[[ ! -d $reference ]] || cp -r "$reference" "$top/tests/data/goldens/reference"
 cp "$source_root/launch/gpu_check.sh" "$source_root"/tests/bench/{gpu_torch,torch_nets,peer_torch,peer_nets}.py "$top/"
 fashion_mnist=/usr/share/datasets/fashion-mnist
 [[ ! -d $fashion_mnist ]] || cp -rL "$fashion_mnist" "$top/share/"
@@ -65,6 +68,7 @@ for plugins in openmpi/lib/openmpi3 pmix2/lib/pmix; do
   find "/usr/$libraries/$plugins" -name '*.so' | grep -vE 'ofi|ucx|psm|openib|usnic|portals|cuda|monitoring|munge' |
     xargs cp -t "$top/$libraries/$plugins"
 done
+[[ ! -d /usr/$libraries/pmix2/share ]] || cp -r "/usr/$libraries/pmix2/share" "$top/$libraries/pmix2/" # its messages
 
 while read -r file; do copy_needed "$file"; done < <(find "$top" -type f \( -name '*.so*' -o -path '*/bin/*' \))
 # The plan of the libraries: all in one folder, found from wherever the bundle lies.
@@ -78,7 +82,10 @@ cat >"$top/run_here" <<'END'
 # Runs the program of this script's name from the bundle. It is linked to by carole, mpirun and those in tests.
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd -P)
 [ -d "$here/bin" ] || here=$(dirname -- "$here")
-export OPAL_PREFIX="$here" PMIX_INSTALL_PREFIX="$here" PATH="$here:$PATH"
+export OPAL_PREFIX="$here" PATH="$here:$PATH"
+# Debian's PMIx has its folders built in one by one: a prefix alone moves nothing.
+pmix=$here/lib/x86_64-linux-gnu/pmix2
+export PMIX_PREFIX="$pmix" PMIX_LIBDIR="$pmix/lib" PMIX_DATADIR="$pmix/share" PMIX_SYSCONFDIR="$pmix/share"
 export CAROLE_TEST_DATA="$here/tests/data"
 if [ -z "${CAROLE_CUDA_FOLDERS+set}" ]; then
   CAROLE_CUDA_FOLDERS=$(python3 - <<'PYTHON' 2>/dev/null

@@ -82,7 +82,9 @@ BoundCores FindBoundCores() {
     hwloc_bitmap_copy(bound.get(), hwloc_topology_get_allowed_cpuset(topology.get()));
   std::string cpus(static_cast<size_t>(hwloc_bitmap_list_snprintf(nullptr, 0, bound.get())), '\0');
   hwloc_bitmap_list_snprintf(cpus.data(), cpus.size() + 1, bound.get());
-  return {.count = CountCoresIn(topology.get(), bound.get()), .cpus = std::move(cpus)};
+  return {.count = CountCoresIn(topology.get(), bound.get()),
+          .threads = std::max(1, hwloc_bitmap_weight(bound.get())),
+          .cpus = std::move(cpus)};
 }
 
 int CountCores() {

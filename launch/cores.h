@@ -15,6 +15,7 @@ void LeaveOpenMpPlace();
 // What this process is bound to.
 struct BoundCores {
   int count = 1;     // hwloc's cores, not their hyperthreads
+  int threads = 1;   // hyperthreads too
   std::string cpus;  // as the operating system numbers them, hyperthreads too: "0-3,8"; "" where
                      // hwloc cannot look
 };
@@ -27,8 +28,8 @@ int CountCores();
 // `root` stands in for / in tests.
 std::optional<double> CpuQuota(const std::filesystem::path& root = "/");
 
-// Threads for each of `sharers` processes that are bound to the same `cores` and for each of
-// `quota_sharers` that live on the same quota; at least 1.
+// Threads for each of `sharers` processes that are bound to the same `cores` (or hyperthreads) and
+// for each of `quota_sharers` that live on the same quota; at least 1.
 int ShareOfCores(int cores, int sharers, std::optional<double> quota, int quota_sharers);
 
 }  // namespace carole::launch

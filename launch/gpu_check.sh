@@ -2,47 +2,151 @@
 # Checks on a GPU all that needs one, in 8 minutes, the most important first; writes a report in Markdown to standard
 # output and OUT/report.md, and fails when a check failed. Speeds are compared with what is wanted, and fail nothing.
 #
-#   launch/gpu_check.sh PLACE OUT                    PLACE: a build folder, or an unpacked bundle; OUT: what it makes
-#   launch/gpu_check.sh PLACE OUT CHECK [WORD...]    one check alone, e.g. speed vgg_16 bf16 64,128 128 1.2
+#   launch/gpu_check.sh PLACE OUT                        PLACE: a build folder, or an unpacked bundle; OUT: what it makes
+#   launch/gpu_check.sh PLACE OUT --sections=GROUP,...   some groups only: kernels, goldens, training, ranks; speed; nets;
+#                                                        jpegs, more. Those up to a semicolon fit into 8 minutes together
+#   launch/gpu_check.sh PLACE OUT CHECK [WORD...]        one check alone, e.g. ours vgg_16 bf16 256,128
 #
 # `./run gpu-check` builds and calls this; a bundle holds it. PyTorch's figures are there where `python3` has PyTorch
-# for the GPU.
+# for the GPU. CAROLE_GPU_CHECK_SECONDS: 480 if not given. On SIGTERM the running check ends, and the report is closed.
+began=$(date +%s)
 set -u
 
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd -P)
-place=$1
-out=$2
+mkdir -p "$2"
+place=$(CDPATH='' cd -- "$1" && pwd -P) || exit 64
+out=$(CDPATH='' cd -- "$2" && pwd -P) || exit 64
 report=$out/report.md
-mkdir -p "$out"
+groups="kernels goldens training ranks speed nets jpegs more"
+skip=77 # a check's exit code: it cannot be done here, and has said why
 
 # --- checks: each may be called by its name -----------------------------------------------------------------------
 
-# wanted WHAT NUMBER at_least|at_most BOUND: a line that the report's last table is made of.
-wanted() {
-  awk -v what="$1" -v got="$2" -v how="$3" -v bound="$4" 'BEGIN {
-    good = how == "at_least" ? got + 0 >= bound + 0 : got + 0 <= bound + 0
-    sub("_", " ", how)
-    printf "wanted: %s | %.5g | %s %s | %s\n", what, got, how, bound, got == "" ? "not measured" : good ? "yes" : "NO"
-  }'
-}
-
 doctor() { "$place/carole" doctor; }
 
-kernels() { "$place/tests/carole_backend_tests" --gtest_filter='*/cuda*' --gtest_brief=1; }
+# in_shards FIRST TOTAL FILTER COMMAND...: starts so many processes that share the tests; their pids are in $pids, what
+# they say in OUT/shard.N.txt, which tally() reads.
+in_shards() {
+  shard=$1 total=$2 filter=$3
+  shift 3
+  for index in $(seq 0 $((total - 1))); do
+    GTEST_TOTAL_SHARDS=$total GTEST_SHARD_INDEX=$index "$@" --gtest_filter="$filter" >"$out/shard.$shard.txt" 2>&1 &
+    pids="${pids:-} $!"
+    shard=$((shard + 1))
+  done
+}
+
+# So many that nearly all cores are busy.
+processes() { nproc | awk '{ n = int($1 / 2); print (n < 2 ? 2 : n > 8 ? 8 : n) }'; }
+
+# Whether all of $pids ended well.
+wait_for_all() {
+  trouble=0
+  for pid in $pids; do wait "$pid" || trouble=1; done
+  return "$trouble"
+}
+
+kernels() {
+  in_shards 1 "$(processes)" '*/cuda*' "$place/tests/carole_backend_tests"
+  wait_for_all
+}
 
 # Each kernel's GB/s beside a copy's.
 kernel_speed() { "$place/tests/carole_backend_tests" --gtest_filter='KernelSpeed.BesideACopy' --gtest_brief=1; }
 
-# All nets in fp32 and bf16; some in fp16 and TF32 too.
+# All nets that have a golden file, in fp32 and bf16; some in fp16 and TF32 too.
 goldens() {
-  "$place/tests/carole_golden_tests" --gtest_brief=1 \
-    --gtest_filter='*_cuda:*_cuda_bf16:*.lenet_cuda_*:*.resnet_v1_50_cuda_*:*.mobilenet_v3_small_cuda_*'
+  for folder in "${CAROLE_GOLDENS:-}" "$place/tests/data/goldens/reference" "$here/../../shared/reference/goldens" \
+    "$place/tests/data/goldens" "$here/../tests/data/goldens"; do
+    [ ! -d "$folder" ] || break
+  done
+  export CAROLE_GOLDENS="$folder"
+  in_shards 1 "$(processes)" '*_cuda:*_cuda_bf16:*.lenet_cuda_*:*.resnet_v1_50_cuda_*:*.mobilenet_v3_small_cuda_*' \
+    "$place/tests/carole_golden_tests"
+  wait_for_all
 }
 
-data() {
-  "$place/carole" dataset build --dataset_name=fashion_mnist --dataset_dir="$out/data" --raw_dir="$raw" &&
-    "$place/carole" dataset build --dataset_name=synthetic --dataset_dir="$out/jpegs" --num_images=4096 \
-      --num_classes=1000 --image_width=500
+# Our own kernels (those of libraries are their makers' business): three quarters of the processes take what is neither
+# a convolution nor a product, the last our depthwise convolutions. In the bundle a script starts the tests.
+sanitizer() {
+  set -- compute-sanitizer --target-processes all --report-api-errors no --error-exitcode=1 \
+    "$place/tests/carole_backend_tests"
+  command -v "$1" >/dev/null || {
+    echo "skipped: no compute-sanitizer here"
+    return "$skip"
+  }
+  in_shards 1 3 '*/cuda*-*/cuda_conv2d*:*/cuda_linear*' "$@"
+  in_shards 4 1 '*/cuda_conv2d*depthwise*' "$@"
+  wait_for_all
+  if grep -h 'Device not supported' "$out"/shard.*.txt; then
+    rm "$out"/shard.*.txt
+    echo "skipped: compute-sanitizer does not know this device"
+    return "$skip"
+  fi
+  for shard in 1 2 3 4; do
+    grep -hE '^=+ (Invalid|Program hit|Error:|Race|Uninitialized|ERROR SUMMARY)' "$out/shard.$shard.txt" | head -n 10
+    grep -q 'ERROR SUMMARY' "$out/shard.$shard.txt" || {
+      echo "process $shard: no ERROR SUMMARY"
+      trouble=1
+    }
+  done
+  return "$trouble"
+}
+
+fashion_mnist() {
+  "$place/carole" dataset build --dataset_name=fashion_mnist --dataset_dir="$out/data" --raw_dir="$raw"
+}
+
+drawn_jpegs() {
+  "$place/carole" dataset build --dataset_name=synthetic --dataset_dir="$out/jpegs" --num_images=2048 \
+    --num_classes=1000 --image_width=500
+}
+
+# losses BACKEND NAME FLAG...: 20 steps of LeNet; the loss of each into OUT/steps_NAME_BACKEND.txt.
+losses() {
+  backend=$1 name=$2
+  shift 2
+  "$place/carole" train --backend="$backend" --threads=1 --dataset_name=fashion_mnist --dataset_dir="$out/data" \
+    --train_dir="$out/train_${name}_$backend" --model_name=lenet --batch_size=64 --max_number_of_steps=20 \
+    --log_every_n_steps=1 "$@" >"$out/log_${name}_$backend.txt" 2>&1
+  sed -n -e 's/.*global step [0-9]*: loss = \([-+.0-9a-z]*\) .*/\1/p' -e 's/.*\(after step [0-9]*: not finite\).*/\1/p' \
+    "$out/log_${name}_$backend.txt" >"$out/steps_${name}_$backend.txt"
+}
+
+# Each optimizer's steps on the GPU and on the cores: losses may differ by 1 % of how far they fell or rose, and by
+# their fourth digit. And steps that diverge: they must be found out at the same one.
+optimizers() {
+  optimizers=$("$place/carole" train --help | sed -n 's/^ *--optimizer [^ ]* *//p' | tr -d ,)
+  for backend in cuda onednn; do
+    for optimizer in $optimizers; do
+      losses $backend "$optimizer" --optimizer="$optimizer" --learning_rate=0.02 --clip_gradient_norm=1 &
+    done
+    losses $backend diverging --optimizer=sgd --learning_rate=1e30 &
+  done
+  wait
+  trouble=0
+  for name in $optimizers diverging; do
+    paste "$out/steps_${name}_cuda.txt" "$out/steps_${name}_onednn.txt" | awk -F '\t' -v name="$name" '
+      NR == 1 { first = $2 }
+      /after step/ { ended = $1; same = $1 == $2 }
+      !/after step/ {
+        ++steps
+        off = $1 > $2 ? $1 - $2 : $2 - $1
+        moved = $2 > first ? $2 - first : first - $2
+        farthest = off > farthest ? off : farthest
+        last = $2
+        if ($1 == "" || $2 == "" || off > 0.01 * moved + 2e-4 * ($2 > 1 ? $2 : 1)) bad = 1
+      }
+      END {
+        good = !bad && (name == "diverging" ? same : steps == 20 && !ended)
+        printf "%-10s %2d steps, %.4f to %.4f, at most %.4f beside the cores%s%s\n", name, steps, first, last, farthest,
+          ended ? "; " ended : "", good ? "" : ": DIFFERS"
+        exit !good
+      }' && continue
+    trouble=1
+    tail -q -n 1 "$out/log_${name}_cuda.txt" "$out/log_${name}_onednn.txt"
+  done
+  return "$trouble"
 }
 
 # lenet PRECISION: five epochs, then at least 0.91 of the test images right.
@@ -60,7 +164,7 @@ lenet() {
 
 # One rank more than GPUs: an error that says so, and its exit code.
 too_many_ranks() {
-  "$mpirun" -np $((gpus + 1)) "$place/carole" bench train --backend=cuda --model_name=lenet --batch_size=8 --steps=2
+  "$mpirun" -np $((CAROLE_GPUS + 1)) "$place/carole" bench train --backend=cuda --model_name=lenet --batch_size=8 --steps=2
   code=$?
   echo "exit code $code, want 78"
   [ "$code" -eq 78 ]
@@ -68,7 +172,7 @@ too_many_ranks() {
 
 # Each on a GPU of its own.
 a_rank_on_each_gpu() {
-  "$mpirun" -np "$gpus" "$place/carole" bench train --backend=cuda --model_name=resnet_v1_50 --precision=bf16 \
+  "$mpirun" -np "$CAROLE_GPUS" "$place/carole" bench train --backend=cuda --model_name=resnet_v1_50 --precision=bf16 \
     --batch_size=256 --steps=20
 }
 
@@ -79,211 +183,373 @@ two_ranks_on_one_gpu() {
     CUDA_VISIBLE_DEVICES=0 NCCL_MULTI_RANK_GPU_ENABLE=1 "$mpirun" -np 2 "$place/carole" bench train --backend=cuda \
       --model_name=lenet --batch_size=64 --steps=50 "$way" && continue
     echo "$way: exit code $?"
-    "$place/carole" doctor | grep -q 'NCCL.* 2\.[12][0-9]\.' && echo "skipped: this NCCL has no setting for it"
-    return
+    "$place/carole" doctor | grep -q 'NCCL.* 2\.[12][0-9]\.' || return 1
+    echo "skipped: this NCCL has no setting for it"
+    return "$skip"
   done
 }
 
-# Our own kernels, as far as a minute goes: those of libraries are their makers' business.
-sanitizer() {
-  timeout 40 compute-sanitizer --error-exitcode=1 "$place/tests/carole_backend_tests" --gtest_brief=1 \
-    --gtest_filter='*/cuda*-*/cuda_conv2d*:*/cuda_linear*' >"$out/sanitizer.txt" 2>&1
-  code=$?
-  tail -n 20 "$out/sanitizer.txt"
-  [ "$code" -eq 124 ] || return "$code"
-  echo "stopped after 40 s"
-  ! grep -qE '^=+ (Invalid|Program hit|Error|Race|Uninitialized)' "$out/sanitizer.txt"
-}
-
-# train NET PRECISION BATCH [FLAG...]: a line of JSON.
+# train NET PRECISION BATCH [FLAG...]: a line of JSON. Pixels come from the host's memory in each step, as uint8.
 train() {
   net=$1 precision=$2 batch=$3
   shift 3
-  "$place/carole" bench train --backend=cuda --model_name="$net" --precision="$precision" --batch_size="$batch" --json "$@"
+  "$place/carole" bench train --backend=cuda --model_name="$net" --precision="$precision" --batch_size="$batch" \
+    --input_dtype=uint8 --json "$@"
 }
 
 # bench FILE NET PRECISION BATCHES [FLAG...]: a line of JSON for each batch size (given with commas) that fits into the
-# GPU, into FILE too; fails where none does. What fails on the GPU is tried once more without a CUDA graph.
+# GPU, added to FILE at once; fails where none does, or one fails otherwise. What fails on the GPU is tried once more
+# without a CUDA graph.
 bench() {
   file=$1 net=$2 precision=$3
   batches=$(echo "$4" | tr , ' ')
   shift 4
-  : >"$file"
+  trouble=0
+  : >>"$file"
   for batch in $batches; do
-    train "$net" "$precision" "$batch" "$@" >>"$file"
+    train "$net" "$precision" "$batch" "$@" >"$out/row.json"
     code=$?
-    if [ $code -eq 69 ]; then
-      wanted "$net, $precision, batch $batch: steps as CUDA graphs" 0 at_least 1
-      train "$net" "$precision" "$batch" "$@" --nocuda_graph >>"$file"
+    if [ "$code" -eq 69 ]; then
+      wanted "$net, $precision, batch $batch: steps as CUDA graphs" 0 at_least 1 >>"$out/wanted.txt"
+      train "$net" "$precision" "$batch" "$@" --nocuda_graph >"$out/row.json"
       code=$?
     fi
-    [ $code -eq 0 ] || [ $code -eq 78 ] || break
+    if [ "$code" -eq 0 ]; then
+      sed 's/,"step_ends_s":\[[^]]*\]//' "$out/row.json" | tee -a "$file"
+    elif [ "$code" -ne 78 ]; then
+      echo "batch $batch: exit code $code"
+      trouble=1
+    fi
   done
-  cat "$file"
-  { [ "$code" -eq 0 ] || [ "$code" -eq 78 ]; } && [ -s "$file" ]
+  [ "$trouble" -eq 0 ] && [ -s "$file" ]
 }
 
-# torch NET PRECISION BATCHES [FLAG...]: PyTorch's.
+# ours NET PRECISION BATCHES
+ours() { bench "$out/ours.$1.$2.json" "$1" "$2" "$3" --steps=50; }
+
+# torch SECONDS NET PRECISION BATCHES [FLAG...]: PyTorch's lines. Without a process group of its own, so that what ends
+# a check ends this.
 torch() {
-  net=$1 precision=$2 batches=$3
-  shift 3
-  for script in "$here/gpu_torch.py" "$here/../tests/bench/gpu_torch.py"; do
-    [ -f "$script" ] || continue
-    TORCHINDUCTOR_CACHE_DIR=$out/inductor python3 "$script" --model_name="$net" --precision="$precision" \
-      --batch_size="$batches" "$@"
-    return
-  done
+  seconds=$1 net=$2 precision=$3 batches=$4
+  shift 4
+  script=$here/gpu_torch.py
+  [ -f "$script" ] || script=$here/../tests/bench/gpu_torch.py
+  TORCHINDUCTOR_CACHE_DIR=$out/inductor TORCHINDUCTOR_COMPILE_THREADS=4 timeout --foreground -k 5 "$seconds" \
+    python3 "$script" --model_name="$net" --precision="$precision" --batch_size="$batches" "$@"
 }
 
-# The best images per second among lines of JSON.
-best() { sed -n 's/.*"images_per_second": *\([0-9.]*\).*/\1/p' "$1" | sort -n | tail -n 1; }
-
-# ratio FILE OTHER: of their best ones; nothing where one has none.
-ratio() { echo "$(best "$1") $(best "$2")" | awk 'NF == 2 { print $1 / $2 }'; }
-
-# speed NET PRECISION BATCHES PEER_BATCHES RATIO [--eager]: ours, PyTorch's in the same run, and the ratio of the best
-# ones beside what is wanted (0: anything).
-speed() {
-  net=$1 precision=$2 batches=$3 peer_batches=$4 bound=$5
-  shift 5
-  bench "$out/ours.json" "$net" "$precision" "$batches" || return
-  [ "$net $precision" != "resnet_v1_50 bf16" ] || case $(nvidia-smi --query-gpu=name --format=csv,noheader) in
-    *H200*) wanted "$net, $precision, images/s (80 % of MLPerf 4.0's best)" "$(best "$out/ours.json")" at_least 6356 ;;
-  esac
-  if [ "$CAROLE_HAS_TORCH" = no ]; then
-    echo "no PyTorch for this GPU here"
-    return 0
+# peer NET PRECISION BATCHES [FLAG...]: PyTorch's, its images on the GPU; uncompiled where compiling fails or hangs.
+peer() {
+  [ "$CAROLE_HAS_TORCH" = yes ] || {
+    echo "skipped: no PyTorch for this GPU here"
+    return "$skip"
+  }
+  file=$out/peer.$1.$2.json
+  torch "${CAROLE_COMPILE_SECONDS:-75}" "$@" >"$file" # no pipe: what it leaves running would keep it open
+  if [ ! -s "$file" ]; then
+    echo "no figures: once more, uncompiled"
+    torch 30 "$@" --eager >"$file"
   fi
-  torch "$net" "$precision" "$peer_batches" "$@" >"$out/peer.json"
-  cat "$out/peer.json"
-  wanted "$net, $precision, carole / PyTorch" "$(ratio "$out/ours.json" "$out/peer.json")" at_least "$bound"
+  cat "$file"
+  [ -s "$file" ]
 }
 
-# By kernel as the GPU itself saw them, and the share of time in which it had none.
+# By kernel as the GPU itself saw them, and the share of time in which it had none: of two seconds in the middle of the
+# steps, which begin long after those that are recorded.
 idle() {
   times=$place/libcarole_gpu_times.so
   [ -f "$times" ] || times=$place/lib/libcarole_gpu_times.so
-  CUDA_INJECTION64_PATH=$times bench "$out/ours.json" resnet_v1_50 bf16 256 --steps=60 2>"$out/times.txt"
+  rm -f "$out/idle.json"
+  CUDA_INJECTION64_PATH=$times bench "$out/idle.json" resnet_v1_50 bf16 256 --steps=150 2>"$out/times.txt"
   code=$?
   cat "$out/times.txt"
-  [ $code -eq 0 ] || return $code
-  grep -q '^GPU idle' "$out/times.txt" || # no CUPTI here: each operation is waited for
-    "$place/carole" bench train --backend=cuda --model_name=resnet_v1_50 --precision=bf16 --batch_size=256 --steps=5 \
-      --profile
-  wanted "GPU idle inside a step, %" "$(sed -n 's/^GPU idle: *\([0-9.]*\) %.*/\1/p' "$out/times.txt")" at_most 2
+  [ "$code" -eq 0 ] || return "$code"
+  ! grep -q '^GPU idle' "$out/times.txt" || return 0
+  echo "no CUPTI here: each operation is waited for"
+  "$place/carole" bench train --backend=cuda --model_name=resnet_v1_50 --precision=bf16 --batch_size=256 --steps=5 \
+    --profile
 }
 
-# Pictures from a disk beside those that are there already.
+# Pictures from a disk beside those that are there already, both as uint8. So many steps that what was decoded ahead is
+# soon used up.
 jpegs() {
-  bench "$out/tensors.json" resnet_v1_50 bf16 256 --steps=40 || return
+  rm -f "$out"/jpegs_*.json
+  set -- resnet_v1_50 bf16 256 --warmup_steps=20 --steps=200
+  bench "$out/jpegs_tensors.json" "$@" || return
   for decoder in cpu nvjpeg; do
-    if ! bench "$out/ours.json" resnet_v1_50 bf16 256 --steps=40 --dataset_name=synthetic --dataset_dir="$out/jpegs" \
-      --labels_offset=1 --num_preprocessing_threads="$(nproc)" --jpeg_decoder=$decoder; then
-      [ "$code" -eq 78 ] && [ $decoder = nvjpeg ] || return 1
-      echo "skipped: nvJPEG is not here"
-      continue
-    fi
-    wanted "JPEGs decoded by $decoder / tensors" "$(ratio "$out/ours.json" "$out/tensors.json")" at_least 0.97
+    bench "$out/jpegs_$decoder.json" "$@" --dataset_name=synthetic --dataset_dir="$out/jpegs" --labels_offset=1 \
+      --jpeg_decoder="$decoder" && continue
+    [ "$code" -eq 78 ] && [ "$decoder" = nvjpeg ] || return 1
+    echo "skipped: nvJPEG is not here"
   done
   "$place/carole" bench input --dataset_name=synthetic --dataset_dir="$out/jpegs" --labels_offset=1 --batch_size=256 \
-    --steps=10 --rounds=1 --threads="$(nproc)" --json
+    --steps=10 --rounds=1 --json
 }
 
 # --- the report ---------------------------------------------------------------------------------------------------
 
-# section SECONDS TITLE CHECK [WORD...]: what the check says in the end. It is ended when its seconds, or those of the
-# whole, are over; none begins then.
+publish() { tee -a "$report"; }
+
+# chosen GROUP: whether its sections are to be run.
+chosen() { case " $sections " in *" $1 "*) ;; *) false ;; esac }
+
+# What the tests in OUT/shard.*.txt came to, also when they were ended: passed, skipped, failed, not reached. Fails where
+# one did not pass, or none did.
+tally() {
+  grep -hE '^[a-z0-9_]+ +cuda[a-z0-9_]* ' "$out"/shard.*.txt | sort >"$out/errors.txt" # of nets
+  grep -hE -A 4 ': Failure$' "$out"/shard.*.txt | head -n 40
+  grep -hE '^skipped: ' "$out"/shard.*.txt | sort | uniq -c
+  for file in "$out"/shard.*.txt; do # one that did not come to its end
+    grep -q '^\[==========\].* ran\.' "$file" || tail -n 4 "$file"
+  done
+  cat "$out"/shard.*.txt | awk '
+    /^\[==========\] Running/ { total += $3 }
+    /^\[ RUN      \]/ { under_way[$4] = 1 }
+    /^\[       OK \]/ { ++passed; delete under_way[$4] }
+    /^\[  SKIPPED \].* ms\)$/ { ++skipped; delete under_way[$4] }
+    /^\[  FAILED  \].* ms\)$/ { ++failed; sub(",$", "", $4); delete under_way[$4]; print "FAILED " $4 }
+    END {
+      for (name in under_way) print "not finished: " name
+      printf "%d tests: %d passed, %d skipped, %d failed, %d not finished\n", total, passed, skipped, failed,
+        total - passed - skipped - failed
+      exit !(passed > 0 && passed + skipped == total)
+    }'
+}
+
+# section GROUP SECONDS TITLE CHECK [WORD...]: what the check says in the end. It is ended when its seconds, or those of
+# the whole, are over; none begins then.
 section() {
-  limit=$1 title=$2
-  shift 2
+  group=$1 limit=$2 title=$3
+  shift 3
+  chosen "$group" || return 0
   start=$(date +%s)
   left=$((deadline - start))
   if [ "$left" -le 0 ]; then
-    printf '\n## %s: skipped: the time is over\n' "$title"
+    printf '\n## %s: skipped: the time is over\n' "$title" | publish
     return
   fi
   [ "$limit" -le "$left" ] || limit=$left
-  verdict=passed
-  timeout -k 5 "$limit" sh "$0" "$place" "$out" "$@" >"$out/section.txt" 2>&1
+  rm -f "$out"/shard.*.txt
+  timeout -k 5 "$limit" sh "$0" "$place" "$out" "$@" >"$out/section.txt" 2>&1 &
+  running=$!
+  wait "$running" 2>/dev/null
   code=$?
-  [ $code -eq 0 ] || verdict=FAILED
-  printf '\n## %s: %s in %d s\n\n    $ %s\n' "$title" "$verdict" $(($(date +%s) - start)) "$*"
-  tail -n 40 "$out/section.txt" | sed 's/^/    /'
-  [ $code -ne 124 ] && [ $code -ne 137 ] || printf '    ended after %d s\n' "$limit"
-  grep '^wanted: ' "$out/section.txt" >>"$out/wanted.txt"
+  if [ "$deadline" -eq 0 ]; then # a signal ended that
+    wait "$running" 2>/dev/null
+    code=$?
+  fi
+  running=
+  case $code in
+    0) verdict=passed ;;
+    "$skip") verdict=skipped ;;
+    *) verdict=FAILED ;;
+  esac
+  : >"$out/tally.txt"
+  if [ -f "$out/shard.1.txt" ]; then
+    tally >"$out/tally.txt" || verdict=FAILED
+  fi
+  [ $verdict != FAILED ] || failed=1
+  seconds=$(($(date +%s) - start))
+  {
+    printf '\n## %s: %s in %d s\n\n    $ %s\n' "$title" $verdict $seconds "$*"
+    cat "$out/section.txt" "$out/tally.txt" | tail -n 60 | sed 's/^/    /'
+    case $code in 124 | 137 | 143) printf '    ended after %d s\n' "$seconds" ;; esac
+  } | publish
 }
 
-skipped() { printf '\n## %s: skipped: %s\n' "$1" "$2"; }
+# wanted WHAT NUMBER at_least|at_most BOUND: a row of the last table. No number: nobody measured it.
+wanted() {
+  awk -v what="$1" -v got="$2" -v how="$3" -v bound="$4" 'BEGIN {
+    good = how == "at_least" ? got + 0 >= bound + 0 : got + 0 <= bound + 0
+    sub("_", " ", how)
+    printf "| %s | %s | %s %s | %s |\n", what, got == "" ? "-" : sprintf("%.5g", got), how, bound,
+      got == "" ? "not measured" : good ? "yes" : "NO"
+  }'
+}
+
+# The best images per second among lines of JSON.
+best() { sed -n 's/.*"images_per_second": *\([0-9.]*\).*/\1/p' "$1" 2>/dev/null | sort -n | tail -n 1; }
+
+# ratio FILE OTHER: of their best ones; nothing where one has none.
+ratio() { echo "$(best "$1") $(best "$2")" | awk 'NF == 2 { print $1 / $2 }'; }
+
+# A row for each net, precision and batch size.
+speeds() {
+  cat "$out"/ours.*.json "$out"/peer.*.json 2>/dev/null | awk '
+    function field(name, text) {
+      if (!match($0, "\"" name "\": *\"?[^,\"}]*")) return ""
+      text = substr($0, RSTART, RLENGTH)
+      sub("^\"[^\"]*\": *\"?", "", text)
+      return text
+    }
+    {
+      key = field("net") " | " field("precision") " | " field("batch_size")
+      if (!(key in seen)) keys[++rows] = key
+      seen[key] = 1
+      if (/"program"/) theirs[key] = field("images_per_second") (field("compiled") == "false" ? " (uncompiled)" : "")
+      else ours[key] = field("images_per_second") + 0
+    }
+    END {
+      if (rows) print "\n## Images per second\n\n| net | precision | batch | carole | PyTorch |\n|---|---|---|---|---|"
+      for (i = 1; i <= rows; ++i)
+        printf "| %s | %s | %s |\n", keys[i], ours[keys[i]] == "" ? "-" : ours[keys[i]],
+          theirs[keys[i]] == "" ? "-" : theirs[keys[i]]
+    }'
+}
+
+# What was measured, from the files in OUT: also when a check was ended half way.
+summary() {
+  speeds
+  printf '\n## What was wanted\n\n| what | measured | wanted | reached |\n|---|---|---|---|\n'
+  headline=$out/ours.resnet_v1_50.bf16.json
+  [ ! -f "$headline" ] || case $CAROLE_GPU in
+    *H200*) wanted "resnet_v1_50, bf16, images/s (80 % of MLPerf 4.0's best)" "$(best "$headline")" at_least 6356 ;;
+  esac
+  for words in "resnet_v1_50 bf16 1.2" "resnet_v1_50 tf32 0" "resnet_v1_50 fp32 0" \
+    "vgg_16 bf16 1.2" "inception_v3 bf16 1.2" "mobilenet_v2 bf16 1.2"; do
+    # shellcheck disable=SC2086
+    set -- $words
+    [ -f "$out/ours.$1.$2.json" ] || continue
+    [ "$CAROLE_HAS_TORCH" = yes ] || continue
+    wanted "$1, $2, carole / PyTorch" "$(ratio "$out/ours.$1.$2.json" "$out/peer.$1.$2.json")" at_least "$3"
+  done
+  [ ! -f "$out/times.txt" ] || wanted "GPU idle inside a step, %" \
+    "$(sed -n 's/^GPU idle: *\([0-9.]*\) %.*/\1/p' "$out/times.txt")" at_most 2
+  for decoder in cpu nvjpeg; do
+    [ ! -s "$out/jpegs_$decoder.json" ] || wanted "JPEGs decoded by $decoder / tensors" \
+      "$(ratio "$out/jpegs_$decoder.json" "$out/jpegs_tensors.json")" at_least 0.97
+  done
+  cat "$out/wanted.txt"
+}
 
 # What PyTorch compiles is compiled while others look whether results are right, and kept in a cache; where the GPU has
 # memory for all at once.
-compile_torch() {
+compile_ahead() {
   [ "$CAROLE_HAS_TORCH" = yes ] || return 0
-  [ "$(nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits | head -n 1)" -ge 100000 ] || return 0
-  for words in "resnet_v1_50 bf16 256,512" "vgg_16 bf16 128" "inception_v3 bf16 256" "mobilenet_v2 bf16 512"; do
+  [ "${gpu_mib:-0}" -ge 100000 ] || return 0
+  ! chosen speed || [ "$sections" = speed ] || compile "resnet_v1_50 bf16 256,512"
+  ! chosen nets || compile "vgg_16 bf16 128" "mobilenet_v2 bf16 256"
+  ! chosen nets || compile "inception_v3 bf16 256"
+}
+
+compile() {
+  timeout -k 5 150 sh "$0" "$place" "$out" compile_all "$@" >>"$out/compile.txt" 2>&1 &
+  compilers="$compilers $!"
+}
+
+# One after the other.
+compile_all() {
+  for words in "$@"; do
     # shellcheck disable=SC2086
-    timeout 150 sh "$0" "$place" "$out" torch $words --steps=5 --warmup_steps=2 >"$out/compile.txt" 2>&1 &
+    torch 120 $words --steps=5 --warmup_steps=2
   done
 }
 
-sections() {
-  printf '# carole on %s, %s\n\n' "$(hostname)" "$(date -u +%Y-%m-%dT%H:%MZ)"
-  nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv 2>&1 | sed 's/^/    /'
-  compile_torch
-  section 20 "Doctor" doctor
-  section 60 "Kernels against the reference" kernels
-  section 90 "Nets against their golden values" goldens
-  section 40 "Data: Fashion-MNIST, drawn JPEGs" data
-  section 40 "LeNet, 5 epochs, fp32: accuracy" lenet fp32
-  wait # for compile_torch
-  section 110 "ResNet-50, bf16, beside PyTorch compiled" speed resnet_v1_50 bf16 64,128,256,512 256,512 1.2
-  if command -v compute-sanitizer >/dev/null; then
-    section 50 "Our kernels under compute-sanitizer" sanitizer
-  else
-    skipped "Our kernels under compute-sanitizer" "no compute-sanitizer here"
+# How many of them there are, what they are called, and whether PyTorch can use them: asked once. Never for long.
+look_at_gpus() {
+  CAROLE_GPUS=$(timeout 20 nvidia-smi --list-gpus 2>/dev/null | grep -c '^GPU')
+  CAROLE_GPU=$(timeout 20 nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -n 1)
+  if [ "$CAROLE_GPUS" -eq 0 ]; then # ask those who know the driver itself
+    finding=$(timeout 20 "$place/carole" doctor 2>/dev/null | sed -n 's/^ *[a-z]* *GPU  *//p')
+    case $finding in
+      *"no driver here"* | "") [ -e /proc/driver/nvidia/version ] || [ -e /dev/nvidia0 ] || return ;;
+    esac
+    CAROLE_GPUS=$(echo "$finding" | sed -n 's/^\([1-9][0-9]*\) GPUs.*/\1/p')
+    CAROLE_GPUS=${CAROLE_GPUS:-1} # the checks will say what is wrong with it
   fi
-  section 40 "ResNet-50, bf16, by kernel; idle time" idle
-  section 30 "Our kernels beside a copy" kernel_speed
-  section 60 "ResNet-50, bf16, from JPEGs" jpegs
+  CAROLE_HAS_TORCH=yes
+  name=$(timeout 60 python3 -c 'import torch; print(torch.cuda.get_device_name())' 2>/dev/null) || CAROLE_HAS_TORCH=no
+  CAROLE_GPU=${CAROLE_GPU:-$name}
+}
+
+# Ends what runs; what is left is skipped.
+end_early() {
+  deadline=0
+  # shellcheck disable=SC2086
+  kill ${running:-} $compilers 2>/dev/null
+}
+
+check_all() {
+  {
+    printf '# carole on %s, %s\n\n' "$(hostname)" "$(date -u +%Y-%m-%dT%H:%MZ)"
+    timeout 20 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv 2>&1 | sed 's/^/    /'
+    printf '\nOur pixels come from memory of the host in each step, as uint8; those of PyTorch lie on the GPU, as fp32.\n'
+  } | publish
+  compile_ahead
+
+  section kernels 15 "Doctor" doctor
+  section kernels 50 "Kernels against the reference" kernels
+  section goldens 110 "Nets against their golden values" goldens
+  section training 20 "Data: Fashion-MNIST" fashion_mnist
+  section training 30 "Optimizers, and steps that are not finite, beside those of the cores" optimizers
+  section jpegs 40 "Data: drawn JPEGs" drawn_jpegs
+  # shellcheck disable=SC2086
+  wait $compilers
+
+  section speed 150 "ResNet-50, bf16" ours resnet_v1_50 bf16 256,512,128,64
+  section speed 110 "ResNet-50, bf16, PyTorch compiled" peer resnet_v1_50 bf16 256,512
+  section speed 45 "ResNet-50, TF32" ours resnet_v1_50 tf32 256
+  section speed 55 "ResNet-50, fp32" ours resnet_v1_50 fp32 256
+  section speed 35 "ResNet-50, TF32, PyTorch uncompiled" peer resnet_v1_50 tf32 256 --eager
+  section speed 35 "ResNet-50, fp32, PyTorch uncompiled" peer resnet_v1_50 fp32 256 --eager
+  section speed 30 "ResNet-50, bf16, by kernel; idle time" idle
+  section training 40 "LeNet, 5 epochs, fp32: accuracy" lenet fp32
+  section nets 75 "VGG-16, bf16" ours vgg_16 bf16 128
+  section nets 75 "VGG-16, bf16, PyTorch compiled" peer vgg_16 bf16 128
+  section nets 75 "MobileNet v2, bf16" ours mobilenet_v2 bf16 256
+  section nets 75 "MobileNet v2, bf16, PyTorch compiled" peer mobilenet_v2 bf16 256
+  section nets 75 "Inception v3, bf16" ours inception_v3 bf16 256
+  section nets 75 "Inception v3, bf16, PyTorch compiled" peer inception_v3 bf16 256
+  section jpegs 70 "ResNet-50, bf16, from JPEGs" jpegs
+  section kernels 75 "Our kernels under compute-sanitizer" sanitizer
   if [ -n "$mpirun" ]; then
-    section 30 "More ranks than GPUs" too_many_ranks
-    section 40 "Two ranks on one GPU" two_ranks_on_one_gpu
-    [ "$gpus" -le 1 ] || section 60 "A rank on each GPU" a_rank_on_each_gpu
-  else
-    skipped "Several ranks" "no mpirun here"
+    section ranks 20 "More ranks than GPUs" too_many_ranks
+    section ranks 40 "Two ranks on one GPU" two_ranks_on_one_gpu
+    [ "$CAROLE_GPUS" -le 1 ] || section ranks 40 "A rank on each GPU" a_rank_on_each_gpu
+  elif chosen ranks; then
+    printf '\n## Several ranks: skipped: no mpirun here\n' | publish
   fi
-  section 60 "VGG-16, bf16, beside PyTorch compiled" speed vgg_16 bf16 64,128 128 1.2
-  section 60 "Inception v3, bf16, beside PyTorch compiled" speed inception_v3 bf16 128,256 256 1.2
-  section 60 "MobileNet v2, bf16, beside PyTorch compiled" speed mobilenet_v2 bf16 256,512 512 1.2
-  section 40 "LeNet, 5 epochs, bf16: accuracy" lenet bf16
-  for precision in tf32 fp16 fp32; do
-    section 50 "ResNet-50, $precision, beside PyTorch uncompiled" speed resnet_v1_50 $precision 64,256,512 256 0 --eager
-  done
-  printf '\n## What was wanted\n\n| what | measured | wanted | reached |\n|---|---|---|---|\n'
-  sed 's/^wanted: \(.*\)/| \1 |/' "$out/wanted.txt"
+  section training 40 "LeNet, 5 epochs, bf16: accuracy" lenet bf16
+  section more 30 "Our kernels beside a copy" kernel_speed
+  section more 60 "ResNet-50, fp16" ours resnet_v1_50 fp16 256
+  section more 100 "ResNet-50, TF32, other batches" ours resnet_v1_50 tf32 512,128,64
+  section more 110 "ResNet-50, fp32, other batches" ours resnet_v1_50 fp32 512,128,64
+  summary | publish
 }
 
 mpirun=$(command -v "$place/mpirun" || command -v mpirun)
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 raw=$place/share/fashion-mnist
 [ -d "$raw" ] || raw=/usr/share/datasets/fashion-mnist
-gpus=$(nvidia-smi --list-gpus 2>/dev/null | wc -l)
-if [ "$gpus" -eq 0 ]; then
-  echo "no GPU: nvidia-smi names none; nothing was checked"
-  exit 0
+deadline=$((began + ${CAROLE_GPU_CHECK_SECONDS:-480})) compilers='' failed=0
+if [ -z "${CAROLE_GPUS:-}" ]; then
+  look_at_gpus
+  if [ "$CAROLE_GPUS" -eq 0 ]; then
+    echo "no GPU: neither nvidia-smi nor the driver names one; nothing was checked"
+    exit 0
+  fi
+  export CAROLE_GPUS CAROLE_GPU CAROLE_HAS_TORCH
 fi
-if [ -z "${CAROLE_HAS_TORCH:-}" ]; then
-  CAROLE_HAS_TORCH=yes
-  python3 -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null || CAROLE_HAS_TORCH=no
-  export CAROLE_HAS_TORCH
-fi
-if [ $# -gt 2 ]; then
-  shift 2
-  "$@"
-  exit
-fi
-rm -rf "$out/data" "$out/jpegs" "$out"/train_*
+case ${3:-} in
+  '') sections=$groups ;;
+  --sections=?*)
+    sections=$(echo "${3#*=}" | tr , ' ')
+    for name in $sections; do
+      case " $groups " in *" $name "*) continue ;; esac
+      echo "gpu-check: --sections: got $name, want some of $groups" >&2
+      exit 64
+    done
+    ;;
+  *)
+    shift 2
+    "$@"
+    exit
+    ;;
+esac
+trap end_early TERM INT HUP
+rm -rf "$out/data" "$out/jpegs" "$out"/train_* "$out/times.txt" "$report"
+rm -f "$out"/ours.*.json "$out"/peer.*.json "$out"/jpegs_*.json "$out/compile.txt"
 : >"$out/wanted.txt"
-deadline=$(($(date +%s) + ${CAROLE_GPU_CHECK_SECONDS:-480}))
-sections | tee "$report"
-! grep -q FAILED "$report"
+gpu_mib=$(timeout 20 nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits 2>/dev/null | head -n 1)
+check_all
+[ "$failed" -eq 0 ]

@@ -3,16 +3,24 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <chrono>
 #include <climits>
+#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
+#include <stop_token>
+#include <thread>
 
 #include "collectives/engine.h"
 #include "collectives/local/communicator.h"
 #include "collectives/mpi/launcher.h"
 #include "collectives/mpi/transport.h"
 #include "src/core/check.h"
+#include "src/core/error.h"
+#include "src/core/log.h"
 
 namespace carole::collectives {
 
@@ -30,6 +38,26 @@ bool HasSharedMemory(size_t bytes) {
   return static_cast<size_t>(disk.f_bavail) * disk.f_frsize > bytes + kReserve;
 }
 
+// While it lives MPI's own collectives have to end, in which a rank that is frozen holds up the
+// others for ever: nothing but the end of the process gets out of there.
+class Deadline {
+ public:
+  Deadline(double seconds, const char* doing)
+      : thread_([seconds = std::max(seconds, kLeastSeconds), doing](const std::stop_token& stop) {
+          std::mutex mutex;
+          std::unique_lock lock(mutex);
+          std::condition_variable_any never;
+          never.wait_for(lock, stop, std::chrono::duration<double>(seconds), [] { return false; });
+          if (stop.stop_requested()) return;
+          LogError("mpi", "{}: deadline: not all ranks came along in {:.0f} s", doing, seconds);
+          std::_Exit(static_cast<int>(ExitCode::kUnavailable));
+        }) {}
+
+ private:
+  static constexpr double kLeastSeconds = 30;  // processes start one after the other
+  std::jthread thread_;
+};
+
 // Duplicates of MPI_COMM_WORLD that return error codes.
 struct Comms {
   MPI_Comm all = MPI_COMM_NULL;
@@ -38,7 +66,8 @@ struct Comms {
 
 class MpiBackend final : public Backend {
  public:
-  MpiBackend(const Comms& comms) : comms_(comms), transport_(comms.all) {
+  MpiBackend(const Comms& comms, double deadline_seconds)
+      : deadline_seconds_(deadline_seconds), comms_(comms), transport_(comms.all) {
     std::vector<std::byte*> slots = MakeWindow(NodeGroup::kSharedBytes);
     FindTopology(!slots.empty());
     if (slots.empty()) {  // every rank a host of its own
@@ -56,7 +85,9 @@ class MpiBackend final : public Backend {
   NodeGroup& node() override { return *node_; }
 
   std::vector<std::byte*> AllocateShared(size_t bytes, Watch&) override {
-    return lone_slot_.size() > 0 ? std::vector<std::byte*>{} : MakeWindow(bytes);
+    if (lone_slot_.size() > 0) return {};
+    const Deadline deadline(deadline_seconds_, "shared memory");
+    return MakeWindow(bytes);
   }
 
   bool HasNativeAllReduce() const override { return true; }
@@ -86,6 +117,7 @@ class MpiBackend final : public Backend {
     }
   }
 
+  const double deadline_seconds_;
   Comms comms_;
   MpiTransport transport_;
   std::vector<MPI_Win> windows_;
@@ -113,7 +145,9 @@ std::vector<std::byte*> MpiBackend::MakeWindow(size_t bytes) {
   const int status =
       MPI_Win_allocate_shared(static_cast<MPI_Aint>(padded), 1, info, comms_.host, &mine, &window);
   CAROLE_MPI(MPI_Info_free(&info));
-  if (status != MPI_SUCCESS) return {};
+  int is_made = status == MPI_SUCCESS ? 1 : 0;
+  CAROLE_MPI(MPI_Allreduce(MPI_IN_PLACE, &is_made, 1, MPI_INT, MPI_MIN, comms_.host));
+  if (is_made == 0) return {};
   windows_.push_back(window);
   CAROLE_MPI(MPI_Win_lock_all(MPI_MODE_NOCHECK, window));  // plain loads and stores from now on
   std::memset(mine, 0, padded);  // the first touch: pages come from this rank's memory
@@ -162,6 +196,7 @@ void MpiBackend::FindTopology(bool shares_memory) {
 // Windows and MPI end collectively; if the others do not come along, the process's exit ends them.
 void MpiBackend::End(bool together) {
   if (!together) return;
+  const Deadline deadline(deadline_seconds_, "the end of MPI");
   for (MPI_Win& window : windows_) {
     MPI_Win_unlock_all(window);
     MPI_Win_free(&window);
@@ -219,7 +254,13 @@ std::unique_ptr<Communicator> MakeMpiCommunicator(const CommunicatorOptions& opt
       throw ConfigError(
           "[mpi] MPI_Init_thread: got no support of threads, want MPI_THREAD_SERIALIZED");
     }
-    return MakeEngine(std::make_unique<MpiBackend>(MakeComms(options.ranks_per_host)), options);
+    std::unique_ptr<Backend> backend;
+    {
+      const Deadline deadline(options.deadline_seconds, "start");
+      backend =
+          std::make_unique<MpiBackend>(MakeComms(options.ranks_per_host), options.deadline_seconds);
+    }
+    return MakeEngine(std::move(backend), options);
   } catch (const ConfigError&) {  // the same on every rank
     MPI_Finalize();
     throw;

@@ -97,6 +97,8 @@ class NcclSums final : public DeviceSums {
     CAROLE_CUDA(cudaStreamWaitEvent(compute_, SlotOf(ticket).done, 0));
   }
 
+  bool IsRecorded(Ticket ticket) const override { return ticket >= kRecorded; }
+
   void NoteReplay() override {
     records_ = false;
     const Slot slot = SlotOf(NextTicket());
@@ -157,11 +159,16 @@ class NcclSums final : public DeviceSums {
   }
   Ticket NextTicket() {
     const Ticket ticket = next_++;
-    if (ticket >= kSlots) CAROLE_CUDA(cudaEventSynchronize(SlotOf(ticket).done));  // kSlots ago
+    if (ticket < kSlots) return ticket;
+    const cudaEvent_t done = SlotOf(ticket).done;  // of the sum kSlots ago
+    CAROLE_CUDA(cudaEventSynchronize(done));
+    // Recorded again it would say that that old sum still runs.
+    const std::lock_guard lock(mutex_);
+    std::erase_if(in_flight_, [&](const InFlight& sum) { return sum.done == done; });
     return ticket;
   }
   Slot SlotOf(Ticket ticket) {
-    if (ticket < kRecorded) return slots_[ticket % kSlots];
+    if (!IsRecorded(ticket)) return slots_[ticket % kSlots];
     const std::lock_guard lock(mutex_);
     return recorded_[ticket & ~kRecorded];
   }
@@ -209,7 +216,7 @@ class NcclSums final : public DeviceSums {
     CAROLE_CUDA(cudaEventRecord(slot.done, stream_));
     const std::lock_guard lock(mutex_);
     enqueuing_since_.reset();
-    if (ticket < kRecorded) in_flight_.push_back({slot.done, Clock::now()});
+    if (!IsRecorded(ticket)) in_flight_.push_back({slot.done, Clock::now()});
   }
 
   const int device_;

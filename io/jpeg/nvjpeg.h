@@ -1,5 +1,6 @@
 // JPEGs decoded by a GPU, with NVIDIA's nvJPEG and the GPU's driver, which are looked for when they
-// are asked for. Its inverse DCT rounds otherwise than libjpeg's: pixels differ by a few levels.
+// are asked for. Its inverse DCT rounds otherwise than libjpeg's: pixels differ by a few levels,
+// and more at the edges of colours where nvJPEG is older than 12.1, which repeats chroma.
 #pragma once
 
 #include <cstdint>
@@ -43,8 +44,8 @@ class NvJpegDecoder {
   NvJpegDecoder& operator=(const NvJpegDecoder&) = delete;
 
   // Writes the window of a colour JPEG of this size to `out` (window.height, window.width, 3).
-  // False where the library does not take this JPEG, or finds it damaged. Throws DeviceError where
-  // the GPU fails.
+  // False where the library does not take this JPEG, or finds it damaged, or memory is short.
+  // Throws DeviceError where the driver says that the GPU fails.
   bool Decode(std::string_view bytes, int height, int width, const Window& window, uint8_t* out);
 
  private:

@@ -12,9 +12,12 @@ enum Result : int { kSuccess = 0, kOutOfMemory = 2, kNoDevice = 100 };
 using Device = int;
 using Context = struct CUctx_st*;
 using Stream = struct CUstream_st*;
+using Event = struct CUevent_st*;
 using Pointer = unsigned long long;  // CUdeviceptr
 enum MemoryType : int { kHost = 1, kDevice = 2 };
-inline constexpr unsigned kNonBlocking = 1;  // CU_STREAM_NON_BLOCKING
+inline constexpr unsigned kNonBlocking = 1;    // CU_STREAM_NON_BLOCKING
+inline constexpr unsigned kBlockingSync = 1;   // CU_EVENT_BLOCKING_SYNC: waiting sleeps
+inline constexpr unsigned kDisableTiming = 2;  // CU_EVENT_DISABLE_TIMING
 
 // CUDA_MEMCPY2D, version 2.
 struct Copy2D {
@@ -43,8 +46,14 @@ using ContextSetCurrent = Result(Context context);
 using StreamCreate = Result(Stream* stream, unsigned flags);
 using StreamDestroy = Result(Stream stream);
 using StreamSynchronize = Result(Stream stream);
+using EventCreate = Result(Event* event, unsigned flags);
+using EventDestroy = Result(Event event);
+using EventRecord = Result(Event event, Stream stream);
+using EventSynchronize = Result(Event event);
 using MemoryAllocate = Result(Pointer* memory, size_t bytes);
 using MemoryFree = Result(Pointer memory);
+using HostAllocate = Result(void** memory, size_t bytes, unsigned flags);
+using HostFree = Result(void* memory);
 using MemoryCopy2D = Result(const Copy2D* copy, Stream stream);
 
 }  // namespace carole::io::jpeg::driver
@@ -56,6 +65,7 @@ enum Status : int {
   kInvalidParameter = 2,
   kBadJpeg = 3,
   kJpegNotSupported = 4,
+  kAllocatorFailure = 5,
   kExecutionFailed = 6,
   kInternalError = 8,
   kImplementationNotSupported = 9,
@@ -64,7 +74,7 @@ enum Status : int {
 using Handle = struct nvjpegHandle*;
 using State = struct nvjpegJpegState*;
 enum Backend : int { kDefaultBackend = 0 };
-inline constexpr unsigned kInterpolates = 1 << 5;  // chroma, as libjpeg does
+inline constexpr unsigned kInterpolates = 1 << 5;  // chroma, as libjpeg does; since 12.1
 enum Subsampling : int { kUnknownSubsampling = -1 };
 enum OutputFormat : int { kInterleavedRgb = 5 };
 inline constexpr int kMaxComponents = 4;
@@ -77,6 +87,7 @@ struct Image {
 using CreateEx = Status(Backend backend, void* device_allocator, void* pinned_allocator,
                         unsigned flags, Handle* handle);
 using Destroy = Status(Handle handle);
+using SetPadding = Status(size_t padding, Handle handle);
 using StateCreate = Status(Handle handle, State* state);
 using StateDestroy = Status(State state);
 using GetImageInfo = Status(Handle handle, const unsigned char* data, size_t bytes,

@@ -6,6 +6,7 @@
 #include <optional>
 #include <thread>
 
+#include "collectives/apart.h"
 #include "io/checkpoint_folder.h"
 #include "io/disk.h"
 #include "io/event_writer.h"
@@ -96,14 +97,15 @@ struct Evaluated {
 Evaluated ShareCheckpoint(const EvalFlags& flags, const std::string& path, const Job& job,
                           VariableStore& store) {
   Evaluated evaluated;
-  if (job.is_chief()) {
+  collectives::WorkApart(job.communicator(), "checkpoint", [&] {
+    if (!job.is_chief()) return;
     const std::unique_ptr<io::WeightsReader> reader = io::OpenWeights(path);
     train::ReadVariables(*reader, flags.moving_average_decay != 0 ? train::kAverageSuffix : "",
                          store);
     evaluated = {reader->path(), reader->step().value_or(0)};
     LogInfo("eval", "{}, step {}{}", evaluated.path, evaluated.step,
             flags.moving_average_decay != 0 ? ", moving averages" : "");
-  }
+  });
   train::ShareVariables(job.communicator(), store);
   return evaluated;
 }

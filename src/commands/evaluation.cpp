@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "collectives/apart.h"
+
 namespace carole::commands {
 namespace {
 
@@ -23,6 +25,7 @@ class FirstBatches : public io::BatchSource {
 Evaluation::Evaluation(const DatasetFlags& dataset, const NetInput& input, const Job& job,
                        int64_t local_batch, VariableStore* share)
     : dataset_(dataset), input_(input), job_(job), local_batch_(local_batch) {
+  (void)CountSamples(dataset, input, job);
   nets::Model model = nets::BuildModel(*input.net, MakeModelOptions(input, local_batch));
   evaluator_ = std::make_unique<train::Evaluator>(std::move(model.graph), model.logits,
                                                   job.backend(), share);
@@ -30,8 +33,10 @@ Evaluation::Evaluation(const DatasetFlags& dataset, const NetInput& input, const
 
 std::optional<train::Metrics> Evaluation::Run(int64_t max_batches,
                                               const std::function<bool()>& stop_requested) {
-  std::unique_ptr<io::BatchSource> source =
-      io::MakePipeline(MakePipelineOptions(dataset_, input_, job_, local_batch_));
+  std::unique_ptr<io::BatchSource> source;
+  collectives::WorkApart(job_.communicator(), "evaluation data", [&] {
+    source = io::MakePipeline(MakePipelineOptions(dataset_, input_, job_, local_batch_));
+  });
   if (max_batches > 0) source = std::make_unique<FirstBatches>(std::move(source), max_batches);
   return evaluator_->Run(*source, job_.communicator(), stop_requested);
 }

@@ -32,8 +32,9 @@ void AddDatasetFlags(CommandLine& line, DatasetFlags& flags) {
            "how JPEGs are decoded: INTEGER_FAST, as TensorFlow does, or INTEGER_ACCURATE")
       ->check(CLI::IsMember({"INTEGER_FAST", "INTEGER_ACCURATE"}));
   line.Add("jpeg_decoder", flags.jpeg_decoder,
-           "cpu; or nvjpeg: the rank's GPU decodes colour JPEGs, to pixels that differ by a few "
-           "levels, and computes less meanwhile; what NVIDIA's library does not take is the CPU's")
+           "cpu; or nvjpeg: the rank's GPU decodes baseline colour JPEGs, to pixels that differ by "
+           "a few levels, and computes less meanwhile; what NVIDIA's library does not take is the "
+           "CPU's")
       ->check(CLI::IsMember({"cpu", "nvjpeg"}));
   line.AddBool(
       "dct_scaling", flags.dct_scaling,

@@ -3,16 +3,23 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 
+#include "collectives/apart.h"
+#include "collectives/same_facts.h"
 #include "io/jpeg/nvjpeg.h"
 #include "io/preprocessing.h"
+#include "io/record_index.h"
 #include "src/backend/arena_math.h"
 #include "src/commands/same_flags.h"
 #include "src/core/error.h"
+#include "src/core/hash.h"
 
 namespace carole::commands {
 
 namespace {
+
+namespace fs = std::filesystem;
 
 // The GPU that the rank computes on, or would.
 int GpuOf(const Job& job) {
@@ -79,10 +86,12 @@ void AddInputFlags(CommandLine& line, DatasetFlags& flags) {
 }
 
 int DecodeThreads(const DatasetFlags& flags, const Job& job) {
-  if (flags.num_preprocessing_threads > 0)
-    return std::min(flags.num_preprocessing_threads, job.cores());
-  const int free = job.cores() - job.backend().threads();  // a GPU's takes one: it launches
-  return free > 0 ? free : job.cores();
+  // Decoding waits for memory and branches, which a core's second thread makes use of; vectors that
+  // compute leave it nothing.
+  const int room = job.backend().on_host() ? job.cores() : job.hyperthreads();
+  if (flags.num_preprocessing_threads > 0) return std::min(flags.num_preprocessing_threads, room);
+  const int free = room - job.backend().threads();  // a GPU's takes one: it launches
+  return free > 0 ? free : room;
 }
 
 io::PipelineOptions MakePipelineOptions(const DatasetFlags& flags, const NetInput& input,
@@ -111,6 +120,27 @@ io::PipelineOptions MakePipelineOptions(const DatasetFlags& flags, const NetInpu
   options.max_bad_records = flags.max_bad_records;
   options.threads = DecodeThreads(flags, job);
   return options;
+}
+
+int64_t CountSamples(const DatasetFlags& flags, const NetInput& input, const Job& job) {
+  const std::string& split = flags.dataset_split_name;
+  io::RecordIndex index;
+  collectives::WorkApart(job.communicator(), "records", [&] {
+    index = io::LoadRecordIndex({.shards = io::FindShards(*input.dataset, split, flags.dataset_dir),
+                                 .work_dir = flags.work_dir,
+                                 .threads = DecodeThreads(flags, job),
+                                 .skip_damage = flags.max_bad_records > 0});
+  });
+  std::string shards;
+  for (const io::ShardIndex& shard : index.shards()) {
+    shards += fmt::format("{} {} {}\n", fs::path(shard.path).filename().string(), shard.file_bytes,
+                          shard.num_records());
+  }
+  collectives::RequireSameFacts(
+      job.communicator(),
+      {{"records of " + split, std::to_string(index.num_records())},
+       {"names and sizes of its shards", fmt::format("hash {:016x}", Fnv1a64(shards))}});
+  return index.num_records();
 }
 
 nets::ModelOptions MakeModelOptions(const NetInput& input, int64_t local_batch) {

@@ -33,13 +33,16 @@ NetInput ResolveNetInput(const NetFlags& net, const DatasetFlags& dataset);
 // The flags of training data, beside AddDatasetFlags()'s.
 void AddInputFlags(CommandLine& line, DatasetFlags& flags);
 
-// Threads that read and decode: no more than the rank has cores. Beside those that compute, unless
-// these take all cores.
+// Threads that read and decode: no more than the rank has cores, or hyperthreads where a GPU
+// computes. Beside those that compute, unless these take all cores.
 int DecodeThreads(const DatasetFlags& flags, const Job& job);
 
 // This rank's part of one ordered pass; callers set training, shuffle, repeat, seed and place.
 io::PipelineOptions MakePipelineOptions(const DatasetFlags& flags, const NetInput& input,
                                         const Job& job, int64_t local_batch);
+
+// Records of the split. Collective: throws ConfigError where ranks see other shards.
+int64_t CountSamples(const DatasetFlags& flags, const NetInput& input, const Job& job);
 
 // The net on this input, for evaluation unless the caller sets `training`.
 nets::ModelOptions MakeModelOptions(const NetInput& input, int64_t local_batch);

@@ -49,7 +49,10 @@ void RequireWholeJob(int ranks) {
 
 // Ranks that are bound to the same cores of a host share them, ranks bound apart do not; and those
 // of one control group share its quota.
-int ShareOfCores(collectives::Communicator& communicator) {
+struct Share {
+  int cores, hyperthreads;
+};
+Share ShareOfCores(collectives::Communicator& communicator) {
   const uint64_t host = Fnv1a64(io::HostName());
   struct Shared {
     uint64_t cores;
@@ -64,8 +67,11 @@ int ShareOfCores(collectives::Communicator& communicator) {
     return static_cast<int>(std::count_if(
         all.begin(), all.end(), [&](const Shared& rank) { return rank.*what == mine.*what; }));
   };
-  return launch::ShareOfCores(bound.count, sharers(&Shared::cores), launch::CpuQuota(),
-                              sharers(&Shared::quota));
+  const auto share_of = [&](int count) {
+    return launch::ShareOfCores(count, sharers(&Shared::cores), launch::CpuQuota(),
+                                sharers(&Shared::quota));
+  };
+  return {.cores = share_of(bound.count), .hyperthreads = share_of(bound.threads)};
 }
 
 // Each rank of a host has a GPU of its own. Throws ConfigError when there are too few.
@@ -116,7 +122,9 @@ Job::Job(const MachineFlags& flags) : collective_timeout_(flags.collective_timeo
   communicator_ = MakeCommunicator(flags);
   RequireWholeJob(communicator_->size());
   SetLogRank(rank(), size());
-  cores_ = ShareOfCores(*communicator_);
+  const Share share = ShareOfCores(*communicator_);
+  cores_ = share.cores;
+  hyperthreads_ = share.hyperthreads;
   const int threads = flags.threads > 0 ? flags.threads : cores_;
   omp_set_num_threads(threads);
   MakeBackendOnAllRanks(flags, threads, precision);

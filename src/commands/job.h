@@ -22,8 +22,9 @@ class Job {
   const Backend& backend() const { return *backend_; }
   int rank() const { return communicator_->rank(); }
   int size() const { return communicator_->size(); }
-  int cores() const { return cores_; }           // that this rank may keep busy
-  bool is_chief() const { return rank() == 0; }  // the rank that prints and writes
+  int cores() const { return cores_; }                // that this rank may keep busy
+  int hyperthreads() const { return hyperthreads_; }  // of these cores
+  bool is_chief() const { return rank() == 0; }       // the rank that prints and writes
   // For ranks that compute on GPUs: what they hold is summed by NCCL from now on. Collective.
   // Throws ConfigError, CommError.
   void ConnectDevices() const;
@@ -32,7 +33,7 @@ class Job {
   // What one rank cannot have, no rank has. Collective.
   void MakeBackendOnAllRanks(const MachineFlags& flags, int threads, Precision precision);
 
-  int cores_ = 1;
+  int cores_ = 1, hyperthreads_ = 1;
   double collective_timeout_;  // seconds
   std::unique_ptr<collectives::Communicator> communicator_;
   std::unique_ptr<Backend> backend_;

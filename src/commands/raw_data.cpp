@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "collectives/apart.h"
 #include "src/core/error.h"
 #include "src/core/log.h"
 
@@ -52,14 +53,15 @@ DatasetFlags PrepareRecords(const DatasetFlags& flags, const NetInput& input, co
   if (!HoldsOnlyRawFiles(*input.dataset, flags.dataset_dir)) return flags;
   DatasetFlags prepared = flags;
   prepared.dataset_dir = WritableFolder(flags);
-  if (job.communicator().local_rank() == 0 && !HoldsRecords(prepared.dataset_dir, *input.dataset)) {
+  collectives::WorkApart(job.communicator(), "records", [&] {
+    if (job.communicator().local_rank() != 0) return;
+    if (HoldsRecords(prepared.dataset_dir, *input.dataset)) return;
     LogInfo("data", "{}: raw files; their TFRecords are written to {}", flags.dataset_dir,
             prepared.dataset_dir);
     input.dataset->build({.dataset = input.dataset,
                           .raw_dir = flags.dataset_dir,
                           .output_dir = prepared.dataset_dir});
-  }
-  job.communicator().Barrier({.what = "records"});
+  });
   return prepared;
 }
 

@@ -15,7 +15,7 @@ const std::set<std::string> kOwnOfRank = {"dataset_dir", "train_dir", "log_dir",
 }  // namespace
 
 void RequireSameFlags(const CommandLine& line, collectives::Communicator& communicator) {
-  std::map<std::string, std::string> facts = {{"version", Version()}};
+  std::map<std::string, std::string> facts = {{"version", Build()}};
   for (const std::string& flag : line.GivenFlags()) {
     const size_t equals = flag.find('=');
     const std::string name = flag.substr(0, equals);

@@ -1,10 +1,13 @@
 // carole train: flags to objects, then the trainer runs.
+#include <fmt/format.h>
+
 #include <cstdlib>
+#include <exception>
 #include <filesystem>
 
+#include "collectives/apart.h"
 #include "io/checkpoint_folder.h"
 #include "io/disk.h"
-#include "io/record_index.h"
 #include "io/weights_reader.h"
 #include "nets/summary.h"
 #include "src/commands/activation_memory.h"
@@ -24,15 +27,6 @@ namespace carole::commands {
 namespace {
 
 namespace fs = std::filesystem;
-
-int64_t CountSamples(const DatasetFlags& flags, const NetInput& input, const Job& job) {
-  return io::LoadRecordIndex(
-             {.shards = io::FindShards(*input.dataset, flags.dataset_split_name, flags.dataset_dir),
-              .work_dir = flags.work_dir,
-              .threads = DecodeThreads(flags, job),
-              .skip_damage = flags.max_bad_records > 0})
-      .num_records();
-}
 
 nets::Model BuildTrainingModel(const TrainFlags& flags, const NetInput& input,
                                int64_t local_batch) {
@@ -138,6 +132,14 @@ std::unique_ptr<train::TrainStep> MakeStep(const TrainFlags& flags, nets::Model 
                                             job.communicator(), options);
 }
 
+// After a failure a device may wait for a rank that is gone, and the end of its memory for the
+// device: the process's own end comes first.
+struct DeleteStep {
+  void operator()(train::TrainStep* step) const {
+    if (std::uncaught_exceptions() == 0 || step->store().backend().on_host()) delete step;
+  }
+};
+
 // The last checkpoint under the name by which its users know it.
 void WriteFinalModel(const RunFlags& run) {
   if (run.final_model.empty() || run.train_dir.empty()) return;
@@ -185,7 +187,8 @@ int Run(TrainFlags& flags, const CommandLine& line, const NetInput& input, Job& 
   LogPlan(settings);
   train::TrainerOptions options = MakeTrainerOptions(flags, plan, input, line);
   options.keras = train::MakeKerasModel(*model.graph, model.logits, std::string(input.net->name));
-  const auto step = MakeStep(flags, std::move(model), plan.shape, parameters, job);
+  const std::unique_ptr<train::TrainStep, DeleteStep> step(
+      MakeStep(flags, std::move(model), plan.shape, parameters, job).release());
 
   auto make_source = [&](const train::RunState& start) {
     io::PipelineOptions options = MakePipelineOptions(flags.dataset, input, job, plan.local_batch);
@@ -207,7 +210,11 @@ int Run(TrainFlags& flags, const CommandLine& line, const NetInput& input, Job& 
   for (const auto& watcher : watchers) options.watchers.push_back(watcher.get());
   train::Trainer trainer(*step, job.communicator(), rate, make_source, options);
   const ExitCode code = trainer.Run();
-  if (code == ExitCode::kOk && job.rank() == 0) WriteFinalModel(flags.run);
+  if (code == ExitCode::kOk) {
+    collectives::WorkApart(job.communicator(), "final model", [&] {
+      if (job.rank() == 0) WriteFinalModel(flags.run);
+    });
+  }
   return code == ExitCode::kSaved ? flags.run.stop_exit_code : static_cast<int>(code);
 }
 
@@ -219,6 +226,12 @@ int Train(const Arguments& arguments) {
   CommandLine line("carole train", "Trains a net; goes on with what train_dir holds.");
   AddTrainFlags(line, flags);
   if (!ParseWithRecipe(line, arguments, flags.recipe, &Recipe::train)) return 0;
+  if (flags.ranks.reproducible && flags.dataset.max_bad_records > 0) {
+    throw UsageError(
+        fmt::format("[flags] --max_bad_records: got {} beside --reproducible, want 0: what takes a "
+                    "record's place depends on the ranks",
+                    flags.dataset.max_bad_records));
+  }
   SetMachineFlags(flags.ranks, flags.machine);
   return RunOnInput(line, flags.dataset, flags.net, flags.machine,
                     [&](Job& job, const NetInput& input) { return Run(flags, line, input, job); });

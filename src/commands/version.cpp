@@ -3,16 +3,19 @@
 #include <fmt/format.h>
 
 #include "collectives/mpi/communicator.h"
+#include "source_hash.h"
 #include "src/core/simd.h"
 
 namespace carole::commands {
 
 const char* Version() { return CAROLE_VERSION; }
 
+const char* Build() { return CAROLE_VERSION " of source " CAROLE_SOURCE_HASH; }
+
 const char* BuiltCudaVersion() { return CAROLE_CUDA_VERSION; }
 
 void PrintVersion() {
-  fmt::print("carole {}\n", Version());
+  fmt::print("carole {}\n", Build());
   fmt::print("  MPI     {}\n", collectives::MpiVersion());
   fmt::print("  oneDNN  {}\n", CAROLE_ONEDNN_VERSION);
   fmt::print("  HDF5    {}\n", CAROLE_HDF5_VERSION);

@@ -73,21 +73,6 @@ bool AllEqual(std::span<const uint64_t> values) {
   return std::adjacent_find(values.begin(), values.end(), std::not_equal_to<>()) == values.end();
 }
 
-// "rank 1 got 0x…, want 0x… as 3 others", or all ranks' values when no value leads.
-std::string DescribeOdd(std::span<const uint64_t> values) {
-  const auto votes = [&](uint64_t value) { return std::ranges::count(values, value); };
-  const auto common = *std::ranges::max_element(values, {}, votes);
-  const bool leads = std::ranges::all_of(
-      values, [&](uint64_t v) { return v == common || votes(v) < votes(common); });
-  std::string text;
-  for (size_t rank = 0; rank < values.size(); ++rank) {
-    if (leads && values[rank] == common) continue;
-    text += fmt::format("{}rank {} got {:#018x}", text.empty() ? "" : ", ", rank, values[rank]);
-  }
-  return leads ? fmt::format("{}, want {:#018x} as the {} others", text, common, votes(common))
-               : text + ", and there is no majority";
-}
-
 }  // namespace
 
 void AuditReplicas(collectives::Communicator& communicator, const VariableStore& store,
@@ -105,7 +90,7 @@ void AuditReplicas(collectives::Communicator& communicator, const VariableStore&
     throw CommError(fmt::format(
         "[audit] {}: replicas differ at step {}: {}; memory or network of the odd ranks is "
         "suspect, the last checkpoint is good",
-        hashes.NameOf(i, store, optimizer), step, DescribeOdd(values)));
+        hashes.NameOf(i, store, optimizer), step, collectives::DescribeOdd(communicator, values)));
   }
 }
 

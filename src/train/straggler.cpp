@@ -67,9 +67,7 @@ void StragglerWatch::AddStep(RankTimes times, int64_t step) {
   for (auto field : {&RankTimes::step, &RankTimes::input, &RankTimes::compute})
     sum_.*field += times.*field;
   if (++num_steps_ < kSteps) return;
-  const collectives::WaitStats stats = communicator_.TakeWaitStats();
-  sum_.waited = stats.waited_seconds * 1e3;
-  sum_.link = stats.link_seconds * 1e3;
+  AddWaits();
   for (auto field : {&RankTimes::step, &RankTimes::input, &RankTimes::compute, &RankTimes::waited,
                      &RankTimes::link})
     sum_.*field /= num_steps_;
@@ -79,6 +77,12 @@ void StragglerWatch::AddStep(RankTimes times, int64_t step) {
   sum_ = {};
   num_steps_ = 0;
   if (communicator_.rank() == 0) Report(all, step);
+}
+
+void StragglerWatch::AddWaits() {
+  const collectives::WaitStats stats = communicator_.TakeWaitStats();
+  sum_.waited += stats.waited_seconds * 1e3;
+  sum_.link += stats.link_seconds * 1e3;
 }
 
 void StragglerWatch::Report(std::span<const RankTimes> times, int64_t step) {

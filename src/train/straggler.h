@@ -36,11 +36,24 @@ class StragglerWatch {
   // The communicator outlives this.
   explicit StragglerWatch(collectives::Communicator& communicator) : communicator_(communicator) {}
 
-  // After each step, when no operation is in flight. Every 50 steps, collective: rank 0 logs who is
+  // After each step. Every 50 steps, collective: rank 0 logs who is
   // slow; the same finding once a minute. `times.waited` and `times.link` are filled in here.
   void AddStep(RankTimes times, int64_t step);
 
+  // While it lives ranks wait for each other in what is no step: that does not count.
+  class Pause {
+   public:
+    explicit Pause(StragglerWatch& watch) : watch_(watch) { watch_.AddWaits(); }
+    ~Pause() { watch_.communicator_.TakeWaitStats(); }
+    Pause(const Pause&) = delete;
+    Pause& operator=(const Pause&) = delete;
+
+   private:
+    StragglerWatch& watch_;
+  };
+
  private:
+  void AddWaits();
   void Report(std::span<const RankTimes> times, int64_t step);
 
   collectives::Communicator& communicator_;

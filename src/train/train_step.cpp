@@ -96,14 +96,12 @@ bool TrainStep::IsLocal() const {
 }
 
 bool TrainStep::MayRecord() const {
-  return options_.replay && backend_.CanRecord() && !NeedsHost(options_) &&
-         !own_.executable->is_observed();
+  return options_.replay && backend_.CanRecord() && !NeedsHost(options_) && !is_observed_;
 }
 
 // Micro-batches lie in memory that the next batch is made in; an audit reads the weights.
 bool TrainStep::CanRunAhead() const {
-  if (!UpdatesFirst() || options_.accumulation_steps > 1 || own_.executable->is_observed())
-    return false;
+  if (!UpdatesFirst() || options_.accumulation_steps > 1 || is_observed_) return false;
   if (num_under_way() != 1) return false;
   const int64_t done = under_way_[ended_ % under_way_.size()].input.step + 1;
   return options_.audit_every_n_steps == 0 || done % options_.audit_every_n_steps != 0;
@@ -141,6 +139,7 @@ double TrainStep::RowWeight(const UnderWay& step) const {
 
 void TrainStep::Begin(const io::Batch& batch, const StepInput& input) {
   CAROLE_CHECK(num_under_way() == 0 || CanRunAhead(), "{} steps are under way", num_under_way());
+  if (begun_ == 0 && UpdatesFirst()) AskForObservers(input.step);
   const bool continues = num_under_way() > 0;
   UnderWay& step = Slot(begun_);
   CheckBatch(batch, step.losses->num_classes());
@@ -148,6 +147,13 @@ void TrainStep::Begin(const io::Batch& batch, const StepInput& input) {
   step.input = input;
   Launch(step, continues);
   ++begun_;
+}
+
+// Rank 0 alone may write histograms; all ranks have to begin and end steps in the same order.
+void TrainStep::AskForObservers(int64_t step) {
+  double observed = own_.executable->is_observed() ? 1 : 0;
+  communicator_.AllReduce(std::span(&observed, 1), {.what = "observers", .step = step});
+  is_observed_ = observed > 0;
 }
 
 // Begins the step with its batch and input.

@@ -129,6 +129,7 @@ class TrainStep {
   double RowWeight(const UnderWay& step) const;
   UnderWay& Slot(int64_t number) { return under_way_[number % under_way_.size()]; }
 
+  void AskForObservers(int64_t step);
   void Launch(UnderWay& step, bool continues);
   io::Batch Bring(const io::Batch& piece, UnderWay& step);
   void RunKernels(const io::Batch& piece, const StepInput& input, const OnReady& on_ready);
@@ -154,6 +155,7 @@ class TrainStep {
   std::unique_ptr<DeviceLosses> device_losses_;  // null on hosts
   std::unique_ptr<GradientFlow> flow_;
   StepReplay replay_;
+  bool is_observed_ = false;  // the executable of some rank
   bool has_drifted_ = false;  // from the other ranks, in local SGD
 };
 

@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <span>
 #include <utility>
 
+#include "collectives/apart.h"
 #include "io/checkpoint_folder.h"
 #include "io/disk.h"
 #include "src/core/log.h"
@@ -54,30 +56,35 @@ void Trainer::Open() {
 // Rank 0 reads the checkpoint or draws first weights; the others get them from it, so only rank 0
 // needs to see train_dir.
 void Trainer::Start() {
-  if (is_writer()) Open();
+  const StragglerWatch::Pause pause(stragglers_);
   state_.seed = options_.seed;
   if (options_.spare_memory) step_.executable().ReleaseMemory();
-  if (communicator_.rank() == 0) {
-    auto latest = is_writer() ? io::ReadLatest(options_.train_dir) : std::nullopt;
-    if (latest) {
-      state_ = Restore(latest->checkpoint, latest->path, step_.replica());
-      LogInfo("train", "resuming from {} at step {}", latest->path, state_.step);
-      CompareWith(latest->checkpoint.attributes);
-      if (options_.warm_start) {
-        LogInfo("train", "Ignoring --checkpoint_path because a checkpoint already exists in {}",
-                options_.train_dir);
-      }
-    } else {
-      step_.store().Initialize(state_.seed);
-      LogInfo("train", "starting with fresh weights, seed {}", state_.seed);
-      if (options_.warm_start) options_.warm_start(step_.store());
-      if (step_.replica().averages != nullptr) step_.replica().averages->Reset();
-    }
-  }
+  collectives::WorkApart(communicator_, "first weights", [this] {
+    if (is_writer()) Open();
+    if (communicator_.rank() == 0) Fill();
+  });
   ShareFromRank0(communicator_, step_.replica(), state_);
   if (state_.step > 0) saved_step_ = state_.step;
   last_save_ = Clock::now();
   for (Watcher* watcher : options_.watchers) watcher->Started(state_);
+}
+
+// With the last checkpoint, or first weights.
+void Trainer::Fill() {
+  if (const auto latest = is_writer() ? io::ReadLatest(options_.train_dir) : std::nullopt) {
+    state_ = Restore(latest->checkpoint, latest->path, step_.replica());
+    LogInfo("train", "resuming from {} at step {}", latest->path, state_.step);
+    CompareWith(latest->checkpoint.attributes);
+    if (options_.warm_start) {
+      LogInfo("train", "Ignoring --checkpoint_path because a checkpoint already exists in {}",
+              options_.train_dir);
+    }
+    return;
+  }
+  step_.store().Initialize(state_.seed);
+  LogInfo("train", "starting with fresh weights, seed {}", state_.seed);
+  if (options_.warm_start) options_.warm_start(step_.store());
+  if (step_.replica().averages != nullptr) step_.replica().averages->Reset();
 }
 
 // Of the run so far. Weights and slots are fp32 whatever the precision, so any will do.
@@ -92,7 +99,7 @@ void Trainer::CompareWith(const std::map<std::string, std::string>& attributes) 
 ExitCode Trainer::Run() {
   Start();
   bool stop = !finished() && AskedToStop();
-  if (!finished() && !stop) source_ = make_source_(state_);
+  if (!finished() && !stop) OpenSource();
   while (!finished() && !stop) {
     const StepResult result = Step();
     stop = result.stop;
@@ -107,10 +114,19 @@ ExitCode Trainer::Run() {
     LogInfo("", "Finished training! Saving model to disk.");
   }
   Save();
-  if (checkpoints_) checkpoints_->Wait();
-  if (best_) best_->Wait();
+  collectives::WorkApart(communicator_, "last checkpoint", [this] {
+    if (checkpoints_) checkpoints_->Wait();
+    if (best_) best_->Wait();
+  });
   for (Watcher* watcher : options_.watchers) watcher->Ended(state_, finished());
   return finished() || !stop ? ExitCode::kOk : ExitCode::kSaved;
+}
+
+// A rank may have to look through all records for where they begin.
+void Trainer::OpenSource() {
+  const StragglerWatch::Pause pause(stragglers_);
+  collectives::WorkApart(communicator_, "training data",
+                         [this] { source_ = make_source_(state_); });
 }
 
 // Signals come while data is looked through and weights are read, too.
@@ -122,6 +138,7 @@ bool Trainer::AskedToStop() {
 
 // False when a rank was asked to stop.
 bool Trainer::Evaluate() {
+  const StragglerWatch::Pause pause(stragglers_);
   const Clock::time_point start = Clock::now();
   for (Watcher* watcher : options_.watchers) watcher->EvaluationBegins(state_.step);
   step_.Consolidate(state_.step);
@@ -133,10 +150,14 @@ bool Trainer::Evaluate() {
   if (!metrics) return false;
   for (Watcher* watcher : options_.watchers)
     watcher->Evaluated(state_.step, *metrics, SecondsSince(start));
-  if (communicator_.rank() != 0) return true;
-  LogInfo("eval", "step {}: eval/Accuracy {:.4f}, eval/Recall_5 {:.4f} ({} samples)", state_.step,
-          metrics->accuracy(), metrics->recall_5(), metrics->samples());
-  if (best_ && metrics->accuracy() > best_accuracy_) KeepBest(metrics->accuracy());
+  if (communicator_.rank() == 0) {
+    LogInfo("eval", "step {}: eval/Accuracy {:.4f}, eval/Recall_5 {:.4f} ({} samples)", state_.step,
+            metrics->accuracy(), metrics->recall_5(), metrics->samples());
+  }
+  if (!options_.keep_best) return true;
+  collectives::WorkApart(communicator_, "best checkpoint", [&] {
+    if (best_ && metrics->accuracy() > best_accuracy_) KeepBest(metrics->accuracy());
+  });
   return true;
 }
 
@@ -170,15 +191,24 @@ void Trainer::BeginStep() {
   const Clock::time_point start = Clock::now();
   if (step_.num_under_way() == 0) step_start_ = start;
   EnterPhase(communicator_, collectives::RankPhase::kInput, step);
-  const io::Batch* batch = source_->Next();
-  CAROLE_CHECK(batch != nullptr, "the training data ended at step {}", step);
-  step_.Begin(*batch,
+  const io::Batch* next = source_->Next();
+  CAROLE_CHECK(next != nullptr, "the training data ended at step {}", step);
+  io::Batch batch = *next;
+  if (options_.max_bad_records > 0) batch.global_valid = CountValid(batch, step);
+  step_.Begin(batch,
               {.step = step,
                .seed = state_.seed,
                .learning_rate = learning_rate_.At(step),
                .ask_stop = options_.stop_requested && options_.stop_requested(),
                .ask_save = is_writer() && SecondsSince(last_save_) >= options_.save_interval_secs,
                .input_ms = SecondsSince(start) * 1e3});
+}
+
+// Records that were skipped count in no mean.
+int64_t Trainer::CountValid(const io::Batch& batch, int64_t step) {
+  double valid[1] = {static_cast<double>(batch.valid)};
+  communicator_.AllReduce(std::span(valid), {.what = "valid samples", .step = step});
+  return std::max<int64_t>(1, std::llround(valid[0]));
 }
 
 // One update; all that are under way where a rank asks to save or to stop.
@@ -251,16 +281,18 @@ void Trainer::ThrowDiverged(const std::string& what) const {
 // Weights that have drifted apart or diverged are found before they get into a checkpoint.
 void Trainer::Save() {
   if (saved_step_ == state_.step) return;
+  const StragglerWatch::Pause pause(stragglers_);
   const Clock::time_point start = Clock::now();
   EnterPhase(communicator_, collectives::RankPhase::kSaving, state_.step);
   step_.Consolidate(state_.step);
   VerifyWeights(communicator_, step_.store(), state_.step);
   if (!WeightsAreFinite(step_.store())) ThrowDiverged("the weights");
-  if (is_writer()) {
+  collectives::WorkApart(communicator_, "checkpoint", [this] {
+    if (!is_writer()) return;
     LogInfo("", "Saving checkpoint to path {}",
             io::CheckpointPath(options_.train_dir, state_.step));
     Write(*checkpoints_, options_.attributes);
-  }
+  });
   saved_step_ = state_.step;
   last_save_ = Clock::now();
   for (Watcher* watcher : options_.watchers) watcher->Saved(state_.step, SecondsSince(start));

@@ -92,9 +92,12 @@ class Trainer {
   }
   void Open();
   void Start();
+  void Fill();
+  void OpenSource();
   void CompareWith(const std::map<std::string, std::string>& attributes) const;
   bool AskedToStop();
   bool MayRunAhead() const;
+  int64_t CountValid(const io::Batch& batch, int64_t step);
   void BeginStep();
   StepResult EndStep();
   StepResult Step();

@@ -1,5 +1,6 @@
 // Lets any program say at its end what its GPU did in its last seconds, kernels of recorded steps
-// one by one, on standard error:
+// one by one, on standard error. Copies from and to the host run beside kernels: they are shown,
+// but a GPU that only waits for them is idle.
 //
 //   CUDA_INJECTION64_PATH=build/libcarole_gpu_times.so build/carole bench train --backend=cuda …
 //
@@ -24,12 +25,25 @@ constexpr size_t kMostKernels = 4 << 20;  // the older half is forgotten then
 
 // CUPTI's buffers come on a thread of its own.
 std::mutex mutex;
-std::vector<KernelTime> kernels;
+std::vector<KernelTime> kernels, host_copies;
 
 void CUPTIAPI GiveBuffer(uint8_t** buffer, size_t* bytes, size_t* max_records) {
   *buffer = static_cast<uint8_t*>(std::aligned_alloc(kBufferAlignment, kBufferBytes));
   *bytes = *buffer == nullptr ? 0 : kBufferBytes;
   *max_records = 0;  // as many as fit
+}
+
+void AddCopy(const CUpti_ActivityMemcpy5& copy) {
+  switch (copy.copyKind) {
+    case CUPTI_ACTIVITY_MEMCPY_KIND_HTOD:
+      host_copies.push_back({"copy from the host", copy.start, copy.end});
+      break;
+    case CUPTI_ACTIVITY_MEMCPY_KIND_DTOH:
+      host_copies.push_back({"copy to the host", copy.start, copy.end});
+      break;
+    default:
+      kernels.push_back({"copy within the GPU", copy.start, copy.end});
+  }
 }
 
 void Add(const CUpti_Activity* record) {
@@ -39,6 +53,8 @@ void Add(const CUpti_Activity* record) {
   } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMSET) {
     const auto* memset = reinterpret_cast<const CUpti_ActivityMemset4*>(record);
     kernels.push_back({"memset", memset->start, memset->end});
+  } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMCPY) {
+    AddCopy(*reinterpret_cast<const CUpti_ActivityMemcpy5*>(record));
   }
 }
 
@@ -47,8 +63,9 @@ void CUPTIAPI TakeBuffer(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t va
   CUpti_Activity* record = nullptr;
   while (cuptiActivityGetNextRecord(buffer, valid_bytes, &record) == CUPTI_SUCCESS) Add(record);
   std::free(buffer);
-  if (kernels.size() > kMostKernels)
-    kernels.erase(kernels.begin(), kernels.end() - kMostKernels / 2);
+  for (auto* times : {&kernels, &host_copies}) {
+    if (times->size() > kMostKernels) times->erase(times->begin(), times->end() - kMostKernels / 2);
+  }
 }
 
 std::string Readable(const std::string& symbol) {
@@ -59,21 +76,27 @@ std::string Readable(const std::string& symbol) {
   return std::string(name != nullptr ? name.get() : symbol).substr(0, kLongest);
 }
 
-void Print() {
-  cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
-  const std::lock_guard lock(mutex);
-  const char* seconds = std::getenv("CAROLE_GPU_TIMES_SECONDS");
-  const double window = seconds == nullptr ? 2 : std::atof(seconds);
-  const KernelSummary summary = Summarize(std::move(kernels), static_cast<uint64_t>(window * 1e9));
-  if (summary.rows.empty()) return;
-  fmt::print(stderr, "GPU idle: {:.2f} % of the last {:.0f} ms\n", 100 * summary.idle_share,
-             summary.ms);
+void PrintRows(const KernelSummary& summary) {
   constexpr size_t kShown = 20;
   for (size_t i = 0; i < std::min(kShown, summary.rows.size()); ++i) {
     const KernelSummary::Row& row = summary.rows[i];
     fmt::print(stderr, "{:6.2f} % {:8} runs  {}\n", 100 * row.ms / summary.ms, row.runs,
                Readable(row.name));
   }
+}
+
+void Print() {
+  cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+  const std::lock_guard lock(mutex);
+  const char* seconds = std::getenv("CAROLE_GPU_TIMES_SECONDS");
+  const double window = seconds == nullptr ? 2 : std::atof(seconds);
+  const auto window_ns = static_cast<uint64_t>(window * 1e9);
+  const KernelSummary summary = Summarize(std::move(kernels), window_ns);
+  if (summary.rows.empty()) return;
+  fmt::print(stderr, "GPU idle: {:.2f} % of the last {:.0f} ms\n", 100 * summary.idle_share,
+             summary.ms);
+  PrintRows(summary);
+  PrintRows(Summarize(std::move(host_copies), window_ns));
 }
 
 }  // namespace
@@ -83,7 +106,8 @@ extern "C" int InitializeInjection() {
   using namespace carole::bench;
   const bool good = cuptiActivityRegisterCallbacks(GiveBuffer, TakeBuffer) == CUPTI_SUCCESS &&
                     cuptiActivityEnable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) == CUPTI_SUCCESS &&
-                    cuptiActivityEnable(CUPTI_ACTIVITY_KIND_MEMSET) == CUPTI_SUCCESS;
+                    cuptiActivityEnable(CUPTI_ACTIVITY_KIND_MEMSET) == CUPTI_SUCCESS &&
+                    cuptiActivityEnable(CUPTI_ACTIVITY_KIND_MEMCPY) == CUPTI_SUCCESS;
   if (good) std::atexit(Print);
   return good ? 1 : 0;
 }

@@ -5,7 +5,7 @@
 
 channels_last, torch.compile, fused SGD with momentum, autocast for bf16 and fp16 (with its gradient scaler), TF32 where
 asked. Inputs lie on the GPU. Prints one line of JSON for each batch size: the median of steps, after the warm-up that
-compiles.
+compiles. A batch size that fails (it may not fit) is a line on standard error, and ends no other.
 """
 
 import argparse
@@ -93,8 +93,15 @@ def main():
     args = parser.parse_args()
     if args.device == "cuda" and not torch.cuda.is_available():
         sys.exit("[bench] no GPU that PyTorch can use")
+    measured = 0
     for batch in args.batch_size.split(","):
-        print(json.dumps(measure(args, int(batch))), flush=True)
+        try:
+            print(json.dumps(measure(args, int(batch))), flush=True)
+            measured += 1
+        except Exception as error:  # of what torch.compile and the GPU may throw there is no list
+            what = str(error).strip().splitlines() or [""]
+            print(f"[bench] batch {batch}: {type(error).__name__}: {what[0]}", file=sys.stderr, flush=True)
+    sys.exit(measured == 0)
 
 
 if __name__ == "__main__":

@@ -86,6 +86,11 @@ TEST_F(BadInputTest, BudgetSkipsAndCountsOverAllRanks) {
                         {"--max_bad_records"}));
 }
 
+TEST_F(BadInputTest, BudgetDoesNotFitReproducibleRuns) {
+  EXPECT_TRUE(FailsWith(TrainAnEpoch({"--max_bad_records=1", "--reproducible"}), 64,
+                        {"--max_bad_records", "--reproducible", "want 0"}));
+}
+
 TEST_F(BadInputTest, LabelOutOfRange) {
   const std::unique_ptr<io::Source> source = io::OpenRecords(train_file_);
   io::TfRecordReader reader(*source);

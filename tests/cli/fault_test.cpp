@@ -55,7 +55,9 @@ TEST_P(FaultTest, EndsTheJobAndKeepsTheCheckpoint) {
   if (phase() == "evaluation") {
     ASSERT_EQ(Carole(TrainWords(train_dir_)).exit_code, 0);
     const Words words = EvalWords(train_dir_, {"--collective_timeout=2", "--batch_size=8"});
-    return ExpectEnd(RunWithFault(words, 2), 2);
+    ExpectEnd(RunWithFault(words, 2), 2);
+    const Words own = {"--eval_every=4", "--eval_batch_size=16", "--collective_timeout=2"};
+    return ExpectEnd(RunWithFault(TrainWords(train_dir_ + "_own", own), 2), 2);
   }
   const Words words = TrainWords(train_dir_, {"--save_interval_secs=0", "--collective_timeout=2"});
   ExpectEnd(RunWithFault(words, kStep), kStep);
@@ -97,6 +99,26 @@ INSTANTIATE_TEST_SUITE_P(Flags, DifferentRanksTest,
                            const std::string flag = info.param;
                            return flag.substr(2, flag.find('=') - 2);
                          });
+
+using DifferentDataTest = CliTest;
+
+// A copy of the data set that lacks records.
+TEST_F(DifferentDataTest, IsRefused) {
+  const std::string other = folder_ / "other";
+  WriteDigits(folder_ / "fewer", 290, 100);
+  ASSERT_EQ(Carole({"dataset", "build", "--dataset_name=mnist", "--raw_dir", folder_ / "fewer",
+                    "--dataset_dir", other})
+                .exit_code,
+            0);
+  Words words = CaroleWords(TrainWords(train_dir_), 2);
+  words[std::find(words.begin(), words.end(), "-np") - words.begin() + 1] = "1";
+  words.insert(words.end(), {":", "-np", "1"});
+  for (const std::string& word : CaroleWords(TrainWords(train_dir_, {"--dataset_dir=" + other})))
+    words.push_back(word);
+  EXPECT_TRUE(FailsWith(RunProcess(words, 60), 78,
+                        {"ranks differ", "records of train: rank 1 (", "has 290", "has 300"}));
+  EXPECT_FALSE(std::filesystem::exists(train_dir_));
+}
 
 }  // namespace
 }  // namespace carole::testing

@@ -97,12 +97,26 @@ TEST_F(NvJpegTest, ItsPixelsReachTheNet) {
   EXPECT_NE(DigestOf(gpu), DigestOf(fast));
 }
 
+TEST_F(NvJpegTest, WhatItRefusesIsTheCpusAndSaidOnce) {
+  const std::string refused = folder_ / "refused", cpu = folder_ / "cpu";
+  const ProcessResult trained = CaroleWith(
+      CAROLE_FAKE_GPU, TrainWords(refused, {"--jpeg_decoder=nvjpeg"}), {"FAKE_NVJPEG_STATUS=6"});
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  const std::string said = "nvjpegDecode: status 6";
+  const size_t at = trained.err.find(said);
+  EXPECT_NE(at, std::string::npos) << trained.err;
+  EXPECT_EQ(trained.err.rfind(said), at) << trained.err;
+  ASSERT_EQ(Carole(TrainWords(cpu, {})).exit_code, 0);
+  EXPECT_EQ(DigestOf(refused), DigestOf(cpu));
+}
+
 TEST_F(NvJpegTest, WhatIsMissingIsSaidInOneLine) {
   const Words words = TrainWords(folder_ / "run", {"--jpeg_decoder=nvjpeg"});
   EXPECT_TRUE(FailsWith(CaroleWith(CAROLE_FAKE_GPU, words, {"FAKE_GPU_COUNT=0"}), 78,
                         {"no GPU to decode on", "use --jpeg_decoder=cpu"}));
-  EXPECT_TRUE(FailsWith(CaroleWith(CAROLE_FAKE_GPU, words, {"FAKE_NVJPEG_STATUS=6"}), 69,
-                        {"nvjpegDecode: status 6"}));
+  EXPECT_TRUE(FailsWith(
+      CaroleWith(CAROLE_FAKE_GPU, words, {"FAKE_NVJPEG_STATUS=6", "FAKE_CUDA_STATUS=719"}), 69,
+      {"nvjpegDecode: status 6, cuStreamSynchronize: CUDA_ERROR"}));
   if (!CudaTrouble().empty()) {
     EXPECT_TRUE(FailsWith(Carole(words), 78, {"cannot be loaded", "use --jpeg_decoder=cpu"}));
   }

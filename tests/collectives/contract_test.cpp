@@ -5,7 +5,9 @@
 
 #include <chrono>
 #include <map>
+#include <thread>
 
+#include "collectives/apart.h"
 #include "collectives/mpi/launcher.h"
 #include "collectives/same_facts.h"
 #include "src/core/error.h"
@@ -222,6 +224,42 @@ TEST(SameFacts, NamesWhatDiffersOnWhichRanks) {
   }
 }
 
+TEST(WorkApart, MayTakeLongerThanTheDeadline) {
+  RunRanks(
+      3,
+      [](Communicator& c) {
+        bool done = false;
+        collectives::WorkApart(c, "work", [&] {
+          if (c.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(2));
+          done = true;
+        });
+        c.Barrier({.what = "behind"});
+        Require(done, "the work is done");
+      },
+      Impatient(0));
+}
+
+TEST(WorkApart, ThrowsOnTheRankThatFails) {
+  const auto errors = ErrorsOfRanks(3, [](Communicator& c) {
+    collectives::WorkApart(c, "work", [&] {
+      if (c.rank() == 1) throw DiskError("no space");
+    });
+  });
+  EXPECT_THAT(errors, ::testing::ElementsAre("", "no space", ""));
+}
+
+TEST(WorkApart, FindsARankThatDoesNotCome) {
+  const auto errors = ErrorsOfRanks(
+      3,
+      [](Communicator& c) {
+        if (c.rank() == 2) return;
+        collectives::WorkApart(c, "work", [] {});
+      },
+      Impatient(0));
+  for (int rank : {0, 1})
+    EXPECT_THAT(errors[rank], AllOf(HasSubstr("tag work"), HasSubstr("rank 2 (")));
+}
+
 TEST(Replicas, BroadcastMakesThemEqual) {
   RunRanks(3, [](Communicator& c) {
     std::vector<float> weights(1001, static_cast<float>(c.rank() + 1));
@@ -237,9 +275,18 @@ TEST(Replicas, NamesTheMinority) {
       if (c.rank() == 0) weights[odd_element] = std::nextafter(1.0f, 2.0f);
       collectives::VerifyReplicas(c, weights, "weights", 20);
     });
-    EXPECT_THAT(errors, Each(AllOf(HasSubstr("weights: replicas differ at step 20: rank 0 got"),
+    EXPECT_THAT(errors, Each(AllOf(HasSubstr("weights: replicas differ at step 20: rank 0 ("),
                                    HasSubstr("3 others"))));
   }
+}
+
+TEST(Replicas, OfTwoNoneIsInTheMinority) {
+  const auto errors = ErrorsOfRanks(2, [&](Communicator& c) {
+    const std::vector<float> weights(3, static_cast<float>(c.rank()));
+    collectives::VerifyReplicas(c, weights, "weights");
+  });
+  EXPECT_THAT(errors, Each(AllOf(HasSubstr("rank 0 ("), HasSubstr("rank 1 ("),
+                                 HasSubstr("there is no majority"))));
 }
 
 TEST(Launcher, FindsTheSizeOfTheJob) {

@@ -109,6 +109,27 @@ TEST(Nccl, RanksHaveGpusOfTheirOwnUnlessTheyMayShare) {
               ThrowsMessage<ConfigError>(HasSubstr("got NCCL 2.28.9, want a GPU")));
 }
 
+// With no pause long enough for a look at what is under way, while tickets come round.
+TEST(Nccl, OldSumsAreNotTakenForLateOnes) {
+  using Clock = std::chrono::steady_clock;
+  using std::chrono::milliseconds;
+  constexpr milliseconds kDeadline(2000), kLate(1500);
+  RunRanks(2,
+           [&](Communicator& c) {
+             EmulatedDevice device(c, 4);
+             double go_on = 1;
+             for (const auto start = Clock::now(); go_on > 0;) {
+               c.AllReduceAsync(device.values(), {.what = "sum"})->Wait();
+               go_on = Clock::now() - start < kDeadline + milliseconds(200) ? 1 : 0;
+               c.AllReduce(std::span(&go_on, 1), {.what = "votes"});
+             }
+             device.Launch([&](std::span<float>) { std::this_thread::sleep_for(kLate); });
+             c.AllReduceAsync(device.values(), {.what = "late sum"})->Wait();
+             device.Fetch();
+           },
+           {.deadline_seconds = std::chrono::duration<double>(kDeadline).count()});
+}
+
 void SumWhile(std::atomic<bool>& fault) {
   fault = true;
   RunRanks(2,

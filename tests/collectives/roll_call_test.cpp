@@ -81,6 +81,13 @@ TEST_F(RollCallTest, BlamesTheNeighbourWhenAllAnswer) {
     EXPECT_EQ(calls_[rank]->Blame(7, (rank + 3) % 4), (rank + 3) % 4);
 }
 
+TEST_F(RollCallTest, TellsWhenItWaitsForAnother) {
+  Call({3, -1, 0, 2});
+  EXPECT_EQ(calls_[3]->Blame(7, 2), 2);
+  Call({1, -1, 0, 2});
+  EXPECT_EQ(calls_[3]->Blame(7, 2), 1);
+}
+
 TEST_F(RollCallTest, AnswersOfEarlierOperationsDoNotCount) {
   Call({3, 0, 1, 2}, 6);
   Call({3, -1, 1, 2}, 7);

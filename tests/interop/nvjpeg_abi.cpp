@@ -27,6 +27,8 @@ constexpr bool kSame = std::is_same_v<typename Call<A>::Widths, typename Call<B>
 
 static_assert(kSame<decltype(nvjpegCreateEx), ours::nvjpeg::CreateEx>);
 static_assert(kSame<decltype(nvjpegDestroy), ours::nvjpeg::Destroy>);
+static_assert(kSame<decltype(nvjpegSetDeviceMemoryPadding), ours::nvjpeg::SetPadding>);
+static_assert(kSame<decltype(nvjpegSetPinnedMemoryPadding), ours::nvjpeg::SetPadding>);
 static_assert(kSame<decltype(nvjpegJpegStateCreate), ours::nvjpeg::StateCreate>);
 static_assert(kSame<decltype(nvjpegJpegStateDestroy), ours::nvjpeg::StateDestroy>);
 static_assert(kSame<decltype(nvjpegGetImageInfo), ours::nvjpeg::GetImageInfo>);
@@ -36,6 +38,7 @@ static_assert(int{NVJPEG_STATUS_SUCCESS} == ours::nvjpeg::kSuccess);
 static_assert(int{NVJPEG_STATUS_INVALID_PARAMETER} == ours::nvjpeg::kInvalidParameter);
 static_assert(int{NVJPEG_STATUS_BAD_JPEG} == ours::nvjpeg::kBadJpeg);
 static_assert(int{NVJPEG_STATUS_JPEG_NOT_SUPPORTED} == ours::nvjpeg::kJpegNotSupported);
+static_assert(int{NVJPEG_STATUS_ALLOCATOR_FAILURE} == ours::nvjpeg::kAllocatorFailure);
 static_assert(int{NVJPEG_STATUS_EXECUTION_FAILED} == ours::nvjpeg::kExecutionFailed);
 static_assert(int{NVJPEG_STATUS_INTERNAL_ERROR} == ours::nvjpeg::kInternalError);
 static_assert(int{NVJPEG_STATUS_IMPLEMENTATION_NOT_SUPPORTED} ==
@@ -61,6 +64,12 @@ static_assert(kSame<decltype(cuCtxSetCurrent), driver::ContextSetCurrent>);
 static_assert(kSame<decltype(cuStreamCreate), driver::StreamCreate>);
 static_assert(kSame<decltype(cuStreamDestroy), driver::StreamDestroy>);
 static_assert(kSame<decltype(cuStreamSynchronize), driver::StreamSynchronize>);
+static_assert(kSame<decltype(cuEventCreate), driver::EventCreate>);
+static_assert(kSame<decltype(cuEventDestroy), driver::EventDestroy>);
+static_assert(kSame<decltype(cuEventRecord), driver::EventRecord>);
+static_assert(kSame<decltype(cuEventSynchronize), driver::EventSynchronize>);
+static_assert(kSame<decltype(cuMemHostAlloc), driver::HostAllocate>);
+static_assert(kSame<decltype(cuMemFreeHost), driver::HostFree>);
 static_assert(kSame<decltype(cuMemAlloc), driver::MemoryAllocate>);
 static_assert(kSame<decltype(cuMemFree), driver::MemoryFree>);
 static_assert(kSame<decltype(cuMemcpy2DAsync), driver::MemoryCopy2D>);
@@ -71,6 +80,12 @@ static_assert(kSame<decltype(cuMemcpy2DAsync), driver::MemoryCopy2D>);
 constexpr std::string_view kNames[][2] = {
     {CAROLE_TEXT(cuDevicePrimaryCtxRelease), "cuDevicePrimaryCtxRelease_v2"},
     {CAROLE_TEXT(cuStreamDestroy), "cuStreamDestroy_v2"},
+    {CAROLE_TEXT(cuEventCreate), "cuEventCreate"},
+    {CAROLE_TEXT(cuEventDestroy), "cuEventDestroy_v2"},
+    {CAROLE_TEXT(cuEventRecord), "cuEventRecord"},
+    {CAROLE_TEXT(cuEventSynchronize), "cuEventSynchronize"},
+    {CAROLE_TEXT(cuMemHostAlloc), "cuMemHostAlloc"},
+    {CAROLE_TEXT(cuMemFreeHost), "cuMemFreeHost"},
     {CAROLE_TEXT(cuMemAlloc), "cuMemAlloc_v2"},
     {CAROLE_TEXT(cuMemFree), "cuMemFree_v2"},
     {CAROLE_TEXT(cuMemcpy2DAsync), "cuMemcpy2DAsync_v2"}};
@@ -84,6 +99,8 @@ static_assert(CUDA_SUCCESS == int{driver::kSuccess});
 static_assert(CUDA_ERROR_OUT_OF_MEMORY == int{driver::kOutOfMemory});
 static_assert(CUDA_ERROR_NO_DEVICE == int{driver::kNoDevice});
 static_assert(CU_STREAM_NON_BLOCKING == driver::kNonBlocking);
+static_assert(CU_EVENT_BLOCKING_SYNC == driver::kBlockingSync);
+static_assert(CU_EVENT_DISABLE_TIMING == driver::kDisableTiming);
 static_assert(CU_MEMORYTYPE_HOST == int{driver::kHost});
 static_assert(CU_MEMORYTYPE_DEVICE == int{driver::kDevice});
 static_assert(sizeof(CUDA_MEMCPY2D) == sizeof(driver::Copy2D));

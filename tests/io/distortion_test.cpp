@@ -88,6 +88,23 @@ TEST(ScaledCropLaw, RecordedSidesAndCentre) {
   EXPECT_EQ(truncated.top, 15);
 }
 
+TEST(ScaledCropLaw, NarrowImagesAreBadData) {
+  constexpr int kLong = 1 << 26;  // as many pixels as an image may have
+  for (const auto& [height, width] : {std::pair{1, kLong}, {kLong, 1}}) {
+    for (const SideRounding rounding : {SideRounding::kHalfEven, SideRounding::kTruncate}) {
+      Rng rng(7, RngPurpose::kAugment, 0, 0);
+      const std::string text =
+          TextOf<DataError>([&] { DrawScaledCrop(height, width, 224, 224, rounding, rng); });
+      EXPECT_THAT(text, ::testing::HasSubstr(fmt::format("too narrow: got {}x{}", height, width)));
+      EXPECT_EQ(TextOf<DataError>([&] { CentralScaledCrop(height, width, 224, 224, rounding); }),
+                fmt::format("[io.preprocessing] image too narrow: got {}x{}, want the longer side "
+                            "to be at most 4194304 times the shorter",
+                            height, width));
+    }
+  }
+  EXPECT_EQ(ScaleShorterSide(1, 1 << 22, 256, SideRounding::kHalfEven).width, 1 << 30);
+}
+
 // Mean, deviation and quantiles of a sample.
 struct Statistics {
   explicit Statistics(std::vector<double> values) : sorted(std::move(values)) {

@@ -79,10 +79,12 @@ TEST(Cores, ThoseThatTheProcessIsBoundTo) {
   CPU_SET(cpu, &one);
   ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
   EXPECT_EQ(FindBoundCores().count, 1);
+  EXPECT_EQ(FindBoundCores().threads, 1);
   EXPECT_EQ(FindBoundCores().cpus, std::to_string(cpu));
   EXPECT_GE(CountCores(), before) << "binding does not change the machine";
   ASSERT_EQ(sched_setaffinity(0, sizeof all, &all), 0);
   EXPECT_EQ(FindBoundCores().count, before);
+  EXPECT_EQ(FindBoundCores().threads, CPU_COUNT(&all));
 }
 
 }  // namespace

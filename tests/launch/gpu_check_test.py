@@ -7,6 +7,7 @@ import runpy
 import stat
 import subprocess
 import tempfile
+import time
 import unittest
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
@@ -16,17 +17,38 @@ SCRIPT = os.path.join(ROOT, "launch", "gpu_check.sh")
 HEAD = """#!/bin/sh
 case "$(basename "$0") $*" in
   $FAIL) echo "broken on purpose" >&2; exit "${CODE:-1}" ;;
-  $HANG) sleep 100 ;;
+  $HANG) exec sleep 100 ;;
 esac
 """
-CAROLE = """
+# ROW: a line of JSON as of a benchmark with these flags.
+ROW = """
+for word in "$@"; do
+  case $word in
+    --model_name=*) net=${word#*=} ;;
+    --precision=*) precision=${word#*=} ;;
+    --batch_size=*) batches=${word#*=} ;;
+    --eager) compiled=false ;;
+  esac
+done
+"""
+CAROLE = ROW + """
+row() { echo '{"net":"'$net'","batch_size":'$batches',"precision":"'$precision'","images_per_second":'$1',"step_ends_s":[1.5,2.5]}'; }
 case "$*" in
-  doctor*) echo "ok NCCL 2.28.9" ;;
+  doctor*) echo "  ok NCCL 2.28.9"; echo "  ok       GPU            ${DOCTOR:-built with CUDA 13.0, no driver here}" ;;
   eval*) echo '{"accuracy":'"${ACCURACY:-0.92}"',"recall_5":0.99}' ;;
+  "train --help") echo "  --optimizer TEXT=rmsprop                  adam, sgd" ;;
+  train*1e30*) echo "[I] global step 1: loss = 2.3 (0.1 sec/step)"; echo "[train] after step 1: not finite: rank 0: loss nan" ;;
+  train*number_of_steps=20*)
+    for step in $(seq 20); do
+      loss=2.$((90 - step))05
+      case "$step $*" in 17\\ $OFF*) loss=2.7400 ;; esac
+      echo "[I] global step $step: loss = $loss (0.1 sec/step)"
+    done
+    ;;
   *jpeg_decoder=nvjpeg*) exit 78 ;;
-  "bench train"*dataset_dir*) echo '{"images_per_second": 6860.0}' ;;
-  "bench train"*batch_size=512*) echo '{"images_per_second": 7500.0}' ;;
-  "bench train"*) echo '{"images_per_second":7000.0}' ;;
+  "bench train"*dataset_dir*) row 6860.0 ;;
+  "bench train"*batch_size=512*) row 7500.0 ;;
+  "bench train"*) row 7000.0 ;;
 esac
 [ -z "${CUDA_INJECTION64_PATH:-}" ] || echo "GPU idle: 1.25 % of the last 2000 ms" >&2
 """
@@ -34,10 +56,37 @@ MPIRUN = """
 [ "${CUDA_VISIBLE_DEVICES:-}" != 0 ] || exit "${SHARING:-0}"
 exit 78
 """
-PYTHON = """
+PYTHON = ROW + """
 [ "$1" != -c ] || exit "${NO_TORCH:-0}"
-echo '{"program": "pytorch", "images_per_second": 5000.0}'
-echo '{"program": "pytorch", "images_per_second": 6000.0}'
+speed=5000
+[ "${compiled:=true}" = true ] || speed=4000
+for batch in $(echo "$batches" | tr , ' '); do
+  echo '{"program": "pytorch", "net": "'$net'", "precision": "'$precision'", "compiled": '$compiled', "batch_size": '$batch', "images_per_second": '$speed'}'
+  speed=6000
+done
+"""
+# Two tests in each process; the second may hang or fail.
+TESTS = """
+shard=${GTEST_SHARD_INDEX:-0}
+echo "[==========] Running 2 tests from 1 test suite."
+echo "[ RUN      ] Net.first_$shard"
+echo "[       OK ] Net.first_$shard (5 ms)"
+echo "[ RUN      ] Net.second_$shard"
+case "$(basename "$0") $shard" in $SLOW) sleep 100 ;; esac
+case "$(basename "$0") $shard" in
+  $WRONG)
+    echo "case.cpp:5: Failure"
+    echo "Net.second_$shard: element 3: got 2, want 1"
+    echo "[  FAILED  ] Net.second_$shard, where GetParam() = 7 (5 ms)"
+    ;;
+  *) echo "[       OK ] Net.second_$shard (5 ms)" ;;
+esac
+echo "[==========] 2 tests from 1 test suite ran. (10 ms total)"
+"""
+SANITIZER = """
+shift 5
+"$@"
+echo "========= ERROR SUMMARY: ${ERRORS:-0} errors"
 """
 NVIDIA_SMI = """
 case "$*" in
@@ -61,22 +110,28 @@ class GpuCheckTest(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.place, self.out, self.bin = (os.path.join(folder.name, n) for n in ("place", "out", "bin"))
         write_script(f"{self.place}/carole", CAROLE)
-        write_script(f"{self.place}/tests/carole_backend_tests", "")
-        write_script(f"{self.place}/tests/carole_golden_tests", "")
+        write_script(f"{self.place}/tests/carole_backend_tests", TESTS)
+        write_script(f"{self.place}/tests/carole_golden_tests", TESTS)
         for name, text in (("nvidia-smi", NVIDIA_SMI), ("python3", PYTHON), ("mpirun", MPIRUN),
-                           ("compute-sanitizer", 'shift; "$@"')):  # fmt: skip
+                           ("compute-sanitizer", SANITIZER), ("nproc", "echo 8")):  # fmt: skip
             write_script(f"{self.bin}/{name}", text)
+
+    def start(self, *words, **variables):
+        env = dict(os.environ, PATH=f"{self.bin}:{os.environ['PATH']}", FAIL="none", HANG="none", SLOW="none",
+                   WRONG="none", OFF="none") | variables  # fmt: skip
+        return subprocess.Popen(["sh", SCRIPT, self.place, self.out, *words], env=env, text=True,
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
 
     def check(self, *words, **variables):
         """Returns the exit code and what was said."""
-        env = dict(os.environ, PATH=f"{self.bin}:{os.environ['PATH']}", FAIL="none", HANG="none") | variables
-        done = subprocess.run(["sh", SCRIPT, self.place, self.out, *words], env=env, text=True, timeout=60,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)  # fmt: skip
-        return done.returncode, done.stdout
+        with self.start(*words, **variables) as process:
+            text = process.communicate(timeout=60)[0]
+            return process.returncode, text
 
     def wanted(self, text):
         """The last table: what -> (measured, wanted, reached)."""
-        rows = re.findall(r"^\| (.*) \| (.*) \| (.*) \| (.*) \|$", text, re.MULTILINE)
+        table = text.partition("## What was wanted")[2]
+        rows = re.findall(r"^\| (.*) \| (.*) \| (.*) \| (.*) \|$", table, re.MULTILINE)
         return {what: (got, want, reached) for what, got, want, reached in rows[1:]}
 
     def test_all_is_well(self):
@@ -84,12 +139,17 @@ class GpuCheckTest(unittest.TestCase):
         self.assertEqual(code, 0, text)
         self.assertNotIn("FAILED", text)
         self.assertNotIn("skipped: the time", text)
+        self.assertIn("8 tests: 8 passed, 0 skipped, 0 failed, 0 not finished", text)
         self.assertIn("## Our kernels under compute-sanitizer: passed", text)
+        self.assertIn("adam       20 steps, 2.8905 to 2.7005, at most 0.0000 beside the cores\n", text)
         self.assertIn("skipped: nvJPEG is not here", text)
+        self.assertNotIn("step_ends_s", text)
+        self.assertIn("| resnet_v1_50 | bf16 | 512 | 7500 | 6000 |\n", text)
+        self.assertIn("| resnet_v1_50 | tf32 | 256 | 7000 | 4000 (uncompiled) |\n", text)
         wanted = self.wanted(text)
         self.assertEqual(wanted["resnet_v1_50, bf16, carole / PyTorch"], ("1.25", "at least 1.2", "yes"))
         self.assertEqual(wanted["resnet_v1_50, bf16, images/s (80 % of MLPerf 4.0's best)"][2], "yes")
-        self.assertEqual(wanted["vgg_16, bf16, carole / PyTorch"], ("1.1667", "at least 1.2", "NO"))
+        self.assertEqual(wanted["vgg_16, bf16, carole / PyTorch"], ("1.4", "at least 1.2", "yes"))
         self.assertEqual(wanted["JPEGs decoded by cpu / tensors"], ("0.98", "at least 0.97", "yes"))
         self.assertEqual(wanted["GPU idle inside a step, %"], ("1.25", "at most 2", "yes"))
         self.assertIn("inception_v3, bf16, carole / PyTorch", wanted)
@@ -97,31 +157,104 @@ class GpuCheckTest(unittest.TestCase):
         with open(f"{self.out}/report.md", encoding="utf-8") as file:
             self.assertEqual(file.read(), text)
 
+    def test_groups_of_sections_fit_into_a_call(self):
+        with open(SCRIPT, encoding="utf-8") as file:
+            sections = re.findall(r"^ *section (\w+) (\d+) ", file.read(), re.MULTILINE)
+        for groups in (("kernels", "goldens", "training", "ranks"), ("speed",), ("nets",), ("jpegs", "more")):
+            self.assertLessEqual(sum(int(seconds) for group, seconds in sections if group in groups), 480, groups)
+
+    def test_groups_may_be_chosen(self):
+        code, text = self.check("--sections=goldens,ranks")
+        self.assertEqual(code, 0, text)
+        self.assertEqual(re.findall(r"^## (.*?):? ", text, re.MULTILINE), ["Nets", "More", "Two", "What"])
+        self.assertEqual(self.wanted(text), {})
+        code, text = self.check("--sections=goldens,all")
+        self.assertEqual(code, 64)
+        self.assertIn("--sections: got all, want some of kernels goldens", text)
+
     def test_one_failure_fails_the_whole_and_stops_nothing(self):
         for fail, title in (
             ("carole_backend_tests*", "Kernels against the reference"),
             ("carole train*bf16*", "LeNet, 5 epochs, bf16: accuracy"),
-            ("*inception_v3*json", "Inception v3, bf16, beside PyTorch compiled"),
+            ("carole*inception_v3*json*", "Inception v3, bf16"),
         ):
             code, text = self.check(FAIL=fail)
             self.assertEqual(code, 1)
             self.assertRegex(text, f"## {title}: FAILED in .*\n\n.*\n.*broken on purpose")
+            self.assertRegex(text, "## Inception v3, bf16, PyTorch compiled: passed")
             self.assertIn("## What was wanted", text)
 
     def test_batches_that_do_not_fit_are_left_out(self):
-        words = ("speed", "vgg_16", "bf16", "64,512", "128", "1.2")
+        words = ("ours", "vgg_16", "bf16", "512,64")
         code, text = self.check(*words, FAIL="*batch_size=512*", CODE="78")
         self.assertEqual(code, 0, text)
-        self.assertIn("| 1.1667 | at least 1.2 | NO", text)
+        self.assertEqual(text.count("images_per_second"), 1)
+        os.remove(f"{self.out}/ours.vgg_16.bf16.json")
         self.assertEqual(self.check(*words, FAIL="*batch_size=*", CODE="78")[0], 1)
 
+    def test_a_batch_that_fails_ends_no_other(self):
+        code, text = self.check("ours", "vgg_16", "bf16", "512,64", FAIL="*batch_size=512*", CODE="70")
+        self.assertEqual(code, 1)
+        self.assertRegex(text, 'batch 512: exit code 70\n.*"batch_size":64')
+
     def test_steps_that_fail_as_cuda_graphs_are_measured_without(self):
-        words = ("speed", "vgg_16", "bf16", "64,512", "128", "1.2")
-        code, text = self.check(*words, FAIL="carole bench train*batch_size=64 --json", CODE="69")
+        words = ("ours", "vgg_16", "bf16", "64")
+        code, text = self.check(*words, FAIL="carole bench train*--steps=50", CODE="69")
         self.assertEqual(code, 0, text)
         self.assertEqual(text.count('"images_per_second":7000.0'), 1)
-        self.assertIn("vgg_16, bf16, batch 64: steps as CUDA graphs | 0 | at least 1 | NO", text)
+        row = "| vgg_16, bf16, batch 64: steps as CUDA graphs | 0 | at least 1 | NO |\n"
+        self.assertTrue(self.check("summary")[1].endswith(row))
         self.assertEqual(self.check(*words, FAIL="*batch_size=*", CODE="69")[0], 1)
+
+    def test_what_was_measured_before_a_check_was_ended_counts(self):
+        hang = "carole bench train*batch_size=128*"
+        code, text = self.check("--sections=speed", HANG=hang, CAROLE_GPU_CHECK_SECONDS="5")
+        self.assertEqual(code, 1)
+        self.assertRegex(text, r"## ResNet-50, bf16: FAILED in \d s\n(.*\n)*.*\"batch_size\":512.*\n    ended after \d s")
+        self.assertIn("| resnet_v1_50 | bf16 | 256 | 7000 | - |\n", text)
+        wanted = self.wanted(text)
+        self.assertEqual(wanted["resnet_v1_50, bf16, images/s (80 % of MLPerf 4.0's best)"][2], "yes")
+        self.assertEqual(wanted["resnet_v1_50, bf16, carole / PyTorch"], ("-", "at least 1.2", "not measured"))
+
+    def test_tests_that_passed_before_the_end_are_told(self):
+        code, text = self.check("--sections=goldens", SLOW="carole_golden_tests 2", CAROLE_GPU_CHECK_SECONDS="5")
+        self.assertEqual(code, 1)
+        self.assertIn("    not finished: Net.second_2\n    8 tests: 7 passed, 0 skipped, 0 failed, 1 not finished\n", text)
+        code, text = self.check("--sections=goldens", WRONG="carole_golden_tests 1")
+        self.assertEqual(code, 1)
+        self.assertIn("    Net.second_1: element 3: got 2, want 1\n", text)
+        self.assertIn("    FAILED Net.second_1\n    8 tests: 7 passed, 0 skipped, 1 failed, 0 not finished\n", text)
+
+    def test_told_to_end_it_closes_the_report(self):
+        with self.start(HANG="carole bench train*batch_size=512*") as process:
+            said = ""
+            while "Optimizers" not in said:
+                said += process.stdout.readline()
+            time.sleep(2)  # the speed of batch 256 is known
+            process.terminate()
+            said += process.stdout.read()
+        self.assertEqual(process.returncode, 1)
+        self.assertRegex(said, r"## ResNet-50, bf16: FAILED (.*\n)*    ended after \d s")
+        self.assertIn("## VGG-16, bf16: skipped: the time is over", said)
+        self.assertEqual(self.wanted(said)["resnet_v1_50, bf16, carole / PyTorch"][2], "not measured")
+        with open(f"{self.out}/report.md", encoding="utf-8") as file:
+            self.assertEqual(file.read(), said)
+
+    def test_pytorch_that_does_not_compile_is_measured_uncompiled(self):
+        for variables in ({"FAIL": "python3 *batch_size=128"}, {"HANG": "python3 *batch_size=128"}):
+            code, text = self.check("peer", "vgg_16", "bf16", "128", CAROLE_COMPILE_SECONDS="1", **variables)
+            self.assertEqual(code, 0, text)
+            self.assertIn('"compiled": false', text)
+            self.assertIn("| vgg_16 | bf16 | 128 | - | 4000 (uncompiled) |\n", self.check("summary")[1])
+
+    def test_optimizers_must_do_what_the_cores_do(self):
+        self.assertEqual(self.check("fashion_mnist")[0], 0)
+        code, text = self.check("optimizers", OFF="train --backend=cuda*--optimizer=sgd")
+        self.assertEqual(code, 1)
+        self.assertIn("adam       20 steps, 2.8905 to 2.7005, at most 0.0000 beside the cores\n", text)
+        self.assertIn("sgd        20 steps, 2.8905 to 2.7005, at most 0.0095 beside the cores: DIFFERS\n", text)
+        self.assertIn("diverging   1 steps, 2.3000 to 2.3000", text)
+        self.assertEqual(self.check("optimizers", FAIL="carole train --backend=cuda*1e30*")[0], 1)
 
     def test_accuracy_must_be_reached(self):
         code, text = self.check("lenet", "fp32", ACCURACY="0.9099")
@@ -135,33 +268,40 @@ class GpuCheckTest(unittest.TestCase):
         self.assertIn("## Nets against their golden values: skipped: the time is over", text)
 
     def test_sanitizer_tells_errors(self):
-        error = 'echo "========= Invalid __global__ write of size 4 bytes"; exit 1'
-        write_script(f"{self.bin}/compute-sanitizer", error)
-        code, text = self.check("sanitizer")
-        self.assertEqual(code, 1)
-        self.assertIn("Invalid __global__ write", text)
+        self.assertEqual(self.check("sanitizer")[0], 0)
+        for text, code, told in (
+            ('echo "========= Invalid __global__ write"; echo "========= ERROR SUMMARY: 1 error"; exit 1', 1,
+             "Invalid __global__ write"),
+            ('echo "========= Target application terminated"', 1, "no ERROR SUMMARY"),
+            ('echo "========= Error: Device not supported"; exit 1', 77, "skipped: compute-sanitizer does not know"),
+        ):  # fmt: skip
+            write_script(f"{self.bin}/compute-sanitizer", text)
+            got, said = self.check("sanitizer")
+            self.assertEqual(got, code)
+            self.assertIn(told, said)
+        self.assertIn("compute-sanitizer: skipped in", self.check("--sections=kernels")[1])
 
     def test_ranks(self):
         self.assertEqual(self.check("too_many_ranks"), (0, "exit code 78, want 78\n"))
         self.assertEqual(self.check("two_ranks_on_one_gpu")[0], 0)
         code, text = self.check("two_ranks_on_one_gpu", SHARING="78")
         skipped = "skipped: this NCCL has no setting for it\n"
-        self.assertEqual((code, text), (0, "--reduction=sum: exit code 78\n" + skipped))
+        self.assertEqual((code, text), (77, "--reduction=sum: exit code 78\n" + skipped))
         for way in ("--reduction=adasum", "--reproducible"):
             code, text = self.check("two_ranks_on_one_gpu", FAIL=f"mpirun*{way}")
             self.assertIn(f"{way}: exit code 1\n", text)
 
     def test_without_pytorch_only_our_speed(self):
-        code, text = self.check("speed", "vgg_16", "bf16", "64,128", "128", "1.2", NO_TORCH="1")
+        code, text = self.check("--sections=speed", NO_TORCH="1")
         self.assertEqual(code, 0)
-        self.assertEqual(text.count("images_per_second"), 2)
-        self.assertIn("no PyTorch for this GPU here", text)
+        self.assertIn("| resnet_v1_50 | bf16 | 512 | 7500 | - |\n", text)
+        self.assertIn("skipped: no PyTorch for this GPU here", text)
+        self.assertNotIn("carole / PyTorch", text)
 
     def test_idle_time_that_nobody_measured_is_said(self):
         write_script(f"{self.place}/carole", """echo '{"images_per_second": 1}'""")
-        text = self.check("idle")[1]
-        self.assertIn("| 0 | at most 2 | not measured", text)
-        self.assertEqual(text.count("images_per_second"), 2)  # and once more, by operation
+        self.assertEqual(self.check("idle")[1].count("images_per_second"), 2)  # and once more, by operation
+        self.assertIn("| - | at most 2 | not measured", self.check("summary")[1])
 
     def test_pytorch_builds_our_nets(self):
         """gpu_torch.py refuses a net whose parameters are not as many as peer_nets.py says."""
@@ -172,10 +312,19 @@ class GpuCheckTest(unittest.TestCase):
         for name, net in peers.items():
             self.assertEqual(net["parameters"], int(ours[name].replace("'", "")), name)
 
+    @unittest.skipIf(os.path.exists("/dev/nvidia0") or os.path.exists("/proc/driver/nvidia"), "there is a GPU here")
     def test_without_a_gpu_nothing_is_checked(self):
         write_script(f"{self.bin}/nvidia-smi", "exit 9")
         code, text = self.check()
-        self.assertEqual((code, text), (0, "no GPU: nvidia-smi names none; nothing was checked\n"))
+        message = "no GPU: neither nvidia-smi nor the driver names one; nothing was checked\n"
+        self.assertEqual((code, text), (0, message))
+
+    def test_gpus_that_only_the_driver_knows_are_checked(self):
+        write_script(f"{self.bin}/nvidia-smi", "exit 127")
+        code, text = self.check("--sections=kernels,ranks", DOCTOR="2 GPUs for 1 ranks; driver 580.159.04")
+        self.assertEqual(code, 1)  # no rank started on each of them
+        self.assertIn("## Kernels against the reference: passed", text)
+        self.assertIn("## A rank on each GPU: FAILED", text)
 
 
 if __name__ == "__main__":

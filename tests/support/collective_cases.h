@@ -87,14 +87,25 @@ inline void CheckAllCounts(Communicator& c) {
   }
 }
 
+// Sums that may not be rounded, whatever the wire is.
+inline void CheckNotRounded(Communicator& c) {
+  const auto value = [](int rank) { return 1 + static_cast<float>(rank) * 0x1p-12f; };
+  float want = 0;
+  for (int r = 0; r < c.size(); ++r) want += value(r);
+  std::vector<float> data(1000, value(c.rank()));
+  c.AllReduce(data, {.what = "exact"});
+  for (float x : data) Require(x == want, "a sum that may not be rounded");
+}
+
 // fp32 sums of a communicator whose wire is bf16: small integers are exact; other values are
 // rounded once as addend and once as sum, each by at most 2^-9 of themselves.
 inline void CheckBf16(Communicator& c) {
   constexpr double kRounding = 0x1p-8;
+  CheckNotRounded(c);
   for (size_t count : {0, 1, c.size() - 1, c.size() + 1, 1000, 100'000}) {
     std::vector<float> data(count);
     for (size_t i = 0; i < count; ++i) data[i] = static_cast<float>((i + c.rank()) % 8);
-    c.AllReduce(data, {.what = "small integers"});
+    c.AllReduce(data, {.what = "small integers", .may_round = true});
     for (size_t i = 0; i < count; ++i) {
       float want = 0;
       for (int r = 0; r < c.size(); ++r) want += static_cast<float>((i + r) % 8);
@@ -109,7 +120,7 @@ inline void CheckBf16(Communicator& c) {
       exact[i] = data[i];
       sizes[i] = std::abs(data[i]);
     }
-    c.AllReduce(data, {.what = "random"});
+    c.AllReduce(data, {.what = "random", .may_round = true});
     c.AllReduce(exact, {.what = "exact"});
     c.AllReduce(sizes, {.what = "sizes"});
     for (size_t i = 0; i < count; ++i) {

@@ -32,6 +32,7 @@ class WalledSums : public collectives::DeviceSums {
   void Sum(Ticket, std::span<double> data) override { SumParts(ranks_->double_parts, data); }
   void NoteReplay() override {}
   void Join(Ticket) override {}
+  bool IsRecorded(Ticket) const override { return false; }
   std::string Trouble(double) override { return ""; }
 
  private:

@@ -97,6 +97,27 @@ TEST(DeviceRanks, StatisticsOfAllRanksRows) {
   }
 }
 
+// Rank 0 alone writes histograms.
+TEST(DeviceRanks, OneRankMayObserveItsKernels) {
+  const auto connect = ConnectWalled(2);
+  RunRanks(2, [&](Communicator& c) {
+    const auto backend = MakeWalledReference(1);
+    TrainStep step(SmallNet(4, true).graph, *backend, c,
+                   {.optimizer = "momentum", .connect_devices = [&] { connect(c, *backend); }});
+    step.store().Initialize(7);
+    int64_t observed = 0;
+    if (c.rank() == 0) step.executable().AddObserver([&](const KernelRecord&) { ++observed; });
+    FormulaSource source({.rank = c.rank(), .size = 2});
+    for (int64_t s = 0; s < kManySteps; ++s) {
+      step.Begin(*source.Next(), {.step = s, .learning_rate = 0.05});
+      EXPECT_FALSE(step.CanRunAhead());
+      EXPECT_TRUE(step.End().applied);
+    }
+    EXPECT_EQ(observed > 0, c.rank() == 0);
+    EXPECT_EQ(step.replays(), 0);
+  });
+}
+
 TEST(DeviceRanks, AllRanksLeaveAStepOfWhichOneIsNotFinite) {
   const auto connect = ConnectWalled(3);
   RunRanks(3, [&](Communicator& c) {

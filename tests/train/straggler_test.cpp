@@ -4,6 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <string>
+#include <thread>
+
+#include "tests/support/run_ranks.h"
+
 namespace carole::train {
 namespace {
 
@@ -65,6 +71,37 @@ TEST(Straggler, ToleratesATwentiethOfAStep) {
   EXPECT_EQ(FindStraggler(times).rank, -1);
   for (size_t r : {0, 1, 2}) times[r].waited += 0.2;
   EXPECT_EQ(FindStraggler(times).rank, 3);
+}
+
+// What rank 0 logs of 50 steps, in which rank 1 comes late to the sums or to what is no step.
+std::string LogOf(bool late_to_steps, bool late_to_others) {
+  ::testing::internal::CaptureStderr();
+  carole::testing::RunRanks(2, [&](collectives::Communicator& c) {
+    StragglerWatch watch(c);
+    float value[1] = {1};
+    const auto sum = [&](bool is_late, double ms) {
+      if (is_late && c.rank() == 1)
+        std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(ms));
+      c.AllReduce(std::span(value), {.what = "gradients"});
+    };
+    for (int step = 0; step < 50; ++step) {
+      sum(late_to_steps, 20);
+      if (step == 20) {
+        const StragglerWatch::Pause pause(watch);
+        sum(late_to_others, 1500);
+      }
+      watch.AddStep({.step = 200, .input = 1, .compute = 5}, step);
+    }
+  });
+  return ::testing::internal::GetCapturedStderr();
+}
+
+TEST(StragglerWatch, LogsWhoHoldsUpSteps) {
+  EXPECT_THAT(LogOf(true, false), HasSubstr("rank 1 (thread host 0) holds up the others"));
+}
+
+TEST(StragglerWatch, WhatIsNoStepDoesNotCount) {
+  EXPECT_THAT(LogOf(false, true), ::testing::Not(HasSubstr("holds up")));
 }
 
 }  // namespace

@@ -3,9 +3,11 @@
 #include <gmock/gmock.h>
 
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <fstream>
 #include <set>
+#include <thread>
 
 #include "io/checkpoint_folder.h"
 #include "src/train/stop_signals.h"
@@ -36,15 +38,20 @@ struct Job {
   bool onednn = false;
   bool poison_weights = false;   // in the third step, on all ranks
   std::set<int64_t> spoil = {};  // batches, counted from 0, with an infinite pixel on the last rank
+  std::set<int64_t> lack = {};   // those of which the last rank lacks a record
+  // The first rank takes so long for first weights, the last one for its data.
+  std::chrono::milliseconds start_time{0};
+  double deadline_seconds = 60;
 };
 
-// Another source, some of whose batches have an infinite pixel.
+// Another source, some of whose batches have an infinite pixel or lack a record.
 class SpoiledSource : public io::BatchSource {
  public:
-  SpoiledSource(std::unique_ptr<io::BatchSource> source, std::set<int64_t> spoil)
-      : source_(std::move(source)), spoil_(std::move(spoil)) {}
+  SpoiledSource(std::unique_ptr<io::BatchSource> source, const Job& job)
+      : source_(std::move(source)), spoil_(job.spoil), lack_(job.lack) {}
   const io::Batch* Next() override {
     batch_ = *source_->Next();
+    if (lack_.contains(number_)) --batch_.valid;
     if (!spoil_.contains(number_++)) return &batch_;
     images_.assign(batch_.images.begin(), batch_.images.end());
     images_[5] = INFINITY;
@@ -55,7 +62,7 @@ class SpoiledSource : public io::BatchSource {
 
  private:
   std::unique_ptr<io::BatchSource> source_;
-  const std::set<int64_t> spoil_;
+  const std::set<int64_t> spoil_, lack_;
   int64_t number_ = 0;
   io::Batch batch_;
   std::vector<float> images_;
@@ -71,12 +78,13 @@ struct JobResult {
 JobResult RunJob(const Job& job) {
   JobResult result;
   result.codes.assign(static_cast<size_t>(job.num_ranks), ExitCode::kInternal);
-  result.errors = ErrorsOfRanks(job.num_ranks, [&](Communicator& c) {
+  const auto run = [&](Communicator& c) {
     const auto backend = job.onednn ? MakeOneDnnBackend(1) : MakeReferenceBackend(1);
     const int64_t local_batch = job.global_batch / c.size();
     SmallNet net(local_batch, job.batch_norm);
     TrainStep step(std::move(net.graph), *backend, c, {.optimizer = job.optimizer});
     TrainerOptions options = job.options;
+    options.warm_start = [&](VariableStore&) { std::this_thread::sleep_for(job.start_time); };
     int64_t steps = 0;
     if (job.poison_weights) {
       options.stop_requested = [&] {
@@ -91,12 +99,13 @@ JobResult RunJob(const Job& job) {
     Trainer trainer(
         step, c, rate,
         [&](const RunState& start) {
-          return std::make_unique<SpoiledSource>(
-              std::make_unique<FormulaSource>(
-                  FormulaSource::Options{
-                      .local_batch = local_batch, .rank = c.rank(), .size = c.size()},
-                  start),
-              c.rank() == c.size() - 1 ? job.spoil : std::set<int64_t>());
+          if (c.rank() == c.size() - 1) std::this_thread::sleep_for(job.start_time);
+          auto source = std::make_unique<FormulaSource>(
+              FormulaSource::Options{
+                  .local_batch = local_batch, .rank = c.rank(), .size = c.size()},
+              start);
+          return std::make_unique<SpoiledSource>(std::move(source),
+                                                 c.rank() == c.size() - 1 ? job : Job());
         },
         options);
     result.codes[c.rank()] = trainer.Run();
@@ -104,7 +113,8 @@ JobResult RunJob(const Job& job) {
       result.state = trainer.state();
       result.weights = AllWeights(step.store());
     }
-  });
+  };
+  result.errors = ErrorsOfRanks(job.num_ranks, run, {.deadline_seconds = job.deadline_seconds});
   return result;
 }
 
@@ -162,6 +172,17 @@ TEST(TrainerTest, ResumesOnAnotherNumberOfRanks) {
   const JobResult resumed = RunJob({.options = OptionsFor(parts, 8), .num_ranks = 2});
   ExpectNoErrors(resumed);
   EXPECT_LT(LargestDifference(resumed.weights, uninterrupted.weights), 1e-6);
+}
+
+TEST(TrainerTest, ARankMayGetReadyForLongerThanTheDeadline) {
+  using std::chrono::milliseconds;
+  const Job job{.options = {.max_number_of_steps = 2},
+                .num_ranks = 2,
+                .start_time = milliseconds(2000),
+                .deadline_seconds = 1};
+  const JobResult result = RunJob(job);
+  ExpectNoErrors(result);
+  EXPECT_EQ(result.state.step, 2);
 }
 
 TEST(TrainerTest, FinishedRunDoesNothingMore) {
@@ -252,6 +273,22 @@ TEST(TrainerTest, SkipsWhatIsNotFiniteOnAnyRank) {
   job.options.train_dir = other.path();
   for (const std::string& error : RunJob(job).errors)
     EXPECT_THAT(error, HasSubstr("after step 1: not finite: rank 2: loss"));
+}
+
+// Three of four records at a rate of 3: as much as a mean that divides them by four at a rate of 4.
+TEST(TrainerTest, SkippedRecordsCountInNoMean) {
+  for (int ranks : {1, 2}) {
+    Job job{.options = {.max_number_of_steps = 1, .seed = 11}, .optimizer = "sgd"};
+    job.num_ranks = ranks;
+    job.lack = {0};
+    job.learning_rate = 0.04;
+    const JobResult by_four = RunJob(job);
+    job.options.max_bad_records = 1;
+    job.learning_rate = 0.03;
+    const JobResult by_three = RunJob(job);
+    ExpectNoErrors(by_three);
+    EXPECT_LT(LargestDifference(by_three.weights, by_four.weights), 1e-6) << ranks;
+  }
 }
 
 TEST(TrainerTest, SkipsNotForEver) {

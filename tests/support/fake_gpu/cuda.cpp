@@ -1,5 +1,5 @@
 // libcuda.so.1 without a GPU: memory that the host cannot touch by its address, streams that do
-// their work when they are waited for.
+// their work when they, or an event of theirs, are waited for.
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -15,6 +15,9 @@ struct carole::io::jpeg::driver::CUstream_st {
   std::mutex mutex;
   std::vector<std::function<void()>> work;
 };
+struct carole::io::jpeg::driver::CUevent_st {
+  Stream stream = nullptr;
+};
 
 namespace {
 
@@ -26,6 +29,13 @@ thread_local Context current = nullptr;
 int Count() {
   const char* count = std::getenv("FAKE_GPU_COUNT");
   return count == nullptr ? 1 : std::atoi(count);
+}
+
+// What taking memory says before it is tried.
+Result Room(const char* function) {
+  if (!FakeGpuHasContext()) return kInvalidContext;
+  const char* full = std::getenv("FAKE_CUDA_FULL");
+  return full != nullptr && std::strcmp(full, function) == 0 ? kOutOfMemory : kSuccess;
 }
 
 }  // namespace
@@ -83,21 +93,54 @@ Result cuStreamDestroy_v2(Stream stream) {
   return kSuccess;
 }
 Result cuStreamSynchronize(Stream stream) {
+  if (const char* status = std::getenv("FAKE_CUDA_STATUS"))
+    return static_cast<Result>(std::atoi(status));
   const std::lock_guard lock(stream->mutex);
   for (const auto& work : stream->work) work();
   stream->work.clear();
   return kSuccess;
 }
-Result cuMemAlloc_v2(Pointer* memory, size_t bytes) {
+Result cuEventCreate(Event* event, unsigned) {
   if (!FakeGpuHasContext()) return kInvalidContext;
+  ++objects;
+  *event = new CUevent_st;
+  return kSuccess;
+}
+Result cuEventDestroy_v2(Event event) {
+  --objects;
+  delete event;
+  return kSuccess;
+}
+Result cuEventRecord(Event event, Stream stream) {
+  event->stream = stream;
+  return kSuccess;
+}
+Result cuEventSynchronize(Event event) {
+  return event->stream == nullptr ? kSuccess : cuStreamSynchronize(event->stream);
+}
+Result cuMemAlloc_v2(Pointer* memory, size_t bytes) {
+  if (const Result room = Room("cuMemAlloc"); room != kSuccess) return room;
   ++objects;
   const auto on_host = reinterpret_cast<Pointer>(std::malloc(bytes));
   *memory = on_host + carole::fake_gpu::kOffset;
   return kSuccess;
 }
 Result cuMemFree_v2(Pointer memory) {
+  if (!FakeGpuHasContext()) return kInvalidContext;
   --objects;
   std::free(carole::fake_gpu::OnHost(memory));
+  return kSuccess;
+}
+Result cuMemHostAlloc(void** memory, size_t bytes, unsigned) {
+  if (const Result room = Room("cuMemHostAlloc"); room != kSuccess) return room;
+  ++objects;
+  *memory = std::malloc(bytes);
+  return kSuccess;
+}
+Result cuMemFreeHost(void* memory) {
+  if (!FakeGpuHasContext()) return kInvalidContext;
+  --objects;
+  std::free(memory);
   return kSuccess;
 }
 Result cuMemcpy2DAsync_v2(const Copy2D* copy, Stream stream) {

@@ -2,8 +2,12 @@
 //
 // To CUDA's runtime it is a driver that is too old.
 //
-//   FAKE_GPU_COUNT=0        there is no GPU
-//   FAKE_NVJPEG_STATUS=6    what nvjpegDecode returns instead of decoding
+//   FAKE_GPU_COUNT=0             there is no GPU
+//   FAKE_CUDA_STATUS=719         what waiting for the GPU returns
+//   FAKE_CUDA_FULL=cuMemAlloc    the function that finds no memory
+//   FAKE_NVJPEG_STATUS=6         what nvjpegDecode returns instead of decoding
+//   FAKE_NVJPEG_INFO_STATUS=2    the same for nvjpegGetImageInfo
+//   FAKE_NVJPEG_OLD=1            a version without interpolation, which refuses it
 #pragma once
 
 #include <functional>
@@ -11,12 +15,13 @@
 #include "io/jpeg/nvjpeg_abi.h"
 
 extern "C" {
-// Contexts, streams, allocations, handles and states that are there.
+// Contexts, streams, events, allocations, handles and states that are there.
 int FakeGpuObjects();
 void FakeGpuCount(int change);
 // Whether this thread may call CUDA.
 bool FakeGpuHasContext();
-// Pictures that were decoded.
+// Pictures whose header was asked for, and those that were decoded.
+int FakeNvjpegAsked();
 int FakeNvjpegDecoded();
 }
 

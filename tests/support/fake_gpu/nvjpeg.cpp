@@ -21,6 +21,7 @@ struct carole::io::jpeg::nvjpeg::nvjpegJpegState {
 
 namespace {
 
+std::atomic<int> asked{0};
 std::atomic<int> decoded{0};
 
 // Errors of libjpeg's end in a longjmp to `jump`.
@@ -64,10 +65,12 @@ struct Reader {
 
 extern "C" {
 
+int FakeNvjpegAsked() { return asked; }
 int FakeNvjpegDecoded() { return decoded; }
 
-Status nvjpegCreateEx(Backend, void*, void*, unsigned, Handle* handle) {
+Status nvjpegCreateEx(Backend, void*, void*, unsigned flags, Handle* handle) {
   if (!FakeGpuHasContext()) return kExecutionFailed;
+  if (flags != 0 && std::getenv("FAKE_NVJPEG_OLD") != nullptr) return kInvalidParameter;
   FakeGpuCount(1);
   *handle = new nvjpegHandle;
   return kSuccess;
@@ -77,6 +80,8 @@ Status nvjpegDestroy(Handle handle) {
   delete handle;
   return kSuccess;
 }
+Status nvjpegSetDeviceMemoryPadding(size_t, Handle) { return kSuccess; }
+Status nvjpegSetPinnedMemoryPadding(size_t, Handle) { return kSuccess; }
 Status nvjpegJpegStateCreate(Handle handle, State* state) {
   if (handle == nullptr || !FakeGpuHasContext()) return kExecutionFailed;
   FakeGpuCount(1);
@@ -91,6 +96,9 @@ Status nvjpegJpegStateDestroy(State state) {
 
 Status nvjpegGetImageInfo(Handle, const unsigned char* data, size_t bytes, int* num_components,
                           Subsampling* subsampling, int* widths, int* heights) {
+  ++asked;
+  if (const char* status = std::getenv("FAKE_NVJPEG_INFO_STATUS"))
+    return static_cast<Status>(std::atoi(status));
   Reader reader;
   if (!reader.ReadHeader(data, bytes)) return kBadJpeg;
   *num_components = reader.jpeg.num_components;

@@ -1,0 +1,9 @@
+# Writes OUT: a header with a hash of SOURCES (separated by commas), which tells builds of one version apart.
+string(REPLACE "," ";" sources "${SOURCES}")
+foreach(source IN LISTS sources)
+  file(SHA256 ${source} hash)
+  string(APPEND hashes ${hash})
+endforeach()
+string(SHA256 hash "${hashes}")
+string(SUBSTRING ${hash} 0 12 hash)
+file(WRITE ${OUT} "#define CAROLE_SOURCE_HASH \"${hash}\"\n")
