@@ -47,14 +47,13 @@ copy_needed() {
 cp "$build/carole" "$top/bin/"
 cp "$build"/libcarole_*.so "$top/lib/"
 for test in "$build"/tests/carole_*_tests; do
-  if [[ -x $test && $test =~ carole_(backend|golden|graph|optim|train|collectives)_tests$ ]]; then
+  if [[ -x $test && $test =~ carole_(backend|golden|graph|io|optim|train|collectives)_tests$ ]]; then
     cp "$test" "$top/bin/"
   fi
 done
 cp -r "$source_root/tests/data" "$top/tests/data"
-# Golden values of the other nets, where they lie beside the checkout.
-reference=$source_root/../shared/reference/goldens
-[[ ! -d $reference ]] || cp -r "$reference" "$top/tests/data/goldens/reference"
+# Golden values of other nets, where a folder of them is named.
+[[ -z ${CAROLE_GOLDENS:-} ]] || cp -r "$CAROLE_GOLDENS" "$top/tests/data/goldens/more"
 cp "$source_root/launch/gpu_check.sh" "$source_root"/tests/bench/{gpu_torch,torch_nets,peer_torch,peer_nets}.py "$top/"
 fashion_mnist=/usr/share/datasets/fashion-mnist
 [[ ! -d $fashion_mnist ]] || cp -rL "$fashion_mnist" "$top/share/"

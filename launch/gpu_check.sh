@@ -54,10 +54,16 @@ kernels() {
 # Each kernel's GB/s beside a copy's.
 kernel_speed() { "$place/tests/carole_backend_tests" --gtest_filter='KernelSpeed.BesideACopy' --gtest_brief=1; }
 
+# Alone: the tests on a stand-in load that.
+nvjpeg() {
+  in_shards 1 1 'NvJpegOnGpu.*' "$place/tests/carole_io_tests"
+  wait_for_all
+}
+
 # All nets that have a golden file, in fp32 and bf16; some in fp16 and TF32 too.
 goldens() {
-  for folder in "${CAROLE_GOLDENS:-}" "$place/tests/data/goldens/reference" "$here/../../shared/reference/goldens" \
-    "$place/tests/data/goldens" "$here/../tests/data/goldens"; do
+  for folder in "${CAROLE_GOLDENS:-}" "$place/tests/data/goldens/more" "$place/tests/data/goldens" \
+    "$here/../tests/data/goldens"; do
     [ ! -d "$folder" ] || break
   done
   export CAROLE_GOLDENS="$folder"
@@ -500,6 +506,7 @@ check_all() {
   section nets 75 "MobileNet v2, bf16, PyTorch compiled" peer mobilenet_v2 bf16 256
   section nets 75 "Inception v3, bf16" ours inception_v3 bf16 256
   section nets 75 "Inception v3, bf16, PyTorch compiled" peer inception_v3 bf16 256
+  section jpegs 10 "nvJPEG's pixels beside the CPU's" nvjpeg
   section jpegs 70 "ResNet-50, bf16, from JPEGs" jpegs
   section kernels 75 "Our kernels under compute-sanitizer" sanitizer
   if [ -n "$mpirun" ]; then

@@ -111,6 +111,7 @@ class GpuCheckTest(unittest.TestCase):
         self.place, self.out, self.bin = (os.path.join(folder.name, n) for n in ("place", "out", "bin"))
         write_script(f"{self.place}/carole", CAROLE)
         write_script(f"{self.place}/tests/carole_backend_tests", TESTS)
+        write_script(f"{self.place}/tests/carole_io_tests", TESTS)
         write_script(f"{self.place}/tests/carole_golden_tests", TESTS)
         for name, text in (("nvidia-smi", NVIDIA_SMI), ("python3", PYTHON), ("mpirun", MPIRUN),
                            ("compute-sanitizer", SANITIZER), ("nproc", "echo 8")):  # fmt: skip
