@@ -125,8 +125,9 @@ TensorPointer AddForward(Graph& graph, const Task& task) {
   const auto add = [&](const TensorPointer& term) {
     y = graph.pointwise(y, term, Pointwise_attributes().set_mode(fe::PointwiseMode_t::ADD));
   };
-  if (task.bias) add(AddTensor(graph, kBias, {1, task.y[1], 1, 1}, DType::kF32));
+  // In the order that the library's own fused kernels have.
   if (task.residual) add(AddTensor(graph, kResidual, task.y, task.type));
+  if (task.bias) add(AddTensor(graph, kBias, {1, task.y[1], 1, 1}, DType::kF32));
   if (task.a.relu)
     y = graph.pointwise(y, Pointwise_attributes().set_mode(fe::PointwiseMode_t::RELU_FWD));
   return y;
@@ -151,14 +152,13 @@ void AddConvolution(Graph& graph, const Task& task) {
   result->set_output(true);
 }
 
-// The same bits in every run; sums in fp32; no rounding of fp32 operands without tf32.
+// The same bits in every run; sums in fp32; operands as they are, but fp32 rounded to TF32 where
+// that is allowed: all that tensor cores do with it.
 std::vector<fe::NumericalNote_t> Unwanted(const Task& task, const Device& device) {
   std::vector<fe::NumericalNote_t> notes = {fe::NumericalNote_t::NONDETERMINISTIC,
-                                            fe::NumericalNote_t::REDUCED_PRECISION_REDUCTION};
-  if (task.type == DType::kF32 && !device.tf32) {
-    notes.push_back(fe::NumericalNote_t::TENSOR_CORE);
-    notes.push_back(fe::NumericalNote_t::DOWN_CONVERT_INPUTS);
-  }
+                                            fe::NumericalNote_t::REDUCED_PRECISION_REDUCTION,
+                                            fe::NumericalNote_t::DOWN_CONVERT_INPUTS};
+  if (task.type == DType::kF32 && !device.tf32) notes.push_back(fe::NumericalNote_t::TENSOR_CORE);
   return notes;
 }
 
@@ -208,13 +208,13 @@ Plan MakePlan(const Task& task, const Device& device, const Description& describ
   return MakePlanWithin(std::numeric_limits<int64_t>::max(), task, device, described);
 }
 
-// Nets repeat their shapes, and planning takes long: each is planned once for each handle. Never
+// Nets repeat their shapes, and planning takes long: each is planned once for each device. Never
 // destroyed: at the end of the process the driver may be gone first.
 const Plan& PlanOnce(const Task& task, const Device& device) {
   static std::mutex mutex;
-  static auto& plans = *new std::map<std::tuple<cudnnContext*, bool, std::string>, Plan>;
+  static auto& plans = *new std::map<std::tuple<uint64_t, bool, std::string>, Plan>;
   const std::lock_guard lock(mutex);
-  const auto [place, is_new] = plans.try_emplace({device.cudnn, device.tf32, task.Describe()});
+  const auto [place, is_new] = plans.try_emplace({device.id, device.tf32, task.Describe()});
   if (is_new) place->second = MakePlan(task, device);
   return place->second;
 }
@@ -348,16 +348,17 @@ std::unique_ptr<Kernel> MakeConv2dBackwardFilter(const OpSpec& spec, const Devic
 }
 
 // Whether cuDNN has a plan for a convolution on a GPU that is described in its own JSON and need
-// not be there: `trouble` gets its words, or nothing. For tests.
+// not be there, or, unless `in_one_pass`, for what is not left to another pass: `trouble` gets its
+// words, or nothing. For tests.
 extern "C" void carole_check_plan(const OpSpec& spec, Precision precision, const std::string& gpu,
-                                  std::string& trouble) {
+                                  bool in_one_pass, std::string& trouble) {
   const auto described = std::make_shared<fe::DeviceProperties>();
   fe::error_t error = described->deserialize({gpu.begin(), gpu.end()});
   Device device;
   device.tf32 = precision == Precision::kTf32;
   const Task task = MakeTask(spec).Symmetric();
   if (error.is_good()) error = MakePlan(task, device, described).error;
-  if (error.is_bad()) error = MakePlan(task.Plain(), device, described).error;
+  if (error.is_bad() && !in_one_pass) error = MakePlan(task.Plain(), device, described).error;
   trouble = error.is_good() ? "" : error.get_message();
 }
 

@@ -5,6 +5,7 @@
 // to one stream; nothing waits for it but the copies to the host.
 #pragma once
 
+#include <atomic>
 #include <memory>
 
 #include "src/backend/plain_kernel.h"
@@ -29,8 +30,15 @@ struct RunNumbers {
       : seed(c.seed), step(c.step), first_sample(c.first_sample), valid_rows(c.valid_rows) {}
 };
 
+// For Device::id.
+inline uint64_t NextDeviceId() {
+  static std::atomic<uint64_t> next{0};
+  return next++;
+}
+
 // A GPU and the handles of the libraries on it; not owned here.
 struct Device {
+  const uint64_t id = NextDeviceId();   // unlike a handle's address, of no later one in the process
   CUstream_st* stream = nullptr;        // cudaStream_t
   const RunNumbers* numbers = nullptr;  // of the run in progress, in device memory
   cudnnContext* cudnn = nullptr;        // cudnnHandle_t

@@ -10,12 +10,14 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <random>
 #include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "src/backend/cuda/device_memory.h"
+#include "src/backend/cuda/plan_search.h"
 #include "src/backend/cuda/recording.h"
 #include "src/backend/cuda/status.h"
 #include "src/core/choice_cache.h"
@@ -23,12 +25,13 @@
 
 namespace carole::cuda {
 
-inline constexpr int kPlansTimed = 8;  // in the library's order, of some 40
-inline constexpr int kTimings = 3;     // of each, the shortest counts
-// For a convolution, once there is a plan: those that the library compiles itself take long.
-inline constexpr auto kMostTime = std::chrono::milliseconds(500);
+inline constexpr int kTimings = 3;  // of a plan, the shortest counts
+// Each of so many runs in a row that the host's launch of them hardly counts, but fewer, or one,
+// where they would take longer than that.
+inline constexpr int kMostRuns = 10;
+inline constexpr float kMostMilliseconds = 2;
 
-// Runs plans on memory that holds zeros.
+// Runs plans on memory of its own.
 class PlanTimer {
  public:
   // Bytes of each tensor of the graph, by its uid.
@@ -38,6 +41,7 @@ class PlanTimer {
       : graph_(graph), device_(device) {
     for (const auto& [uid, bytes] : tensors) {
       memory_.push_back(AllocateDevice(bytes, device.stream));
+      Fill(memory_.back().get(), bytes);
       pointers_[uid] = memory_.back().get();
     }
     Check(cudaEventCreate(&begin_), "cudaEventCreate");
@@ -51,33 +55,74 @@ class PlanTimer {
     cudaEventDestroy(begin_);
   }
 
-  // Milliseconds, as it is run later: recorded. nullopt: the plan does not run, or not so, or there
-  // is no memory to try it in.
-  std::optional<float> Time(int64_t plan) {
+  PlanTrial Try(int64_t plan) {
     int64_t bytes = 0;
-    if (graph_.get_workspace_size_plan_at_index(plan, bytes).is_bad()) return std::nullopt;
+    cudnn_frontend::error_t error = graph_.build_plan_at_index(plan);
+    if (error.is_good()) error = graph_.get_workspace_size_plan_at_index(plan, bytes);
+    if (error.is_bad()) {
+      if (failure_.is_good()) failure_ = error;
+      return {};
+    }
+    DeviceMemory workspace;
     try {
-      const DeviceMemory workspace = AllocateDevice(static_cast<size_t>(bytes), device_.stream);
-      const auto run = [&] {
-        cudnn_frontend::error_t error =
-            graph_.execute_plan_at_index(device_.cudnn, pointers_, workspace.get(), plan);
-        if (error.is_bad()) throw DeviceError(error.get_message());
-      };
-      run();  // loads the kernel
-      const std::unique_ptr<Recording> recording = RecordGraph(device_.stream, run);
-      (void)TimeOnce(*recording);  // warms up
-      float shortest = std::numeric_limits<float>::max();
-      for (int i = 0; i < kTimings; ++i) shortest = std::min(shortest, TimeOnce(*recording));
-      return shortest;
+      workspace = AllocateDevice(static_cast<size_t>(bytes), device_.stream);
     } catch (const DeviceError&) {
-      return std::nullopt;
+      return {.lacks_memory = true};
+    }
+    try {
+      return {.milliseconds = Time(plan, workspace.get())};
+    } catch (const DeviceError& e) {
+      failure_ = {cudnn_frontend::error_code_t::GRAPH_EXECUTION_FAILED, e.what()};
+      return {};
+    }
+  }
+  // Why plans failed: the last that was built, if there was one, else the first.
+  const cudnn_frontend::error_t& failure() const { return failure_; }
+
+ private:
+  // Zeros would let a GPU run faster than it does on data. The numbers' signs are random, their
+  // sizes 1 to 2 in fp16, 2^-7 to 2 in bf16 and fp32.
+  void Fill(std::byte* memory, size_t bytes) {
+    std::vector<uint32_t> numbers(1 << 16);
+    std::mt19937 random;
+    for (uint32_t& two : numbers) two = static_cast<uint32_t>((random() & 0x83FF83FF) | 0x3C003C00);
+    size_t done = std::min(bytes, numbers.size() * sizeof numbers[0]);
+    Check(cudaMemcpyAsync(memory, numbers.data(), done, cudaMemcpyHostToDevice, device_.stream),
+          "cudaMemcpyAsync");
+    Check(cudaStreamSynchronize(device_.stream), "cudaStreamSynchronize");
+    while (done < bytes) {
+      const size_t more = std::min(done, bytes - done);
+      Check(cudaMemcpyAsync(memory + done, memory, more, cudaMemcpyDeviceToDevice, device_.stream),
+            "cudaMemcpyAsync");
+      done += more;
     }
   }
 
- private:
-  float TimeOnce(Recording& recording) {
+  // Milliseconds of a run as it is later: recorded. Throws DeviceError if it does not run, or not
+  // so.
+  float Time(int64_t plan, std::byte* workspace) {
+    const auto run = [&] {
+      cudnn_frontend::error_t error =
+          graph_.execute_plan_at_index(device_.cudnn, pointers_, workspace, plan);
+      if (error.is_bad()) throw DeviceError(error.get_message());
+    };
+    run();  // loads the kernel
+    const float once = TimeOnce(run);
+    const int runs =
+        static_cast<int>(std::clamp(kMostMilliseconds / once, 1.0F, static_cast<float>(kMostRuns)));
+    const std::unique_ptr<Recording> recording = RecordGraph(device_.stream, [&] {
+      for (int i = 0; i < runs; ++i) run();
+    });
+    float shortest = std::numeric_limits<float>::max();
+    for (int i = 0; i < kTimings; ++i)
+      shortest = std::min(shortest, TimeOnce([&] { recording->Replay(); }));
+    return shortest / static_cast<float>(runs);
+  }
+
+  template <typename Enqueue>
+  float TimeOnce(const Enqueue& enqueue) {
     Check(cudaEventRecord(begin_, device_.stream), "cudaEventRecord");
-    recording.Replay();
+    enqueue();
     Check(cudaEventRecord(end_, device_.stream), "cudaEventRecord");
     Check(cudaEventSynchronize(end_), "cudaEventSynchronize");
     float milliseconds = 0;
@@ -90,6 +135,7 @@ class PlanTimer {
   std::vector<DeviceMemory> memory_;
   std::unordered_map<int64_t, void*> pointers_;
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
+  cudnn_frontend::error_t failure_;
 };
 
 // Number of the plan with this name that the library builds here; -1: there is none.
@@ -103,27 +149,6 @@ inline int64_t BuildNamed(cudnn_frontend::graph::Graph& graph, const std::string
   return -1;
 }
 
-// The fastest of the first plans that can be built; -1: none runs.
-inline int64_t FindFastest(cudnn_frontend::graph::Graph& graph,
-                           const PlanTimer::TensorBytes& tensors, const Device& device) {
-  using Clock = std::chrono::steady_clock;
-  PlanTimer timer(graph, tensors, device);
-  int64_t fastest = -1;
-  float shortest = std::numeric_limits<float>::max();
-  int timed = 0;
-  const Clock::time_point start = Clock::now();
-  for (int64_t plan = 0; plan < graph.get_execution_plan_count() && timed < kPlansTimed; ++plan) {
-    if (fastest >= 0 && Clock::now() - start > kMostTime) break;
-    if (graph.build_plan_at_index(plan).is_bad()) continue;
-    ++timed;
-    const std::optional<float> milliseconds = timer.Time(plan);
-    if (!milliseconds || *milliseconds >= shortest) continue;
-    shortest = *milliseconds;
-    fastest = plan;
-  }
-  return fastest;
-}
-
 // The first plan in the library's order that can be built.
 inline cudnn_frontend::error_t BuildFirst(cudnn_frontend::graph::Graph& graph) {
   cudnn_frontend::error_t error;
@@ -135,6 +160,7 @@ inline cudnn_frontend::error_t BuildFirst(cudnn_frontend::graph::Graph& graph) {
 }
 
 // After graph.check_support(). `task`: all that the plan's speed depends on beside the machine.
+// Bad: there is no plan that runs.
 inline cudnn_frontend::error_t BuildFastest(cudnn_frontend::graph::Graph& graph,
                                             const std::string& task,
                                             const PlanTimer::TensorBytes& tensors,
@@ -142,15 +168,21 @@ inline cudnn_frontend::error_t BuildFastest(cudnn_frontend::graph::Graph& graph,
   if (device.plans == nullptr) return BuildFirst(graph);
   const std::optional<std::string> known = device.plans->Find(task);
   if (known && BuildNamed(graph, *known) >= 0) return {};
-  int64_t fastest = -1;
+  std::optional<PlanTimer> timer;
   try {
-    fastest = FindFastest(graph, tensors, device);
+    timer.emplace(graph, tensors, device);
   } catch (const DeviceError&) {  // no memory for the tensors
+    return BuildFirst(graph);
   }
-  if (fastest < 0) return BuildFirst(graph);
+  const PlanSearch found = FindFastest(
+      graph.get_execution_plan_count(), [&](int64_t plan) { return timer->Try(plan); },
+      std::chrono::steady_clock::now);
+  const int64_t chosen = found.fastest >= 0 ? found.fastest : found.untried;
+  if (chosen < 0) return timer->failure();
   std::string name;
-  if (graph.get_plan_name_at_index(fastest, name).is_good()) device.plans->Add(task, name);
-  return graph.build_plan_at_index(fastest);  // the one that runs from now on
+  if (found.is_enough && graph.get_plan_name_at_index(chosen, name).is_good())
+    device.plans->Add(task, name);
+  return graph.build_plan_at_index(chosen);  // the one that runs from now on
 }
 
 }  // namespace carole::cuda
