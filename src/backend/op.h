@@ -50,6 +50,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <string_view>
 #include <variant>
 #include <vector>
@@ -130,7 +131,7 @@ struct LinearAttributes {
 //              dx; dgamma and dbeta stay this rank's part.
 //   inference: the moving statistics; no outputs but y.
 //   y = [relu](gamma * (x - mean) * rstd + beta [+ residual]); absent gamma: 1, absent beta: 0.
-// Backward, with g = dy [+ dy2], 0 where the ReLU gave 0:
+// Backward, with g = dy [+ dy2], 0 where the ReLU gave 0 or its ceiling:
 //   dbeta = sum g, dgamma = sum g * xhat over the rows that count; dresidual = g;
 //   dx = gamma * rstd * (g - dbeta/n - xhat * dgamma/n) [+ addend]; in the other rows, which had no
 //   part in the statistics, gamma * rstd * g [+ addend].
@@ -143,11 +144,18 @@ struct BatchNormAttributes {
   double decay = 0.999;
   bool training = true;
   bool relu = false;
+  double ceiling = 0;  // of the ReLU, see ReluAttributes
 };
 
+// y = x between 0 and the ceiling; a gradient comes through where y lies between them, not on one.
 struct ReluAttributes {
   double ceiling = 0;  // 6 for ReLU6; 0 means none
 };
+
+// What a ReLU's results are not above.
+constexpr double ReluTop(double ceiling) {
+  return ceiling > 0 ? ceiling : std::numeric_limits<double>::infinity();
+}
 
 // Activations whose gradient needs x. Where they break off, relu6 has slope 0.
 //   kHardSwish    y = x * relu6(x + 3) * kSixth (Howard et al. 2019)

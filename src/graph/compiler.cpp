@@ -83,7 +83,9 @@ class Executable::Compiler {
                  reader.name);
     Representation& r = e_.representations_[primary];
     if (r.layout.is_any()) {  // a weight that nobody has placed yet: its first reader chooses
-      const bool choose = r.dtype == dtype && !layout.is_any();
+      // One in another type too, so that its copy is a mere cast; but only that type has its
+      // blocks.
+      const bool choose = layout.is_plain() || (r.dtype == dtype && !layout.is_any());
       r.layout = choose ? layout : graph_.variables()[r.index].plain_layout();
       e_.variable_layouts_[r.index] = r.layout;
     }

@@ -127,13 +127,16 @@ class Fuser {
   }
 
   void FuseRelu(Node& relu) {
-    if (std::get<ReluAttributes>(relu.attributes).ceiling != 0) return;
+    const double ceiling = std::get<ReluAttributes>(relu.attributes).ceiling;
     Node* producer = SoleProducer(relu.inputs[0]);
     if (producer == nullptr) return;
     Node fused = *producer;
     if (auto* norm = std::get_if<BatchNormAttributes>(&fused.attributes); norm && !norm->relu) {
       norm->relu = true;
+      norm->ceiling = ceiling;
       counts_.batch_norm_relu += Replace(*producer, relu, std::move(fused));
+    } else if (ceiling != 0) {
+      return;  // nobody else has one
     } else if (auto* conv = std::get_if<Conv2dAttributes>(&fused.attributes);
                conv && !conv->relu && fused.kind == OpKind::kConv2d) {
       conv->relu = true;

@@ -16,7 +16,7 @@ struct RewriteCounts {
 
 // Call before Differentiate(). Values marked as outputs are kept, so what they cut through stays
 // unfused.
-//   batch norm -> ReLU;  convolution | linear (+ bias) -> ReLU;
+//   batch norm -> ReLU, ReLU6;  convolution | linear (+ bias) -> ReLU;
 //   batch norm | convolution (+ bias) -> add -> [ReLU]
 RewriteCounts Fuse(Graph& graph, const Backend& backend);
 

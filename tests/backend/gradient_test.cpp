@@ -125,16 +125,17 @@ void CheckBatchNorm(const BatchNormSizes& sizes, int64_t valid_rows) {
 }
 
 TEST(Gradient, BatchNorm) {
-  for (const bool relu : {false, true}) {
+  const BatchNormAttributes none, relu{.relu = true}, relu6{.relu = true, .ceiling = 0.75};
+  for (const BatchNormAttributes& a : {none, relu, relu6}) {
     for (const bool residual : {false, true}) {
       for (const bool scaled : {false, true}) {
-        SCOPED_TRACE(::testing::Message()
-                     << "relu " << relu << " residual " << residual << " scaled " << scaled);
+        SCOPED_TRACE(::testing::Message() << "relu " << a.relu << " ceiling " << a.ceiling
+                                          << " residual " << residual << " scaled " << scaled);
         const BatchNormSizes sizes{.x = {3, 4, 3, 2},
                                    .gamma = scaled,
                                    .beta = scaled,
                                    .residual = residual,
-                                   .attributes = {.relu = relu}};
+                                   .attributes = a};
         CheckBatchNorm(sizes, 0);
         CheckBatchNorm(sizes, 2);
       }

@@ -41,12 +41,16 @@ TEST_P(NanPasses, Relu) {
 }
 
 TEST_P(NanPasses, ReluFusedIntoBatchNorm) {
-  const BatchNormSizes sizes{.x = {2, 16, 2, 2}, .attributes = {.training = false, .relu = true}};
-  Elements x(128, -1.0);
-  x[5] = kNan;
-  const Elements ones(16, 1.0), zeros(16, 0.0);
-  EXPECT_TRUE(
-      HasNan(RunPlain(*backend_, BatchNormSpec(sizes), {x, ones, zeros, {}, zeros, ones})[0]));
+  for (double ceiling : {0.0, 6.0}) {
+    const BatchNormSizes sizes{.x = {2, 16, 2, 2},
+                               .attributes = {.training = false, .relu = true, .ceiling = ceiling}};
+    Elements x(128, -1.0);
+    x[5] = kNan;
+    const Elements ones(16, 1.0), zeros(16, 0.0);
+    const auto outputs =
+        RunPlain(*backend_, BatchNormSpec(sizes), {x, ones, zeros, {}, zeros, ones});
+    EXPECT_TRUE(HasNan(outputs[0])) << "ceiling " << ceiling;
+  }
 }
 
 TEST_P(NanPasses, FilterGradientOfConvolution) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "nets/nets.h"
@@ -128,6 +129,55 @@ TEST_F(Nets, ActivationsTakeAboutHalf) {
     return static_cast<double>(training.runner->executable().statistics().arena_bytes);
   };
   EXPECT_LT(arena(*narrow_), 0.6 * arena(*wide_));
+}
+
+// Says what it reads and makes where, and that filters lie as cuDNN has them.
+class PlannedKernel : public Kernel {
+ public:
+  explicit PlannedKernel(const Kernel& kernel) {
+    input_layouts_ = kernel.input_layouts();
+    output_layouts_ = kernel.output_layouts();
+  }
+  void LayFilters() {
+    for (auto* places : {&input_layouts_, &output_layouts_})
+      std::ranges::replace(*places, Layout::Filter(), Layout::Nhwc());
+  }
+  void Bind(const KernelMemory&) override {}
+  void Run(const RunContext&) override {}
+};
+
+// In bf16; for plans that nobody runs.
+class FiltersInNhwc : public Backend {
+ public:
+  FiltersInNhwc() { activation_dtype_ = DType::kBF16; }
+  std::string_view name() const override { return "filters_in_nhwc"; }
+  int threads() const override { return 1; }
+  bool Supports(const OpSpec& spec) const override { return kernels_->Supports(spec); }
+  std::unique_ptr<Kernel> MakeKernel(const OpSpec& spec) const override {
+    auto kernel = std::make_unique<PlannedKernel>(*kernels_->MakeKernel(spec));
+    if (spec.kind <= OpKind::kConv2dBackwardFilter) kernel->LayFilters();
+    return kernel;
+  }
+
+ private:
+  const std::unique_ptr<Backend> kernels_ = MakeReferenceBackend(1);
+};
+
+// Each filter is cast once, where it lies; its gradient is made where it belongs.
+TEST(PlansOfFilters, WideOnesLieAsNarrowReadersWantThem) {
+  const FiltersInNhwc backend;
+  const auto graph = MakeTraining(kSampleGraphs[0], DType::kF32, &backend);
+  StoreActivationsAs(backend.activation_dtype(), *graph);
+  const Executable executable(*graph, backend);
+  const auto store = executable.MakeStore();
+  int filters = 0;
+  for (const VariablePlace& place : store->places()) {
+    if (place.shape.rank() == 4) {
+      EXPECT_EQ(place.layout, Layout::Nhwc()) << place.name;
+    }
+    filters += place.shape.rank() >= 2;
+  }
+  EXPECT_EQ(executable.statistics().weight_reorders, filters) << executable.Describe();
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, Plans,

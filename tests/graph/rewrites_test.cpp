@@ -30,13 +30,17 @@ struct Fixture {
 };
 
 TEST(Rewrites, BatchNormAndRelu) {
-  Fixture f;
-  f.g.MarkOutput(f.s.Relu(f.s.BatchNorm(f.x, "norm")));
-  const RewriteCounts counts = Fuse(f.g, Reference());
-  EXPECT_EQ(counts.batch_norm_relu, 1);
-  ASSERT_EQ(Live(f.g), 1);
-  EXPECT_TRUE(std::get<BatchNormAttributes>(f.g.nodes().back().attributes).relu);
-  EXPECT_EQ(f.g.nodes().back().outputs[0], f.g.outputs()[0]);
+  for (double ceiling : {0.0, 6.0}) {
+    Fixture f;
+    f.g.MarkOutput(f.s.Relu(f.s.BatchNorm(f.x, "norm"), ceiling));
+    const RewriteCounts counts = Fuse(f.g, Reference());
+    EXPECT_EQ(counts.batch_norm_relu, 1);
+    ASSERT_EQ(Live(f.g), 1);
+    const auto& norm = std::get<BatchNormAttributes>(f.g.nodes().back().attributes);
+    EXPECT_TRUE(norm.relu);
+    EXPECT_EQ(norm.ceiling, ceiling);
+    EXPECT_EQ(f.g.nodes().back().outputs[0], f.g.outputs()[0]);
+  }
 }
 
 // The norm may be either operand; the other one becomes the residual.
@@ -120,7 +124,8 @@ TEST(Rewrites, WhatCannotBeOneKernelStaysApart) {
     const ValueId conv = f.s.Conv(f.x, "conv", 4, 1);
     f.g.MarkOutput(f.s.Add(f.s.Relu(conv), conv));
   });
-  unchanged("ReLU6", [](Fixture& f) { f.g.MarkOutput(f.s.Relu(f.s.Conv(f.x, "conv", 4, 1), 6)); });
+  unchanged("a convolution and ReLU6",
+            [](Fixture& f) { f.g.MarkOutput(f.s.Relu(f.s.Conv(f.x, "conv", 4, 1), 6)); });
   unchanged("ReLU of an input", [](Fixture& f) { f.g.MarkOutput(f.s.Relu(f.x)); });
   unchanged("a ReLU between norm and sum, and one sum of the same value", [](Fixture& f) {
     const ValueId p = f.s.Pool(f.x);

@@ -96,7 +96,7 @@ inline void BuildShared(Sketch& s) {
   y = ops::Conv2d(s.graph, y, w, kNone, same);
   y = s.Conv(y, "depthwise", 6, 3,
              {.stride_h = 2, .stride_w = 2, .padding = {1, 1, 1, 1}, .groups = 6});
-  y = s.Relu(s.BatchNorm(y, "norm", {}, false));
+  y = s.Relu(s.BatchNorm(y, "norm", {}, false), 0.9);
   s.Head(s.Conv(y, "grouped", 4, 1, {.groups = 2}, true));
 }
 

@@ -94,7 +94,7 @@ struct ApplyForward {
   int64_t channels;
   const T *x, *residual;
   T* y;
-  bool relu;
+  Relu relu;
 
   struct Packs {
     Pack<T, N> x, residual;
@@ -113,8 +113,7 @@ struct ApplyForward {
     Floats<N> values = ToFloats(packs.x), added{};
     if (residual != nullptr) added = ToFloats(packs.residual);
     for (int n = 0; n < N; ++n) {
-      const float value = column.Normalize(values[n], n) + added[n];
-      values[n] = relu && value < 0 ? 0 : value;  // NaN stays NaN
+      values[n] = relu(column.Normalize(values[n], n) + added[n]);
     }
     Store<N>(y + Place(column, i), values);
   }
@@ -157,7 +156,7 @@ class BatchNorm : public CudaKernel {
                            in<T>(Forward::kX),
                            in<T>(Forward::kResidual),
                            out<T>(Forward::kY),
-                           a_.relu});
+                           Relu(a_)});
   }
 
   // Public, as nvcc wants it of functions that hold a device lambda.

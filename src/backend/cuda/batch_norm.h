@@ -29,6 +29,21 @@ struct CountedPixels {
   __device__ int64_t FromTheEnd(int64_t i) const { return all() - 1 - i; }
 };
 
+// The ReLU behind the normalization, if there is one.
+struct Relu {
+  bool present;
+  float top;
+
+  explicit Relu(const BatchNormAttributes& a)
+      : present(a.relu), top(static_cast<float>(ReluTop(a.ceiling))) {}
+  __device__ float operator()(float value) const {  // NaN stays NaN
+    if (!present) return value;
+    return value < 0 ? 0 : top < value ? top : value;
+  }
+  // Whether a gradient comes through it where y, before or behind it, is this.
+  __device__ bool Passes(float y) const { return y > 0 && y < top; }
+};
+
 // Of one channel: two sums over pixels, and how many pixels.
 struct TwoSums {
   double first, second, count;

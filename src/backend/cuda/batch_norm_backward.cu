@@ -14,7 +14,7 @@ struct MaskedGradient {
   int64_t channels;
   const T *dy, *dy2, *x, *y;
   T* dresidual;
-  bool relu;
+  Relu relu;
 
   struct Packs {
     Pack<T, N> dy, dy2, x, y;
@@ -29,7 +29,7 @@ struct MaskedGradient {
     const int64_t at = Place(column, pixel);
     Packs packs{ReadPack<N>((has_g ? dresidual : dy) + at), {}, ReadPack<N>(x + at), {}};
     if (dy2 != nullptr && !has_g) packs.dy2 = ReadPack<N>(dy2 + at);
-    if (relu && y != nullptr && !has_g) packs.y = ReadPack<N>(y + at);
+    if (relu.present && y != nullptr && !has_g) packs.y = ReadPack<N>(y + at);
     return packs;
   }
   __device__ Values Mask(const Columns<N>& column, const Packs& packs, bool has_g = false) const {
@@ -39,11 +39,11 @@ struct MaskedGradient {
       const Floats<N> more = ToFloats(packs.dy2);
       for (int i = 0; i < N; ++i) values.g[i] += more[i];
     }
-    if (!relu) return values;
+    if (!relu.present) return values;
     const Floats<N> stored = ToFloats(packs.y);
     for (int i = 0; i < N; ++i) {
       const float passed = y != nullptr ? stored[i] : column.Normalize(values.x[i], i);
-      values.g[i] = passed > 0 ? values.g[i] : 0;
+      values.g[i] = relu.Passes(passed) ? values.g[i] : 0;
     }
     return values;
   }
@@ -167,7 +167,7 @@ class BatchNormBackward : public CudaKernel {
  public:
   BatchNormBackward(const OpSpec& spec, const Device& device)
       : CudaKernel(spec, device),
-        relu_(spec.attributes_as<BatchNormAttributes>().relu),
+        relu_(spec.attributes_as<BatchNormAttributes>()),
         channels_(in_shape(Backward::kX)[1]),
         counted_(in_shape(Backward::kX), device.numbers),
         sums_bytes_(AlignUp(PartialSumsBytes<2, N>(counted_.all(), channels_))),
@@ -221,7 +221,7 @@ class BatchNormBackward : public CudaKernel {
   }
   float* slope() const { return shift() + channels_; }
 
-  const bool relu_;
+  const Relu relu_;
   const int64_t channels_;
   const CountedPixels counted_;
   const size_t sums_bytes_, message_bytes_;

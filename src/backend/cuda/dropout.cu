@@ -25,6 +25,11 @@ struct Mask {
   }
 };
 
+// By constants: else a thread copies all words to memory first.
+__device__ uint32_t WordAt(const std::array<uint32_t, 4>& words, uint64_t i) {
+  return i == 0 ? words[0] : i == 1 ? words[1] : i == 2 ? words[2] : words[3];
+}
+
 template <typename T, int N>
 struct Drop {
   const T* x;
@@ -40,7 +45,7 @@ struct Drop {
     for (int i = 0; i < N; ++i) {
       const uint64_t place = mask.Place(pack * N + i);
       if (place / 4 != block) words = mask.Words(block = place / 4);
-      const bool kept = (words[place % 4] >> 8) < most;
+      const bool kept = (WordAt(words, place % 4) >> 8) < most;
       values[i] = kept ? values[i] / static_cast<float>(keep) : 0;
     }
     Store<N>(y + pack * N, values);

@@ -53,14 +53,30 @@ __device__ Pack<T, N> ReadPack(const T* from) {
 }
 template <typename T, int N>
 __device__ void WritePack(T* to, const Pack<T, N>& pack) {
-  *reinterpret_cast<Pack<T, N>*>(to) = pack;
+  if constexpr (sizeof(pack) < sizeof(uint2)) {
+    *reinterpret_cast<Pack<T, N>*>(to) = pack;
+  } else {  // said in so many words: many a struct nvcc stores word by word
+    using Vector = std::conditional_t<sizeof(pack) == sizeof(uint2), uint2, uint4>;
+    constexpr size_t kVectors = sizeof(pack) / sizeof(Vector);
+    Vector vectors[kVectors];
+    memcpy(vectors, &pack, sizeof(pack));
+    for (size_t i = 0; i < kVectors; ++i) __stwb(reinterpret_cast<Vector*>(to) + i, vectors[i]);
+  }
 }
 
 template <typename T, int N>
 __device__ Floats<N> ToFloats(const Pack<T, N>& pack) {
-  const Elements<T, N> elements(pack);
   Floats<N> floats;
-  for (int i = 0; i < N; ++i) floats[i] = static_cast<float>(elements.values[i]);
+  if constexpr (std::is_same_v<T, __nv_bfloat16> && N % 2 == 0) {
+    // The upper half of a float each; nvcc would first bring every second one to the lower half.
+    for (int i = 0; i < N; ++i) {
+      const uint32_t word = pack.words[i / 2], bits = i % 2 == 0 ? word << 16 : word & 0xFFFF0000;
+      memcpy(&floats[i], &bits, sizeof(bits));
+    }
+  } else {
+    const Elements<T, N> elements(pack);
+    for (int i = 0; i < N; ++i) floats[i] = static_cast<float>(elements.values[i]);
+  }
   return floats;
 }
 

@@ -1,6 +1,4 @@
 // Activations, sums and scalings, element by element, and pixels to what nets take.
-#include <limits>
-
 #include "src/backend/cuda/element.h"
 #include "src/backend/cuda/launch.h"
 
@@ -14,13 +12,13 @@ __device__ float Clamp(float x, float low, float high) {
 }
 
 struct Relu {
-  float ceiling;
-  __device__ float operator()(float x, float) const { return Clamp(x, 0, ceiling); }
+  float top;
+  __device__ float operator()(float x, float) const { return Clamp(x, 0, top); }
 };
 
 struct ReluBackward {
-  float ceiling;
-  __device__ float operator()(float dy, float y) const { return y > 0 && y < ceiling ? dy : 0; }
+  float top;
+  __device__ float operator()(float dy, float y) const { return y > 0 && y < top ? dy : 0; }
 };
 
 struct HardActivation {
@@ -172,9 +170,8 @@ class Normalize : public CudaKernel {
   }
 };
 
-float Ceiling(const OpSpec& spec) {
-  const double ceiling = spec.attributes_as<ReluAttributes>().ceiling;
-  return ceiling > 0 ? static_cast<float>(ceiling) : std::numeric_limits<float>::infinity();
+float Top(const OpSpec& spec) {
+  return static_cast<float>(ReluTop(spec.attributes_as<ReluAttributes>().ceiling));
 }
 
 float Factor(const OpSpec& spec) {
@@ -194,9 +191,9 @@ std::unique_ptr<Kernel> MakeActivation(const OpSpec& spec, const Device& device)
 std::unique_ptr<Kernel> MakeElementwise(const OpSpec& spec, const Device& device) {
   switch (spec.kind) {
     case OpKind::kRelu:
-      return Make(spec, device, Relu{Ceiling(spec)});
+      return Make(spec, device, Relu{Top(spec)});
     case OpKind::kReluBackward:
-      return Make(spec, device, ReluBackward{Ceiling(spec)});
+      return Make(spec, device, ReluBackward{Top(spec)});
     case OpKind::kActivation:
       return MakeActivation<HardActivation>(spec, device);
     case OpKind::kActivationBackward:

@@ -124,7 +124,8 @@ struct ImagePixel {
 };
 
 template <int N, typename F>
-__global__ void __launch_bounds__(kThreads) ForMatrixKernel(MatrixCut cut, F f) {
+__global__ void __launch_bounds__(kThreads, 2)  // blocks at once: one reads, one calculates
+    ForMatrixKernel(MatrixCut cut, F f) {
   const MatrixPlace at(cut);
   if (at.begin >= at.end) return;
   const auto column = f.Column(at.column * N);

@@ -51,6 +51,7 @@ class BatchNormKernel : public Kernel {
  public:
   BatchNormKernel(const OpSpec& spec, int activation, int threads)
       : attributes_(spec.attributes_as<BatchNormAttributes>()),
+        top_(static_cast<float>(ReluTop(attributes_.ceiling))),
         grid_(spec.inputs[activation].shape, KnownLayout(spec.inputs[activation])),
         threads_(threads) {
     const Shape& shape = spec.inputs[activation].shape;
@@ -113,6 +114,7 @@ class BatchNormKernel : public Kernel {
   }
 
   BatchNormAttributes attributes_;
+  float top_;  // of the ReLU
   Grid grid_;
   int threads_;
   KernelMemory memory_;
@@ -154,7 +156,7 @@ class BatchNorm : public BatchNormKernel {
     ForUnits(grid_.images, [&](const Unit& u) {
       Vectors<T>().normalize(in<T>(In::kX) + u.offset, residual ? residual + u.offset : nullptr,
                              out<T>(In::kY) + u.offset, u.plane, scale + u.channel,
-                             shift + u.channel, attributes_.relu);
+                             shift + u.channel, attributes_.relu, top_);
     });
   }
 
@@ -220,7 +222,7 @@ class BatchNormBackward : public BatchNormKernel {
           static_cast<float>((in(Back::kBeta) ? in(Back::kBeta)[c] : 0.0) - mean[c] * gamma * rstd);
     }
     auto mask_at = [&](const Unit& u) {
-      ReluMask<T> mask;
+      ReluMask<T> mask{.top = top_};
       if (again) {
         mask.scale = scale + u.channel;
         mask.shift = shift + u.channel;

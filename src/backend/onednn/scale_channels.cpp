@@ -61,7 +61,7 @@ class ScaleChannels : public Kernel {
     std::fill(std::copy_n(scale, Used(plane), factors), factors + grid_.lanes, 0.f);
     const int64_t at = plane * grid_.pixels * grid_.lanes;
     Vectors<T>().normalize(memory_.inputs[0].as<T>() + at, nullptr, memory_.outputs[0].as<T>() + at,
-                           {grid_.pixels, grid_.lanes, grid_.lanes}, factors, zeros, false);
+                           {grid_.pixels, grid_.lanes, grid_.lanes}, factors, zeros, false, 0);
   }
 
   // dscale = sum of dy * x, which is the second of batch norm's sums with mean 0.

@@ -67,10 +67,17 @@ inline V Positive(V v) {
   return v < 0 ? V{} : v;  // NaN stays NaN
 }
 
-// v where `of` is positive, else 0.
+// Of a ReLU: v between 0 and top.
 template <typename V>
-inline V Where(V of, V v) {
-  return of > 0 ? v : V{};
+inline V Clamped(V v, float top) {
+  const V floored = Positive(v);
+  return floored > top ? V{} + top : floored;
+}
+
+// v where a ReLU gave `of` that is neither 0 nor its top, else 0.
+template <typename V>
+inline V Where(V of, float top, V v) {
+  return of > 0 ? (of < top ? v : V{}) : V{};
 }
 
 // Calls f.operator()<16>(lane), then <8>, <4> and <1>, until all lanes are covered.
@@ -103,13 +110,13 @@ void Moments(const T* x, Plane plane, float* mean, float* m2) {
 
 template <bool kResidual, bool kRelu, typename T>
 void NormalizeAs(const T* x, const T* residual, T* y, Plane plane, const float* scale,
-                 const float* shift) {
+                 const float* shift, float top) {
   ForLanes(plane.lanes, [&]<int kLanes>(int64_t lane) {
     const Vec<kLanes> a = Load<kLanes>(scale + lane), b = Load<kLanes>(shift + lane);
     for (int64_t i = 0, at = lane; i < plane.pixels; ++i, at += plane.stride) {
       Vec<kLanes> v = Load<kLanes>(x + at) * a + b;
       if constexpr (kResidual) v += Load<kLanes>(residual + at);
-      if constexpr (kRelu) v = Positive(v);
+      if constexpr (kRelu) v = Clamped(v, top);
       Store(y + at, v);
     }
   });
@@ -117,23 +124,20 @@ void NormalizeAs(const T* x, const T* residual, T* y, Plane plane, const float* 
 
 template <typename T>
 void Normalize(const T* x, const T* residual, T* y, Plane plane, const float* scale,
-               const float* shift, bool relu) {
-  if (residual != nullptr) {
-    relu ? NormalizeAs<true, true>(x, residual, y, plane, scale, shift)
-         : NormalizeAs<true, false>(x, residual, y, plane, scale, shift);
-  } else {
-    relu ? NormalizeAs<false, true>(x, residual, y, plane, scale, shift)
-         : NormalizeAs<false, false>(x, residual, y, plane, scale, shift);
-  }
+               const float* shift, bool relu, float top) {
+  const bool adds = residual != nullptr;
+  const auto normalize = adds ? (relu ? NormalizeAs<true, true, T> : NormalizeAs<true, false, T>)
+                              : (relu ? NormalizeAs<false, true, T> : NormalizeAs<false, false, T>);
+  normalize(x, residual, y, plane, scale, shift, top);
 }
 
 enum class Mask { kNone, kFromY, kAgain };
 
 template <Mask kMask, int kLanes, typename T>
-inline Vec<kLanes> Masked(Vec<kLanes> dy, Vec<kLanes> x, const T* y, int64_t at, Vec<kLanes> scale,
-                          Vec<kLanes> shift) {
-  if constexpr (kMask == Mask::kFromY) return Where(Load<kLanes>(y + at), dy);
-  if constexpr (kMask == Mask::kAgain) return Where(x * scale + shift, dy);
+inline Vec<kLanes> Masked(Vec<kLanes> dy, Vec<kLanes> x, const ReluMask<T>& mask, int64_t at,
+                          Vec<kLanes> scale, Vec<kLanes> shift) {
+  if constexpr (kMask == Mask::kFromY) return Where(Load<kLanes>(mask.y + at), mask.top, dy);
+  if constexpr (kMask == Mask::kAgain) return Where(x * scale + shift, mask.top, dy);
   return dy;
 }
 
@@ -153,7 +157,7 @@ void BackwardSumsAs(const T* dy, const T* dy2, const T* x, ReluMask<T> mask, con
       const V v = Load<kLanes>(x + at);
       V arriving = Load<kLanes>(dy + at);
       if constexpr (kTwo) arriving += Load<kLanes>(dy2 + at);
-      const V g = Masked<kMask, kLanes>(arriving, v, mask.y, at, scale, shift);
+      const V g = Masked<kMask, kLanes>(arriving, v, mask, at, scale, shift);
       if constexpr (kStore) Store(masked_dy + at, g);
       s1[i & 1] += g;
       s2[i & 1] += g * (v - m);
@@ -196,7 +200,7 @@ void BackwardDataAs(const T* dy, const T* x, ReluMask<T> mask, const float* mean
     }
     for (int64_t i = 0, at = lane; i < plane.pixels; ++i, at += plane.stride) {
       const V v = Load<kLanes>(x + at);
-      const V g = Masked<kMask, kLanes>(Load<kLanes>(dy + at), v, mask.y, at, scale, shift);
+      const V g = Masked<kMask, kLanes>(Load<kLanes>(dy + at), v, mask, at, scale, shift);
       V result = va * (g - v1 - (v - m) * v2);
       if constexpr (kAddend) result += Load<kLanes>(addend + at);
       Store(dx + at, result);

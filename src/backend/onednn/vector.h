@@ -22,13 +22,14 @@ struct Plane {
   int64_t stride;
 };
 
-// How the backward pass knows where the ReLU gave 0: from y, or from x by computing the forward
-// pass again, or not at all.
+// How the backward pass knows where the ReLU let through what came, neither 0 nor its top: from y,
+// or from x by computing the forward pass again, or not at all.
 template <typename T>
 struct ReluMask {
   const T* y = nullptr;
-  const float* scale = nullptr;  // with shift: y was max(0, x * scale + shift)
+  const float* scale = nullptr;  // with shift: y was x * scale + shift between 0 and top
   const float* shift = nullptr;
+  float top = 0;  // likewise where y shows it
 };
 
 // Which random words decide over a run of elements (dropout_mask.h says the rule).
@@ -51,9 +52,9 @@ struct VectorKernels {
   // mean and sum of squared deviations of each channel, computed around the first pixel (one pass,
   // no cancellation).
   void (*moments)(const T* x, Plane plane, float* mean, float* m2);
-  // y = [max 0](x * scale + shift [+ residual])
+  // y = x * scale + shift [+ residual], with `relu` between 0 and top
   void (*normalize)(const T* x, const T* residual, T* y, Plane plane, const float* scale,
-                    const float* shift, bool relu);
+                    const float* shift, bool relu, float top);
   // g = masked dy [+ dy2]; sum_g += …: sums of g and of g * (x - mean); g is stored where
   // masked_dy is not null, which dy2 demands.
   void (*backward_sums)(const T* dy, const T* dy2, const T* x, ReluMask<T> mask, const float* mean,

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <limits>
 
 #include "src/backend/reference/reference.h"
 
@@ -7,9 +6,8 @@ namespace carole::reference {
 namespace {
 
 template <typename T>
-T Ceiling(const OpSpec& spec) {
-  const double ceiling = spec.attributes_as<ReluAttributes>().ceiling;
-  return ceiling > 0 ? static_cast<T>(ceiling) : std::numeric_limits<T>::infinity();
+T Top(const OpSpec& spec) {
+  return static_cast<T>(ReluTop(spec.attributes_as<ReluAttributes>().ceiling));
 }
 
 template <typename T>
@@ -20,9 +18,9 @@ class Relu : public ElementwiseKernel {
   void Run(const RunContext&) override {
     const T* x = in<T>(0);
     T* y = out<T>(0);
-    const T ceiling = Ceiling<T>(spec_);
+    const T top = Top<T>(spec_);
     ParallelRanges(threads_, in_shape(0).size(), kElementGrain, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) y[i] = std::min(std::max(x[i], T{0}), ceiling);
+      for (int64_t i = begin; i < end; ++i) y[i] = std::min(std::max(x[i], T{0}), top);
     });
   }
 };
@@ -36,9 +34,9 @@ class ReluBackward : public ElementwiseKernel {
     const T* dy = in<T>(0);
     const T* y = in<T>(1);
     T* dx = out<T>(0);
-    const T ceiling = Ceiling<T>(spec_);
+    const T top = Top<T>(spec_);
     ParallelRanges(threads_, in_shape(0).size(), kElementGrain, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) dx[i] = y[i] > T{0} && y[i] < ceiling ? dy[i] : T{0};
+      for (int64_t i = begin; i < end; ++i) dx[i] = y[i] > T{0} && y[i] < top ? dy[i] : T{0};
     });
   }
 };

@@ -119,12 +119,13 @@ class BatchNorm : public ReferenceKernel {
     const T* x = in<T>(Forward::kX);
     const T* residual = in<T>(Forward::kResidual);
     T* y = out<T>(Forward::kY);
+    const T top = static_cast<T>(ReluTop(a_.ceiling));
     for (int64_t i = 0; i < pixels.all; ++i) {
       for (int64_t c = begin; c < end; ++c) {
         const int64_t at = i * pixels.channels + c;
         T value = Normalize(x[at], mean[c - begin], scale[c - begin], beta[c - begin]);
         if (residual != nullptr) value += residual[at];
-        y[at] = a_.relu && value < T{0} ? T{0} : value;  // NaN stays NaN
+        y[at] = a_.relu ? std::min(std::max(value, T{0}), top) : value;  // NaN stays NaN
       }
     }
   }
@@ -200,18 +201,21 @@ class BatchNormBackward : public ReferenceKernel {
     const T* y = in<T>(Backward::kY);
     const T* dy2 = in<T>(Backward::kDy2);
     const auto arriving = [=](int64_t i) { return dy2 == nullptr ? dy[i] : dy[i] + dy2[i]; };
+    const T top = static_cast<T>(ReluTop(a_.ceiling));
+    const auto passes = [=](T passed) { return passed > T{0} && passed < top; };
     T* g = out<T>(Backward::kDx);
     if (!a_.relu) {
       ForElements(pixels, pixels.all, block, [&](int64_t i, int64_t) { g[i] = arriving(i); });
     } else if (y != nullptr) {
       ForElements(pixels, pixels.all, block,
-                  [&](int64_t i, int64_t) { g[i] = y[i] > T{0} ? arriving(i) : T{0}; });
+                  [&](int64_t i, int64_t) { g[i] = passes(y[i]) ? arriving(i) : T{0}; });
     } else {
       double scale[kChannelGrain];
       for (int64_t c = 0; c < block.end - block.begin; ++c)
         scale[c] = block.gamma[c] * block.rstd[c];
       ForElements(pixels, pixels.all, block, [&](int64_t i, int64_t c) {
-        g[i] = Normalize(x[i], block.mean[c], scale[c], block.beta[c]) > T{0} ? arriving(i) : T{0};
+        const T passed = Normalize(x[i], block.mean[c], scale[c], block.beta[c]);
+        g[i] = passes(passed) ? arriving(i) : T{0};
       });
     }
     if (T* dresidual = out<T>(Backward::kDresidual)) {

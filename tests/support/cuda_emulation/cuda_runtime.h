@@ -67,6 +67,16 @@ struct dim3 {
 };
 inline dim3 gridDim, blockDim, blockIdx, threadIdx;
 
+// As memory that others read as what it holds.
+struct alignas(8) [[gnu::may_alias]] uint2 {
+  uint32_t x, y;
+};
+struct alignas(16) [[gnu::may_alias]] uint4 {
+  uint32_t x, y, z, w;
+};
+inline void __stwb(uint2* to, uint2 value) { *to = value; }
+inline void __stwb(uint4* to, uint4 value) { *to = value; }
+
 struct cudaLaunchConfig_t {
   dim3 gridDim, blockDim;
   size_t dynamicSmemBytes = 0;
