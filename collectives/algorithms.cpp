@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <numeric>
 
 #include "src/core/error.h"
 
@@ -20,6 +21,22 @@ int Topology::num_rails() const {
   size_t rails = hosts.front().size();
   for (const auto& ranks : hosts) rails = std::min(rails, ranks.size());
   return static_cast<int>(rails);
+}
+
+bool Topology::has_even_hosts() const {
+  return std::ranges::all_of(hosts, [&](const auto& h) { return h.size() == hosts[0].size(); });
+}
+
+Members Topology::AllRanks() const {
+  Members all{.ranks = std::vector<int>(host_of.size()), .index = rank};
+  std::iota(all.ranks.begin(), all.ranks.end(), 0);
+  return all;
+}
+
+Members Topology::Counterparts() const {
+  Members members{.index = host()};
+  for (const auto& ranks : hosts) members.ranks.push_back(ranks.at(local_rank));
+  return members;
 }
 
 Topology MakeTopology(int rank, std::span<const std::string> host_keys) {

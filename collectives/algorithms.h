@@ -29,6 +29,12 @@ struct Piece {
 // longer.
 Piece SplitEvenly(size_t count, size_t parts, size_t index);
 
+// Ranks that exchange messages, and which of them this rank is.
+struct Members {
+  std::vector<int> ranks;
+  int index = 0;
+};
+
 // Which ranks share a host. Hosts are numbered by their lowest rank; local ranks ascend with ranks.
 struct Topology {
   int rank = 0;
@@ -42,6 +48,9 @@ struct Topology {
   int local_size() const { return static_cast<int>(neighbours().size()); }
   // Rings among hosts run side by side, ring i joining local rank i of every host.
   int num_rails() const;
+  bool has_even_hosts() const;   // each holds as many ranks
+  Members AllRanks() const;      // in their order
+  Members Counterparts() const;  // this local rank's of all hosts, which must have one
 };
 
 // host_keys[r] says on which host rank r runs; equal keys share one.
@@ -85,13 +94,13 @@ struct Exchange {
   }
 };
 
-// Each sums `data` over `members`, of which this rank is number `index`, in place.
+// Each sums `data` over `members`, in place.
 template <typename T>
-void RingSum(Exchange& x, std::span<const int> members, int index, std::span<T> data);
+void RingSum(Exchange& x, const Members& members, std::span<T> data);
 template <typename T>
-void TreeSum(Exchange& x, std::span<const int> members, int index, std::span<T> data);
+void TreeSum(Exchange& x, const Members& members, std::span<T> data);
 // RingSum's stand-in when fp32 travels as bf16.
-void Bf16Sum(Exchange& x, std::span<const int> members, int index, std::span<float> data);
+void Bf16Sum(Exchange& x, const Members& members, std::span<float> data);
 
 // Sums small ranges of one host's ranks that all have shown each other when they compared: every
 // rank adds everything for itself, so nobody waits again. The bits are those of shared memory.
@@ -99,12 +108,12 @@ bool FitsShown(const Topology& topology, size_t bytes);
 template <typename T>
 void SumShown(Exchange& x, std::span<T> data);
 
-// in: size() pieces of out.size() elements, destroyed; out: this rank's piece of their sum. The
-// ring of all ranks, or their shared memory when they are on one host.
+// in: size() pieces of out.size() elements, destroyed; out: this rank's piece of their sum.
 template <typename T>
-void RingReduceScatter(Exchange& x, std::span<T> in, std::span<T> out);
+void ReduceScatterPieces(Exchange& x, std::span<T> in, std::span<T> out);
+// As above among members alone, by messages.
 template <typename T>
-void SharedReduceScatter(Exchange& x, std::span<T> in, std::span<T> out);
+void RingReduceScatter(Exchange& x, const Members& members, std::span<T> in, std::span<T> out);
 
 // out holds size() pieces of in.size() bytes, rank by rank.
 void AllGatherBytes(Exchange& x, std::span<const std::byte> in, std::span<std::byte> out);

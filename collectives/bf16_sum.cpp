@@ -90,19 +90,19 @@ void Run(Exchange& x, std::span<const int> members, std::span<const Step> steps,
 
 }  // namespace
 
-void Bf16Sum(Exchange& x, std::span<const int> members, int index, std::span<float> data) {
-  const int size = static_cast<int>(members.size());
+void Bf16Sum(Exchange& x, const Members& members, std::span<float> data) {
+  const int size = static_cast<int>(members.ranks.size());
   const size_t segment = x.segment_bytes / sizeof(uint16_t);
   const auto begin = Clock::now();
-  Run(x, members, Plan(data.size(), size, index, segment, true), data, true);
-  const Piece mine = SplitEvenly(data.size(), size, index);
+  Run(x, members.ranks, Plan(data.size(), size, members.index, segment, true), data, true);
+  const Piece mine = SplitEvenly(data.size(), size, members.index);
   x.link_seconds += 2 * std::chrono::duration<double>(Clock::now() - begin).count();
   if (mine.count > 0) {  // keeps what the others get
     uint16_t* const rounded = x.Scratch<uint16_t>(mine.count);
     RoundToBf16(&data[mine.begin], rounded, mine.count);
     WidenBf16(rounded, &data[mine.begin], mine.count);
   }
-  Run(x, members, Plan(data.size(), size, index, segment, false), data, false);
+  Run(x, members.ranks, Plan(data.size(), size, members.index, segment, false), data, false);
 }
 
 }  // namespace carole::collectives

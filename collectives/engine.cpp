@@ -378,8 +378,7 @@ void Engine::SumPieces(std::span<T> in, std::span<T> out, const Tag& tag) {
   Run(SumHeader(Operation::kReduceScatter, in, tag), [&](const Header& header) {
     if (out.empty()) return;
     arenas_.FindPeers(header.place, exchange_.peers);
-    IsOneHost(exchange_.topology) ? SharedReduceScatter(exchange_, in, out)
-                                  : RingReduceScatter(exchange_, in, out);
+    ReduceScatterPieces(exchange_, in, out);
   });
 }
 

@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <numeric>
 #include <type_traits>
 
 #include "collectives/algorithms.h"
@@ -72,46 +71,42 @@ void RunRing(Exchange& x, int left, int right, const RingPlan& plan, size_t num_
   for (Message& message : sends) message.Wait(*x.watch);
 }
 
-std::vector<int> AllRanks(const Topology& topology) {
-  std::vector<int> ranks(topology.size());
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
-}
+// The members next to this rank.
+int LeftOf(const Members& m) { return m.ranks[(m.index + m.ranks.size() - 1) % m.ranks.size()]; }
+int RightOf(const Members& m) { return m.ranks[(m.index + 1) % m.ranks.size()]; }
 
 }  // namespace
 
 template <typename T>
-void RingSum(Exchange& x, std::span<const int> members, int index, std::span<T> data) {
-  const int size = static_cast<int>(members.size());
+void RingSum(Exchange& x, const Members& members, std::span<T> data) {
+  const int size = static_cast<int>(members.ranks.size());
   if (size == 1 || data.empty()) return;
   if constexpr (std::is_same_v<T, float>) {
-    if (x.wire == DType::kBF16) return Bf16Sum(x, members, index, data);
+    if (x.wire == DType::kBF16) return Bf16Sum(x, members, data);
   }
-  const RingPlan plan = PlanRing(data.size(), size, index, x.segment_bytes / sizeof(T));
-  RunRing(x, members[(index + size - 1) % size], members[(index + 1) % size], plan,
-          plan.steps.size(), data);
+  const RingPlan plan = PlanRing(data.size(), size, members.index, x.segment_bytes / sizeof(T));
+  RunRing(x, LeftOf(members), RightOf(members), plan, plan.steps.size(), data);
 }
 
 template <typename T>
-void RingReduceScatter(Exchange& x, std::span<T> in, std::span<T> out) {
-  const int size = x.topology.size();
-  const int rank = x.topology.rank;
-  const int left = (rank + size - 1) % size;
+void RingReduceScatter(Exchange& x, const Members& members, std::span<T> in, std::span<T> out) {
+  const int size = static_cast<int>(members.ranks.size());
   // As the left neighbour would do it: then the sum that ends here is that of this rank's piece.
+  const int left = (members.index + size - 1) % size;
   const RingPlan plan = PlanRing(in.size(), size, left, x.segment_bytes / sizeof(T));
-  RunRing(x, left, (rank + 1) % size, plan, plan.steps.size() / 2, in);
-  std::ranges::copy(in.subspan(rank * out.size(), out.size()), out.begin());
+  RunRing(x, LeftOf(members), RightOf(members), plan, plan.steps.size() / 2, in);
+  std::ranges::copy(in.subspan(members.index * out.size(), out.size()), out.begin());
 }
 
 template <typename T>
 void RingAllReduce(Exchange& x, std::span<T> data) {
-  RingSum(x, AllRanks(x.topology), x.topology.rank, data);
+  RingSum(x, x.topology.AllRanks(), data);
 }
 
-template void RingSum(Exchange&, std::span<const int>, int, std::span<float>);
-template void RingSum(Exchange&, std::span<const int>, int, std::span<double>);
-template void RingReduceScatter(Exchange&, std::span<float>, std::span<float>);
-template void RingReduceScatter(Exchange&, std::span<double>, std::span<double>);
+template void RingSum(Exchange&, const Members&, std::span<float>);
+template void RingSum(Exchange&, const Members&, std::span<double>);
+template void RingReduceScatter(Exchange&, const Members&, std::span<float>, std::span<float>);
+template void RingReduceScatter(Exchange&, const Members&, std::span<double>, std::span<double>);
 template void RingAllReduce(Exchange&, std::span<float>);
 template void RingAllReduce(Exchange&, std::span<double>);
 

@@ -31,7 +31,7 @@ Piece ChunkOf(size_t count, int rails, int local_rank) {
 
 // RingSum or TreeSum.
 template <typename T>
-using SumAmong = void (*)(Exchange&, std::span<const int>, int, std::span<T>);
+using SumAmong = void (*)(Exchange&, const Members&, std::span<T>);
 
 // The three phases on `count` elements that lie at ranks[l] for local rank l. All ranks have filled
 // them.
@@ -48,9 +48,7 @@ void SumAmongAll(Exchange& x, SumAmong<T> sum_hosts, std::span<T* const> ranks, 
     } else {
       T* const mine = chunks[t.local_rank];
       if (chunks.size() > 1) SumRanks(chunks.data(), chunks.size(), mine, chunk.count);
-      std::vector<int> members;
-      for (const auto& host : t.hosts) members.push_back(host[t.local_rank]);
-      sum_hosts(x, members, t.host(), std::span<T>(mine, chunk.count));
+      sum_hosts(x, t.Counterparts(), std::span<T>(mine, chunk.count));
       for (T* other : chunks) {
         if (other != mine) std::memcpy(other, mine, chunk.count * sizeof(T));
       }
@@ -85,6 +83,32 @@ void SumInTwoLevels(Exchange& x, SumAmong<T> sum_hosts, std::span<T> data) {
   }
 }
 
+// out: the sum over this host's ranks of one piece of `in`, that of rank pieces[l] on local rank l.
+// Outside of arenas, equally long parts of all these pieces lie one behind the other in the staging
+// area.
+template <typename T>
+void SumOfNeighbours(Exchange& x, std::span<const T> in, std::span<const int> pieces,
+                     std::span<T> out) {
+  const int rank = x.topology.local_rank;
+  const auto sum = [&](std::span<std::byte* const> memory, size_t offset, std::span<T> into) {
+    x.node->Sync(*x.watch);  // all have filled theirs
+    std::vector<T*> ranks = As<T>(memory);
+    for (T*& address : ranks) address += offset;
+    SumRanks(ranks.data(), ranks.size(), into.data(), into.size());
+    x.node->Sync(*x.watch);  // all have read it
+  };
+  if (!x.peers.empty()) return sum(x.peers, pieces[rank] * out.size(), out);
+  const size_t most = NodeGroup::kStagingBytes / sizeof(T) / pieces.size();
+  T* const staging = reinterpret_cast<T*>(x.node->staging()[rank]);
+  for (size_t begin = 0; begin < out.size(); begin += most) {
+    const size_t length = std::min(most, out.size() - begin);
+    for (size_t l = 0; l < pieces.size(); ++l) {
+      std::memcpy(staging + l * length, &in[pieces[l] * out.size() + begin], length * sizeof(T));
+    }
+    sum(x.node->staging(), rank * length, out.subspan(begin, length));
+  }
+}
+
 }  // namespace
 
 template <typename T>
@@ -111,28 +135,17 @@ void SumShown(Exchange& x, std::span<T> data) {
   SumRanks(ranks.data(), ranks.size(), data.data(), data.size());
 }
 
-// Outside of arenas, equally long parts of all pieces lie one behind the other in the staging area.
 template <typename T>
-void SharedReduceScatter(Exchange& x, std::span<T> in, std::span<T> out) {
-  const int rank = x.topology.local_rank;
-  const size_t size = x.topology.local_size();
-  const auto sum = [&](std::span<std::byte* const> memory, size_t offset, std::span<T> into) {
-    x.node->Sync(*x.watch);  // all have filled theirs
-    std::vector<T*> ranks = As<T>(memory);
-    for (T*& address : ranks) address += offset;
-    SumRanks(ranks.data(), ranks.size(), into.data(), into.size());
-    x.node->Sync(*x.watch);  // all have read it
-  };
-  if (!x.peers.empty()) return sum(x.peers, rank * out.size(), out);
-  const size_t most = NodeGroup::kStagingBytes / sizeof(T) / size;
-  T* const staging = reinterpret_cast<T*>(x.node->staging()[rank]);
-  for (size_t begin = 0; begin < out.size(); begin += most) {
-    const size_t length = std::min(most, out.size() - begin);
-    for (size_t r = 0; r < size; ++r) {
-      std::memcpy(staging + r * length, &in[r * out.size() + begin], length * sizeof(T));
-    }
-    sum(x.node->staging(), rank * length, out.subspan(begin, length));
-  }
+void ReduceScatterPieces(Exchange& x, std::span<T> in, std::span<T> out) {
+  const Topology& t = x.topology;
+  if (!t.has_even_hosts()) return RingReduceScatter(x, t.AllRanks(), in, out);
+  if (IsOneHost(t)) return SumOfNeighbours<T>(x, in, t.neighbours(), out);
+  if (IsOneRankPerHost(t)) return RingReduceScatter(x, t.Counterparts(), in, out);
+  Buffer memory(t.hosts.size() * out.size_bytes());
+  const std::span<T> sums(reinterpret_cast<T*>(memory.data()), t.hosts.size() * out.size());
+  for (size_t h = 0; h < t.hosts.size(); ++h)
+    SumOfNeighbours<T>(x, in, t.hosts[h], sums.subspan(h * out.size(), out.size()));
+  RingReduceScatter(x, t.Counterparts(), sums, out);
 }
 
 template void HierarchicalAllReduce(Exchange&, std::span<float>);
@@ -141,7 +154,7 @@ template void HierarchicalTreeAllReduce(Exchange&, std::span<float>);
 template void HierarchicalTreeAllReduce(Exchange&, std::span<double>);
 template void SumShown(Exchange&, std::span<float>);
 template void SumShown(Exchange&, std::span<double>);
-template void SharedReduceScatter(Exchange&, std::span<float>, std::span<float>);
-template void SharedReduceScatter(Exchange&, std::span<double>, std::span<double>);
+template void ReduceScatterPieces(Exchange&, std::span<float>, std::span<float>);
+template void ReduceScatterPieces(Exchange&, std::span<double>, std::span<double>);
 
 }  // namespace carole::collectives

@@ -78,9 +78,10 @@ void SumHalves(Exchange& x, std::span<const int> members, size_t index, std::spa
 }  // namespace
 
 template <typename T>
-void TreeSum(Exchange& x, std::span<const int> members, int index, std::span<T> data) {
+void TreeSum(Exchange& x, const Members& all, std::span<T> data) {
+  const std::span<const int> members = all.ranks;
   if (members.size() == 1 || data.empty()) return;
-  const auto me = static_cast<size_t>(index);
+  const auto me = static_cast<size_t>(all.index);
   const size_t num_pairs = members.size() - std::bit_floor(members.size());
   const bool is_paired = me < 2 * num_pairs;
   if (is_paired && me % 2 == 1) {
@@ -102,13 +103,11 @@ void TreeSum(Exchange& x, std::span<const int> members, int index, std::span<T> 
 
 template <typename T>
 void TreeAllReduce(Exchange& x, std::span<T> data) {
-  std::vector<int> members(x.topology.size());
-  for (int r = 0; r < x.topology.size(); ++r) members[r] = r;
-  TreeSum<T>(x, members, x.topology.rank, data);
+  TreeSum<T>(x, x.topology.AllRanks(), data);
 }
 
-template void TreeSum(Exchange&, std::span<const int>, int, std::span<float>);
-template void TreeSum(Exchange&, std::span<const int>, int, std::span<double>);
+template void TreeSum(Exchange&, const Members&, std::span<float>);
+template void TreeSum(Exchange&, const Members&, std::span<double>);
 template void TreeAllReduce(Exchange&, std::span<float>);
 template void TreeAllReduce(Exchange&, std::span<double>);
 
