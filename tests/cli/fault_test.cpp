@@ -1,11 +1,15 @@
 // Real ranks that die, quit or freeze in each phase: the job ends in time with the right exit code,
 // says who did it where, leaves no process behind and its last checkpoint whole. And ranks that
 // were started differently: they are refused before they train.
+#include <algorithm>
 #include <chrono>
+#include <string_view>
 #include <thread>
 #include <tuple>
 
+#include "io/checkpoint_folder.h"
 #include "tests/cli/cli.h"
+#include "tests/cli/damage.h"
 
 namespace carole::testing {
 namespace {
@@ -75,6 +79,50 @@ INSTANTIATE_TEST_SUITE_P(Phases, FaultTest,
                            return std::string(std::get<0>(info.param)) + "_" +
                                   std::get<1>(info.param).kind;
                          });
+
+using FlippedBitTest = CliTest;
+
+pid_t ProcessOfRank(int rank, const std::string& text) {
+  for (pid_t process : ProcessesWith(text)) {
+    const std::string variables = ReadText("/proc/" + std::to_string(process) + "/environ");
+    if (variables.find("OMPI_COMM_WORLD_RANK=" + std::to_string(rank) + std::string(1, '\0')) !=
+        std::string::npos)
+      return process;
+  }
+  return 0;
+}
+
+int LastNumberAfter(const std::string& words, const std::string& text) {
+  const size_t at = text.rfind(words);
+  return at == std::string::npos ? -1 : std::stoi(text.substr(at + words.size()));
+}
+
+// In a variable of a running process, which its steps leave as it is: they are too short.
+TEST_F(FlippedBitTest, IsFoundByTheNextAudit) {
+  constexpr int kSteps = 50;  // from audit to audit
+  const std::string variable = "LeNet/fc3/biases";
+  ASSERT_EQ(Carole(TrainWords(train_dir_)).exit_code, 0);
+  Subprocess job(
+      CaroleWords(TrainWords(train_dir_, {"--max_number_of_steps=1000000", "--learning_rate=1e-30",
+                                          "--audit_every_n_steps=" + std::to_string(kSteps),
+                                          "--log_every_n_steps=1", "--backend=onednn"}),
+                  3));
+  const auto steps = [&] { return job.err().find("global step 20:") != std::string::npos; };
+  ASSERT_TRUE(job.WaitUntil(steps, 60)) << job.err();
+  const auto latest = io::ReadLatest(train_dir_);
+  ASSERT_TRUE(latest);
+  const auto& variables = latest->checkpoint.variables;
+  const auto biases = std::ranges::find(variables, variable, &io::CheckpointVariable::name);
+  ASSERT_NE(biases, variables.end());
+  const std::string_view bytes(reinterpret_cast<const char*>(biases->data.data()), 256);
+  ASSERT_GE(FlipBitInMemory(ProcessOfRank(1, train_dir_), bytes), 1);
+  const int logged = LastNumberAfter("global step ", job.err());  // a step or two late
+  const ProcessResult result = job.Wait(30);
+  const std::string found = "[audit] " + variable + ": replicas differ at step ";
+  EXPECT_TRUE(FailsWith(result, 69, {found, "rank 1 (", "2 others"}));
+  EXPECT_LE(LastNumberAfter(found, result.err), logged + 2 + kSteps);
+  EXPECT_EQ(Carole({"checkpoint", "verify", train_dir_}).exit_code, 0);
+}
 
 class DifferentRanksTest : public CliTest, public ::testing::WithParamInterface<const char*> {};
 
