@@ -163,8 +163,8 @@ class Communicator {
   // it must not hold up; set it while nothing is in flight. None by default; none with one rank.
   virtual void SetObserver(std::function<void(const CollectiveRecord&)> observer) = 0;
 
-  // Seconds to add to this rank's steady clock for rank 0's; 0 on rank 0's host. Collective at its
-  // first call; the error is at most half a round trip of the network.
+  // Seconds to add to this rank's steady clock for rank 0's; 0 on rank 0's host. Collective,
+  // measured at each call; the error is at most half a round trip of the network.
   virtual double ClockOffset() = 0;
 
   // What has been gathered since the last call.

@@ -7,7 +7,6 @@
 #include <exception>
 #include <functional>
 #include <mutex>
-#include <optional>
 #include <utility>
 
 #include "collectives/agreement.h"
@@ -157,7 +156,6 @@ class Engine final : public Communicator {
   std::unique_ptr<DeviceSums> device_;
   Arenas arenas_;
   size_t algorithm_ = 0;
-  std::optional<double> clock_offset_;
   std::atomic<int64_t> native_since_{0};  // when the backend's own all-reduce began, or 0
 
   // Touched by the executing thread only.
@@ -428,11 +426,10 @@ void Engine::SetAllReduce(std::string_view name) {
 
 double Engine::ClockOffset() {
   if (size() == 1) return 0;
-  if (!clock_offset_) {
-    Run(MakeHeader(Operation::kBarrier, DType::kU8, 0, {.what = "clocks"}),
-        [&](const Header&) { clock_offset_ = agreement_.MeasureClockOffset(); });
-  }
-  return *clock_offset_;
+  double offset = 0;
+  Run(MakeHeader(Operation::kBarrier, DType::kU8, 0, {.what = "clocks"}),
+      [&](const Header&) { offset = agreement_.MeasureClockOffset(); });
+  return offset;
 }
 
 WaitStats Engine::TakeWaitStats() {

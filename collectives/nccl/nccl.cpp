@@ -77,7 +77,9 @@ class NcclSums final : public DeviceSums {
     cudaStreamDestroy(stream_);
   }
 
+  // From any thread: the question makes a context on the thread's device, where it has none yet.
   bool Holds(const void* memory) const override {
+    if (cudaSetDevice(device_) != cudaSuccess) return false;
     cudaPointerAttributes attributes{};
     if (cudaPointerGetAttributes(&attributes, memory) != cudaSuccess) return false;
     return attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged;

@@ -27,8 +27,10 @@ Evaluation::Evaluation(const DatasetFlags& dataset, const NetInput& input, const
     : dataset_(dataset), input_(input), job_(job), local_batch_(local_batch) {
   (void)CountSamples(dataset, input, job);
   nets::Model model = nets::BuildModel(*input.net, MakeModelOptions(input, local_batch));
-  evaluator_ = std::make_unique<train::Evaluator>(std::move(model.graph), model.logits,
-                                                  job.backend(), share);
+  collectives::WorkApart(job.communicator(), "plans", [&] {
+    evaluator_ = std::make_unique<train::Evaluator>(std::move(model.graph), model.logits,
+                                                    job.backend(), share);
+  });
 }
 
 std::optional<train::Metrics> Evaluation::Run(int64_t max_batches,

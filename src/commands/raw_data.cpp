@@ -50,10 +50,11 @@ bool HoldsOnlyRawFiles(const io::DatasetEntry& dataset, const std::string& datas
 }
 
 DatasetFlags PrepareRecords(const DatasetFlags& flags, const NetInput& input, const Job& job) {
-  if (!HoldsOnlyRawFiles(*input.dataset, flags.dataset_dir)) return flags;
   DatasetFlags prepared = flags;
-  prepared.dataset_dir = WritableFolder(flags);
-  collectives::WorkApart(job.communicator(), "records", [&] {
+  const bool is_raw = HoldsOnlyRawFiles(*input.dataset, flags.dataset_dir);
+  collectives::WorkApart(job.communicator(), "raw files", [&] {
+    if (!is_raw) return;
+    prepared.dataset_dir = WritableFolder(flags);
     if (job.communicator().local_rank() != 0) return;
     if (HoldsRecords(prepared.dataset_dir, *input.dataset)) return;
     LogInfo("data", "{}: raw files; their TFRecords are written to {}", flags.dataset_dir,

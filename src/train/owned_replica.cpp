@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "collectives/apart.h"
 #include "src/core/error.h"
 #include "src/core/hash.h"
 #include "src/graph/autodiff.h"
@@ -41,9 +42,12 @@ OwnedReplica::OwnedReplica(std::unique_ptr<Graph> net, const Backend& backend,
   Fuse(*graph, backend);
   Differentiate(*graph);
   StoreActivationsAs(backend.activation_dtype(), *graph);
-  executable = options.activation_bytes == 0
-                   ? std::make_unique<Executable>(*graph, backend)
-                   : CompileWithin(*graph, backend, options.activation_bytes);
+  // A rank whose cache lacks the plans of kernels looks for them, which may take minutes.
+  collectives::WorkApart(communicator, "plans", [&] {
+    executable = options.activation_bytes == 0
+                     ? std::make_unique<Executable>(*graph, backend)
+                     : CompileWithin(*graph, backend, options.activation_bytes);
+  });
   MakeStore(backend, communicator, options);
   executable->Bind(*store);
   CheckLayouts(communicator);

@@ -33,8 +33,10 @@ Straggler FindStraggler(std::span<const RankTimes> times);
 
 class StragglerWatch {
  public:
-  // The communicator outlives this.
-  explicit StragglerWatch(collectives::Communicator& communicator) : communicator_(communicator) {}
+  // The communicator outlives this. What ranks waited for before does not count.
+  explicit StragglerWatch(collectives::Communicator& communicator) : communicator_(communicator) {
+    communicator.TakeWaitStats();
+  }
 
   // After each step. Every 50 steps, collective: rank 0 logs who is
   // slow; the same finding once a minute. `times.waited` and `times.link` are filled in here.

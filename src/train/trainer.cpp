@@ -67,6 +67,7 @@ void Trainer::Start() {
   if (state_.step > 0) saved_step_ = state_.step;
   last_save_ = Clock::now();
   for (Watcher* watcher : options_.watchers) watcher->Started(state_);
+  communicator_.Barrier({.what = "start"});  // rank 0's watchers may have more to do
 }
 
 // With the last checkpoint, or first weights.
@@ -154,7 +155,6 @@ bool Trainer::Evaluate() {
     LogInfo("eval", "step {}: eval/Accuracy {:.4f}, eval/Recall_5 {:.4f} ({} samples)", state_.step,
             metrics->accuracy(), metrics->recall_5(), metrics->samples());
   }
-  if (!options_.keep_best) return true;
   collectives::WorkApart(communicator_, "best checkpoint", [&] {
     if (best_ && metrics->accuracy() > best_accuracy_) KeepBest(metrics->accuracy());
   });
@@ -296,6 +296,7 @@ void Trainer::Save() {
   saved_step_ = state_.step;
   last_save_ = Clock::now();
   for (Watcher* watcher : options_.watchers) watcher->Saved(state_.step, SecondsSince(start));
+  communicator_.Barrier({.what = "saved", .step = state_.step});
 }
 
 void Trainer::LogStep(const StepResult& result, double seconds) {

@@ -93,7 +93,7 @@ Trace::~Trace() { train::SetPhaseObserver({}); }
 
 void Trace::Started(const train::RunState& /*state*/) {
   zero_ = Clock::now();  // before any rank gets through the next line
-  clock_offset_ = communicator_.ClockOffset();
+  communicator_.Barrier({.what = kCarriesTrace});
   communicator_.SetObserver([recorder = recorder_](const collectives::CollectiveRecord& r) {
     recorder->AddCollective(r);
   });
@@ -201,12 +201,14 @@ void Trace::Ended(const train::RunState& /*state*/, bool /*finished*/) {
   communicator_.SetObserver({});
 }
 
-// Collective. One rank's events at a time are on all ranks, which bounds the memory.
+// Collective. One rank's events at a time are on all ranks, which bounds the memory. Clocks drift
+// apart, so they are compared now, right behind the steps that are written.
 void Trace::Write() {
   written_at_ = steps_done_;
   is_written_ = true;
   const int64_t first =
       options_.is_range() ? options_.first_step : recorder_->step - options_.num_steps + 1;
+  const double clock_offset = communicator_.ClockOffset();
   const bool is_writer = communicator_.rank() == 0;
   const std::string part = options_.path + ".part";
   std::ofstream file;
@@ -215,7 +217,7 @@ void Trace::Write() {
   for (int rank = 0; rank < communicator_.size(); ++rank) {
     std::string bytes;
     if (rank == communicator_.rank()) bytes = Serialize(recorder_->ring.Snapshot(first));
-    Announcement announcement{.bytes = bytes.size(), .clock_offset = clock_offset_};
+    Announcement announcement{.bytes = bytes.size(), .clock_offset = clock_offset};
     communicator_.Broadcast(std::as_writable_bytes(std::span(&announcement, 1)), rank,
                             {.what = kCarriesTrace});
     bytes.resize(announcement.bytes);

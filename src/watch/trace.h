@@ -63,7 +63,6 @@ class Trace final : public train::Watcher {
   // Also owned by the communicator's observer, whose thread may outlive this when the run fails.
   const std::shared_ptr<Recorder> recorder_;
   Time zero_;
-  double clock_offset_ = 0;
   std::vector<uint16_t> kernel_names_, kernel_kinds_;  // of each step of the plan
 
   bool in_phase_ = false, in_step_ = false;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <future>
 #include <map>
 #include <thread>
 
@@ -245,6 +246,35 @@ TEST(WorkApart, ThrowsOnTheRankThatFails) {
     });
   });
   EXPECT_THAT(errors, ::testing::ElementsAre("", "no space", ""));
+}
+
+TEST(WorkApart, ThrowsBeforeTheOthersAreDone) {
+  std::promise<void> thrown;
+  const auto errors = ErrorsOfRanks(2, [&](Communicator& c) {
+    try {
+      collectives::WorkApart(c, "work", [&] {
+        if (c.rank() == 1) throw DiskError("no space");
+        const auto status = thrown.get_future().wait_for(std::chrono::seconds(20));
+        Require(status == std::future_status::ready, "rank 1 has thrown");
+      });
+    } catch (const DiskError&) {
+      thrown.set_value();
+      throw;
+    }
+  });
+  EXPECT_THAT(errors, ::testing::ElementsAre("", "no space"));
+}
+
+TEST(WorkApart, TellsWhomAllWaitFor) {
+  using std::chrono::milliseconds;
+  ::testing::internal::CaptureStderr();
+  RunRanks(3, [](Communicator& c) {
+    collectives::WorkApart(
+        c, "work", [&] { std::this_thread::sleep_for(milliseconds(c.rank() == 1 ? 1200 : 0)); },
+        milliseconds(100));
+  });
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr("work: waiting for rank 1 (thread host 0), "));
 }
 
 TEST(WorkApart, FindsARankThatDoesNotCome) {

@@ -178,8 +178,8 @@ TEST(TrainerTest, ARankMayGetReadyForLongerThanTheDeadline) {
   using std::chrono::milliseconds;
   const Job job{.options = {.max_number_of_steps = 2},
                 .num_ranks = 2,
-                .start_time = milliseconds(3000),
-                .deadline_seconds = 2};
+                .start_time = milliseconds(4000),
+                .deadline_seconds = 3};
   const JobResult result = RunJob(job);
   ExpectNoErrors(result);
   EXPECT_EQ(result.state.step, 2);

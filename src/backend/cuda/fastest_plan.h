@@ -30,6 +30,7 @@ inline constexpr int kTimings = 3;  // of a plan, the shortest counts
 // where they would take longer than that.
 inline constexpr int kMostRuns = 10;
 inline constexpr float kMostMilliseconds = 2;
+inline constexpr float kNotRecorded = 1e6F;
 
 // Runs plans on memory of its own.
 class PlanTimer {
@@ -98,8 +99,8 @@ class PlanTimer {
     }
   }
 
-  // Milliseconds of a run as it is later: recorded. Throws DeviceError if it does not run, or not
-  // so.
+  // Milliseconds of a run as it is later: recorded. Many more of a plan that only runs otherwise,
+  // which is for tasks that have no other. Throws DeviceError if it does not run.
   float Time(int64_t plan, std::byte* workspace) {
     const auto run = [&] {
       cudnn_frontend::error_t error =
@@ -110,9 +111,14 @@ class PlanTimer {
     const float once = TimeOnce(run);
     const int runs =
         static_cast<int>(std::clamp(kMostMilliseconds / once, 1.0F, static_cast<float>(kMostRuns)));
-    const std::unique_ptr<Recording> recording = RecordGraph(device_.stream, [&] {
-      for (int i = 0; i < runs; ++i) run();
-    });
+    std::unique_ptr<Recording> recording;
+    try {
+      recording = RecordGraph(device_.stream, [&] {
+        for (int i = 0; i < runs; ++i) run();
+      });
+    } catch (const DeviceError&) {
+      return once + kNotRecorded;
+    }
     float shortest = std::numeric_limits<float>::max();
     for (int i = 0; i < kTimings; ++i)
       shortest = std::min(shortest, TimeOnce([&] { recording->Replay(); }));
