@@ -33,6 +33,10 @@ Piece SplitEvenly(size_t count, size_t parts, size_t index);
 struct Members {
   std::vector<int> ranks;
   int index = 0;
+
+  // This rank's neighbours on the ring of all members.
+  int left() const { return ranks[(index + ranks.size() - 1) % ranks.size()]; }
+  int right() const { return ranks[(index + 1) % ranks.size()]; }
 };
 
 // Which ranks share a host. Hosts are numbered by their lowest rank; local ranks ascend with ranks.

@@ -1,7 +1,5 @@
 #include "collectives/apart.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <chrono>
 #include <exception>

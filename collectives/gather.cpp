@@ -53,8 +53,8 @@ void RingGather(Exchange& x, const Members& members, std::byte* all, size_t byte
   };
   for (size_t turn = 0; turn + 1 < size; ++turn) {
     std::array<Message, 2> messages = {
-        Receive(*x.transport, ranks[(index + size - 1) % size], Channel::kData, piece(turn + 1)),
-        Send(*x.transport, ranks[(index + 1) % size], Channel::kData, piece(turn))};
+        Receive(*x.transport, members.left(), Channel::kData, piece(turn + 1)),
+        Send(*x.transport, members.right(), Channel::kData, piece(turn))};
     Message::WaitAll(messages, *x.watch);
   }
 }

@@ -71,10 +71,6 @@ void RunRing(Exchange& x, int left, int right, const RingPlan& plan, size_t num_
   for (Message& message : sends) message.Wait(*x.watch);
 }
 
-// The members next to this rank.
-int LeftOf(const Members& m) { return m.ranks[(m.index + m.ranks.size() - 1) % m.ranks.size()]; }
-int RightOf(const Members& m) { return m.ranks[(m.index + 1) % m.ranks.size()]; }
-
 }  // namespace
 
 template <typename T>
@@ -85,7 +81,7 @@ void RingSum(Exchange& x, const Members& members, std::span<T> data) {
     if (x.wire == DType::kBF16) return Bf16Sum(x, members, data);
   }
   const RingPlan plan = PlanRing(data.size(), size, members.index, x.segment_bytes / sizeof(T));
-  RunRing(x, LeftOf(members), RightOf(members), plan, plan.steps.size(), data);
+  RunRing(x, members.left(), members.right(), plan, plan.steps.size(), data);
 }
 
 template <typename T>
@@ -94,7 +90,7 @@ void RingReduceScatter(Exchange& x, const Members& members, std::span<T> in, std
   // As the left neighbour would do it: then the sum that ends here is that of this rank's piece.
   const int left = (members.index + size - 1) % size;
   const RingPlan plan = PlanRing(in.size(), size, left, x.segment_bytes / sizeof(T));
-  RunRing(x, LeftOf(members), RightOf(members), plan, plan.steps.size() / 2, in);
+  RunRing(x, members.left(), members.right(), plan, plan.steps.size() / 2, in);
   std::ranges::copy(in.subspan(members.index * out.size(), out.size()), out.begin());
 }
 

@@ -138,9 +138,9 @@ void SumShown(Exchange& x, std::span<T> data) {
 template <typename T>
 void ReduceScatterPieces(Exchange& x, std::span<T> in, std::span<T> out) {
   const Topology& t = x.topology;
-  if (!t.has_even_hosts()) return RingReduceScatter(x, t.AllRanks(), in, out);
+  if (!t.has_even_hosts() || IsOneRankPerHost(t))
+    return RingReduceScatter(x, t.AllRanks(), in, out);
   if (IsOneHost(t)) return SumOfNeighbours<T>(x, in, t.neighbours(), out);
-  if (IsOneRankPerHost(t)) return RingReduceScatter(x, t.Counterparts(), in, out);
   Buffer memory(t.hosts.size() * out.size_bytes());
   const std::span<T> sums(reinterpret_cast<T*>(memory.data()), t.hosts.size() * out.size());
   for (size_t h = 0; h < t.hosts.size(); ++h)

@@ -1,5 +1,5 @@
-# Writes OUT: a header with a hash of SOURCES (separated by commas), which tells builds of one version apart.
-string(REPLACE "," ";" sources "${SOURCES}")
+# Writes OUT: a header with a hash of the files that SOURCES lists, line by line, which tells builds of one version apart.
+file(STRINGS ${SOURCES} sources)
 foreach(source IN LISTS sources)
   file(SHA256 ${source} hash)
   string(APPEND hashes ${hash})
