@@ -52,12 +52,10 @@ void Vote(Communicator& communicator, std::string_view what, const std::shared_f
           milliseconds tell_after) {
   constexpr milliseconds kLongestPause(500);
   Teller teller(communicator, what, tell_after);
-  std::vector<State> states(communicator.size());
   for (milliseconds pause(1);; pause = std::min(2 * pause, kLongestPause)) {
     const bool has_ended = end.wait_for(pause) == std::future_status::ready;
     const State mine = has_ended ? end.get() : State::kAtWork;
-    communicator.AllGather(std::as_bytes(std::span(&mine, 1)),
-                           std::as_writable_bytes(std::span(states)), {.what = what});
+    const std::vector<State> states = AllGather(communicator, mine, {.what = what});
     if (std::ranges::count(states, State::kFailed) > 0) return;
     if (std::ranges::count(states, State::kAtWork) == 0) return;
     teller.Look(states);

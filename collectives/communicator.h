@@ -24,6 +24,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "collectives/device_sums.h"
 #include "src/tensor/buffer.h"
@@ -179,5 +180,14 @@ class Communicator {
   virtual void AllReduce(std::span<float> data, const Tag& tag) = 0;
   virtual void AllReduce(std::span<double> data, const Tag& tag) = 0;
 };
+
+// What each rank says, rank by rank.
+template <typename T>
+std::vector<T> AllGather(Communicator& communicator, const T& mine, const Tag& tag) {
+  std::vector<T> all(static_cast<size_t>(communicator.size()));
+  communicator.AllGather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)),
+                         tag);
+  return all;
+}
 
 }  // namespace carole::collectives

@@ -37,9 +37,7 @@ void VerifyReplicas(Communicator& communicator, std::span<const float> weights,
                     std::string_view what, int64_t step) {
   if (communicator.size() == 1) return;
   const uint64_t mine = HashOfFloats(weights);
-  std::vector<uint64_t> hashes(communicator.size());
-  communicator.AllGather(std::as_bytes(std::span(&mine, 1)),
-                         std::as_writable_bytes(std::span(hashes)), {.what = what, .step = step});
+  const std::vector<uint64_t> hashes = AllGather(communicator, mine, {.what = what, .step = step});
   if (std::ranges::count(hashes, mine) == communicator.size()) return;
   throw CommError(
       fmt::format("[comm] {}: replicas differ at step {}: {}; memory or network of the odd ranks "

@@ -37,10 +37,13 @@ struct Batch {
   std::span<const int32_t> labels;  // (local_batch)
   int64_t valid = 0;                // rows that count on this rank: the first ones
   int64_t global_valid = 0;         // rows that count over all ranks: the loss divides by it
-  int64_t first_sample = 0;         // place in the epoch of row 0, over all ranks (keys dropout)
-  int64_t epoch = 0;                // of this batch, from 0
-  int64_t next_epoch = 0;           // where the run stands after this batch:
-  int64_t next_position = 0;        // samples of next_epoch that all ranks together have seen
+  // Rows that count on the rank that has most of them. -1: those of rank 0, which is filled first;
+  // so it is unless records were skipped.
+  int64_t most_valid = -1;
+  int64_t first_sample = 0;   // place in the epoch of row 0, over all ranks (keys dropout)
+  int64_t epoch = 0;          // of this batch, from 0
+  int64_t next_epoch = 0;     // where the run stands after this batch:
+  int64_t next_position = 0;  // samples of next_epoch that all ranks together have seen
   // Of this rank and this epoch, with this batch, since the source was made. A skipped record takes
   // its row from `valid`, not from global_valid: it counts as one whose loss is 0.
   EpochCounts counts;

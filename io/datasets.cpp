@@ -9,6 +9,7 @@
 #include <set>
 
 #include "io/bytes.h"
+#include "io/datasets/imagenet_lists.h"
 #include "src/core/error.h"
 
 namespace carole::io {
@@ -111,6 +112,11 @@ void ReadLabels(const std::filesystem::path& path, Take&& take) {
   }
 }
 
+std::vector<std::string> NamesOfTable(const DatasetEntry& dataset) {
+  if (dataset.name == "imagenet") return ImagenetClassNames();
+  return {dataset.class_names.begin(), dataset.class_names.end()};
+}
+
 }  // namespace
 
 const DatasetEntry& FindDataset(std::string_view name) {
@@ -183,10 +189,9 @@ int NumClasses(const DatasetEntry& dataset, const std::filesystem::path& dataset
 std::vector<std::string> ClassNames(const DatasetEntry& dataset,
                                     const std::filesystem::path& dataset_dir) {
   const int num_classes = NumClasses(dataset, dataset_dir);
-  std::vector<std::string> names;
-  names.reserve(static_cast<size_t>(num_classes));
-  for (int i = 0; i < num_classes; ++i) names.push_back(std::to_string(i));
-  std::copy(dataset.class_names.begin(), dataset.class_names.end(), names.begin());
+  std::vector<std::string> names = NamesOfTable(dataset);
+  for (int i = static_cast<int>(names.size()); i < num_classes; ++i)
+    names.push_back(std::to_string(i));
   const std::filesystem::path labels = dataset_dir / "labels.txt";
   if (std::filesystem::exists(labels)) {
     ReadLabels(labels, [&](int index, std::string_view name) {

@@ -52,7 +52,7 @@ struct DatasetEntry {
   int num_classes = 0;     // 0: labels.txt beside the data tells (NumClasses)
   int channels = 3;        // that images are decoded to
   int label_of_first = 0;  // smallest label in the records of a full data set
-  std::span<const std::string_view> class_names;  // empty: see labels.txt beside the data
+  std::span<const std::string_view> class_names;  // empty: see ClassNames()
   void (*build)(const BuildOptions& options) =
       nullptr;  // optional: raw data -> TFRecords and labels.txt
 };
@@ -61,8 +61,9 @@ struct DatasetEntry {
 // one TFRecord a split: PNG 28x28x1, TF-Slim's keys. The files appear when they are complete.
 // Throws DataError for raw files that do not fit.
 void BuildMnist(const BuildOptions& options);
-// Whether `raw` holds, or is, what BuildMnist() reads.
-bool HoldsRawMnist(const DatasetEntry& dataset, const std::filesystem::path& raw);
+// The files there that BuildMnist() reads; none where the training images are missing.
+std::vector<std::filesystem::path> FindRawMnist(const DatasetEntry& dataset,
+                                                const std::filesystem::path& raw_dir);
 // ILSVRC2012_img_train.tar, ILSVRC2012_img_val.tar and boxes to 1024 + 128 shards in TF-Slim's
 // form, order and numbering, read in place. Goes on where an earlier call was stopped. Either
 // archive may be missing. Throws DataError that names archive, picture and byte.
@@ -105,7 +106,7 @@ inline constexpr std::string_view kFashionMnistNames[] = {
     "Sandal",      "Shirt",   "Sneaker",  "Bag",   "Ankle boot"};
 
 inline constexpr DatasetEntry kDatasets[] = {
-    // Records count classes from 1; class 0 is "background". Names: labels.txt.
+    // Records count classes from 1; class 0 is "background". Names: of the synsets.
     {.name = "imagenet",
      .splits = kImagenetSplits,
      .num_classes = 1001,
@@ -152,9 +153,9 @@ std::vector<std::filesystem::path> FindShards(const DatasetEntry& dataset, std::
 // dataset_dir. Throws DataError when that file is missing or malformed.
 int NumClasses(const DatasetEntry& dataset, const std::filesystem::path& dataset_dir);
 
-// The names of classes 0..num_classes-1: those of labels.txt in dataset_dir, else of the table; a
-// class that neither names is called by its number. Throws DataError for a line of labels.txt that
-// is not INDEX:NAME.
+// The names of classes 0..num_classes-1: those of labels.txt in dataset_dir, else of the table, for
+// ImageNet of its synsets; a class that has none is called by its number. Throws DataError for a
+// line of labels.txt that is not INDEX:NAME.
 std::vector<std::string> ClassNames(const DatasetEntry& dataset,
                                     const std::filesystem::path& dataset_dir);
 

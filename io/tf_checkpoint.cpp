@@ -109,7 +109,16 @@ class V2Checkpoint final : public TfTensors {
   mutable uint64_t bytes_left_ = 0;                            // of those, not yet claimed
 };
 
-// The value of `model_checkpoint_path: "…"` in a folder's file `checkpoint`; "" without one.
+bool IsFile(const std::string& path) {
+  std::error_code error;
+  return std::filesystem::is_regular_file(path, error);
+}
+
+bool IsV2(const std::string& prefix) { return IsFile(prefix + std::string(kIndexSuffix)); }
+
+bool IsTfCheckpoint(const std::string& prefix) { return IsV2(prefix) || IsTfTable(prefix); }
+
+// What `model_checkpoint_path: "…"` in a folder's file `checkpoint` means; "" without one.
 std::string LatestOf(const std::filesystem::path& folder) {
   const std::filesystem::path state = folder / "checkpoint";
   if (!std::filesystem::is_regular_file(state)) return "";
@@ -119,12 +128,10 @@ std::string LatestOf(const std::filesystem::path& folder) {
   if (begin == std::string::npos || (begin > 0 && text[begin - 1] != '\n')) return "";
   const size_t first = begin + kKey.size();
   const size_t end = text.find('"', first);
-  return end == std::string::npos ? "" : (folder / text.substr(first, end - first)).string();
-}
-
-bool IsFile(const std::string& path) {
-  std::error_code error;
-  return std::filesystem::is_regular_file(path, error);
+  if (end == std::string::npos) return "";
+  const std::filesystem::path named = folder / text.substr(first, end - first);
+  // A folder that was copied may name the place where it was.
+  return IsTfCheckpoint(named) ? named : folder / named.filename();
 }
 
 }  // namespace
@@ -140,7 +147,7 @@ std::optional<std::string> FindTfCheckpoint(const std::string& path) {
              data != std::string::npos && IsFile(path)) {
     prefix.resize(data);
   }
-  if (prefix.empty() || !IsFile(prefix + std::string(kIndexSuffix))) return std::nullopt;
+  if (prefix.empty() || !IsTfCheckpoint(prefix)) return std::nullopt;
   return prefix;
 }
 
@@ -150,11 +157,11 @@ std::unique_ptr<WeightsReader> ParseTfCheckpoint(const std::string& name,
   return std::make_unique<V2Checkpoint>(name, std::move(index), std::move(open_shard));
 }
 
-std::unique_ptr<WeightsReader> OpenTfCheckpoint(const std::string& prefix) {
+std::unique_ptr<WeightsReader> OpenTfCheckpoint(const std::string& path) {
+  if (!IsV2(path)) return OpenTfV1Checkpoint(path);
   return ParseTfCheckpoint(
-      prefix, OpenFile(prefix + std::string(kIndexSuffix)),
-      [prefix](int64_t shard, int64_t num_shards) {
-        return OpenFile(fmt::format("{}.data-{:05}-of-{:05}", prefix, shard, num_shards));
+      path, OpenFile(path + std::string(kIndexSuffix)), [path](int64_t shard, int64_t num_shards) {
+        return OpenFile(fmt::format("{}.data-{:05}-of-{:05}", path, shard, num_shards));
       });
 }
 

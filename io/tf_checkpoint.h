@@ -20,14 +20,16 @@
 
 namespace carole::io {
 
-// The prefix that `path` means: PREFIX, PREFIX.index, any PREFIX.data-…, or a folder for what its
-// file `checkpoint` names as the latest. nullopt when there is no V2 checkpoint.
+// The prefix (V2) or file (V1) that `path` means: itself, PREFIX of PREFIX.index or any
+// PREFIX.data-…, or of a folder what its file `checkpoint` names as the latest. nullopt when there
+// is no checkpoint of TensorFlow.
 std::optional<std::string> FindTfCheckpoint(const std::string& path);
 // True for a table that may be a V1 checkpoint: by its last bytes.
 bool IsTfTable(const std::string& path);
 
-// Throw DataError and DiskError. Fields of the result are as in weights_reader.h.
-std::unique_ptr<WeightsReader> OpenTfCheckpoint(const std::string& prefix);
+// OpenTfCheckpoint() takes what FindTfCheckpoint() gave. Throw DataError and DiskError. Fields of
+// the result are as in weights_reader.h.
+std::unique_ptr<WeightsReader> OpenTfCheckpoint(const std::string& path);
 std::unique_ptr<WeightsReader> OpenTfV1Checkpoint(const std::string& path);
 
 // The same from any source of bytes. open_shard gives the file of a number below that of the

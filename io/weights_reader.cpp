@@ -78,15 +78,19 @@ constexpr WeightsFormat kFormats[] = {
     {HoldsKerasWeights, OpenKerasWeights},
     {HoldsCheckpoints, OpenCheckpoint},
     {HoldsTfCheckpoint, OpenFoundTfCheckpoint},
-    {IsTfTable, OpenTfV1Checkpoint},
 };
 
 }  // namespace
 
-std::unique_ptr<WeightsReader> OpenWeights(const std::string& path) {
+std::unique_ptr<WeightsReader> TryOpenWeights(const std::string& path) {
   for (const WeightsFormat& format : kFormats) {
     if (format.recognizes(path)) return format.open(path);
   }
+  return nullptr;
+}
+
+std::unique_ptr<WeightsReader> OpenWeights(const std::string& path) {
+  if (auto reader = TryOpenWeights(path)) return reader;
   throw DataError(fmt::format(
       "[io.weights] {}: no checkpoint there; name a file, or a folder that holds one", path));
 }

@@ -53,5 +53,7 @@ class WeightsReader {
 // V1: the file), or a folder for the newest one. Throws DataError when there is nothing of the kind
 // at `path`, or it is damaged; DiskError when it cannot be read.
 std::unique_ptr<WeightsReader> OpenWeights(const std::string& path);
+// The same; null when there is nothing of the kind.
+std::unique_ptr<WeightsReader> TryOpenWeights(const std::string& path);
 
 }  // namespace carole::io

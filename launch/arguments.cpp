@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "launch/text.h"
 #include "src/core/error.h"
@@ -10,28 +11,31 @@
 namespace carole::launch {
 namespace {
 
-// A flag of train, its other names, and what eval calls it.
+// A flag of train, and what eval calls it.
 struct SharedFlag {
-  const char* eval;
-  std::vector<const char*> train;
+  const char* train;
+  const char* eval = train;
 };
-const std::vector<const char*> kTrainDir = {"train_dir", "output_dir"};
-const SharedFlag kSharedFlags[] = {
-    {"recipe", {"recipe"}},
-    {"dataset_name", {"dataset_name"}},
-    {"dataset_dir", {"dataset_dir", "data_dir"}},
-    {"work_dir", {"work_dir"}},
-    {"dataset_split_name", {"eval_split_name"}},
-    {"labels_offset", {"labels_offset"}},
-    {"preprocessing_name", {"preprocessing_name"}},
-    {"num_preprocessing_threads", {"num_preprocessing_threads"}},
-    {"model_name", {"model_name"}},
-    {"resnet_size", {"resnet_size"}},
-    {"eval_image_size", {"train_image_size"}},
-    {"moving_average_decay", {"moving_average_decay"}},
-    {"checkpoint_path", kTrainDir},
-    {"backend", {"backend"}},
-    {"threads", {"threads"}},
+constexpr SharedFlag kSharedFlags[] = {
+    {"recipe"},
+    {"dataset_name"},
+    {"dataset_dir"},
+    {"work_dir"},
+    {"eval_split_name", "dataset_split_name"},
+    {"labels_offset"},
+    {"preprocessing_name"},
+    {"use_grayscale"},
+    {"dct_method"},
+    {"dct_scaling"},
+    {"max_bad_records"},
+    {"num_preprocessing_threads"},
+    {"model_name"},
+    {"train_image_size", "eval_image_size"},
+    {"eval_batch_size"},
+    {"moving_average_decay"},
+    {"backend"},
+    {"threads"},
+    {"precision"},
 };
 
 bool IsFlag(std::string word, const std::vector<const char*>& names) {
@@ -39,22 +43,6 @@ bool IsFlag(std::string word, const std::vector<const char*>& names) {
   word = word.substr(2, word.find('=') - 2);
   std::replace(word.begin(), word.end(), '-', '_');
   return std::find(names.begin(), names.end(), word) != names.end();
-}
-
-// The last value of a flag that goes by any of these names.
-std::optional<std::string> LastValue(const Arguments& arguments,
-                                     const std::vector<const char*>& names) {
-  std::optional<std::string> value;
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    if (!IsFlag(arguments[i], names)) continue;
-    const size_t equals = arguments[i].find('=');
-    if (equals != std::string::npos) {
-      value = arguments[i].substr(equals + 1);
-    } else if (i + 1 < arguments.size()) {
-      value = arguments[i + 1];
-    }
-  }
-  return value;
 }
 
 }  // namespace
@@ -82,22 +70,24 @@ void TakeFlags(const std::vector<const char*>& names, SplitArguments& split) {
   split.train = std::move(rest);
 }
 
-std::optional<std::string> FlagValue(const Arguments& arguments, const std::string& name) {
-  return LastValue(arguments, {name.c_str()});
+std::optional<std::string> FlagValue(const Arguments& given, const std::string& name) {
+  const std::string beginning = name + "=";
+  for (const std::string& flag : given) {
+    if (flag.starts_with(beginning)) return flag.substr(beginning.size());
+  }
+  return std::nullopt;
 }
 
-std::string TrainDir(const Arguments& train) { return LastValue(train, kTrainDir).value_or(""); }
-
-Arguments EvalArguments(const Arguments& train, double timeout) {
+Arguments EvalArguments(const Arguments& given, const std::string& train_dir, double timeout) {
   constexpr int kIntervalSeconds = 10;
   Arguments eval{fmt::format("--eval_interval_secs={}", kIntervalSeconds), "--until_trained",
                  fmt::format("--timeout={:g}", timeout)};
   for (const SharedFlag& flag : kSharedFlags) {
-    if (const auto value = LastValue(train, flag.train))
+    if (const auto value = FlagValue(given, flag.train))
       eval.push_back(fmt::format("--{}={}", flag.eval, *value));
   }
-  const std::string folder = TrainDir(train);
-  if (!folder.empty()) eval.push_back(fmt::format("--eval_dir={}/eval", folder));
+  eval.push_back("--checkpoint_path=" + train_dir);
+  eval.push_back("--eval_dir=" + (std::filesystem::path(train_dir) / "eval").string());
   return eval;
 }
 

@@ -21,15 +21,12 @@ SplitArguments Split(const Arguments& arguments);
 // call leads to, all that users add stands behind "--".
 void TakeFlags(const std::vector<const char*>& names, SplitArguments& split);
 
-// The last value of --name=VALUE or --name VALUE, with dashes or underscores.
-std::optional<std::string> FlagValue(const Arguments& arguments, const std::string& name);
+// Of "name=value", as CommandLine::GivenFlags() tells what was given, however it was written.
+std::optional<std::string> FlagValue(const Arguments& given, const std::string& name);
 
-// The folder of checkpoints; "" when no flag names it.
-std::string TrainDir(const Arguments& train);
-
-// The arguments of `carole eval` that follows what this training writes: same data, net and folder,
-// event files in its subfolder eval. It ends with the training, or after `timeout` seconds without
-// a new checkpoint.
-Arguments EvalArguments(const Arguments& train, double timeout);
+// The arguments of `carole eval` that follows what a training with these flags given (see
+// FlagValue) writes to train_dir: same data and net, event files in the subfolder eval. It ends
+// with the training, or after `timeout` seconds without a new checkpoint.
+Arguments EvalArguments(const Arguments& given, const std::string& train_dir, double timeout);
 
 }  // namespace carole::launch

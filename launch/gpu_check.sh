@@ -3,8 +3,9 @@
 # output and OUT/report.md, and fails when a check failed. Speeds are compared with what is wanted, and fail nothing.
 #
 #   launch/gpu_check.sh PLACE OUT                        PLACE: a build folder, or an unpacked bundle; OUT: what it makes
-#   launch/gpu_check.sh PLACE OUT --sections=GROUP,...   some groups only: kernels, goldens, training, ranks; speed; nets;
-#                                                        jpegs, more. Those up to a semicolon fit into 8 minutes together
+#   launch/gpu_check.sh PLACE OUT --sections=GROUP,...   some groups only, beside what OUT has of others already: kernels,
+#                                                        goldens, training, ranks; speed, jpegs; nets; precisions; more.
+#                                                        Those up to a semicolon fit into 8 minutes together
 #   launch/gpu_check.sh PLACE OUT CHECK [WORD...]        one check alone, e.g. ours vgg_16 bf16 256,128
 #
 # `./run gpu-check` builds and calls this; a bundle holds it. PyTorch's figures are there where `python3` has PyTorch
@@ -17,7 +18,8 @@ mkdir -p "$2"
 place=$(CDPATH='' cd -- "$1" && pwd -P) || exit 64
 out=$(CDPATH='' cd -- "$2" && pwd -P) || exit 64
 report=$out/report.md
-groups="kernels goldens training ranks speed nets jpegs more"
+export XDG_CACHE_HOME="${XDG_CACHE_HOME:-$out/cache}" # cuDNN's plans: also where there is no HOME
+groups="kernels goldens training ranks speed jpegs nets precisions more"
 skip=77 # a check's exit code: it cannot be done here, and has said why
 
 # --- checks: each may be called by its name -----------------------------------------------------------------------
@@ -195,44 +197,49 @@ two_ranks_on_one_gpu() {
   done
 }
 
-# train NET PRECISION BATCH [FLAG...]: a line of JSON. Pixels come from the host's memory in each step, as uint8.
+# train NET PRECISION BATCH [FLAG...]: a line of JSON into OUT/row.json, messages into OUT/row.txt too. Pixels come from
+# the host's memory in each step, as uint8.
 train() {
   net=$1 precision=$2 batch=$3
   shift 3
   "$place/carole" bench train --backend=cuda --model_name="$net" --precision="$precision" --batch_size="$batch" \
-    --input_dtype=uint8 --json "$@"
+    --input_dtype=uint8 --json "$@" >"$out/row.json" 2>"$out/row.txt"
+  code=$?
+  cat "$out/row.txt" >&2
 }
 
-# bench FILE NET PRECISION BATCHES [FLAG...]: a line of JSON for each batch size (given with commas) that fits into the
-# GPU, added to FILE at once; fails where none does, or one fails otherwise. What fails on the GPU is tried once more
-# without a CUDA graph.
+# Whether that was why the last one failed: found out before the GPU is asked, or by the GPU.
+does_not_fit() { [ "$code" -eq 78 ] || grep -q 'GPU memory: not enough' "$out/row.txt"; }
+
+# bench PREFIX NET PRECISION BATCHES [FLAG...]: a line of JSON for each batch size (given with commas) that fits into the
+# GPU, at once, also into PREFIX.NET.PRECISION.BATCH.json; fails where none does, or one fails otherwise. What fails on
+# the GPU is tried once more without a CUDA graph.
 bench() {
-  file=$1 net=$2 precision=$3
+  prefix=$1 net=$2 precision=$3
   batches=$(echo "$4" | tr , ' ')
   shift 4
-  trouble=0
-  : >>"$file"
+  trouble=0 measured=0
   for batch in $batches; do
-    train "$net" "$precision" "$batch" "$@" >"$out/row.json"
-    code=$?
-    if [ "$code" -eq 69 ]; then
-      train "$net" "$precision" "$batch" "$@" --nocuda_graph >"$out/row.json"
-      code=$?
-      [ "$code" -ne 0 ] ||
-        wanted "$net, $precision, batch $batch: steps as CUDA graphs" 0 at_least 1 >>"$out/wanted.txt"
+    file=$prefix.$net.$precision.$batch.json graph=
+    : >"$file"
+    train "$net" "$precision" "$batch" "$@"
+    if [ "$code" -eq 69 ] && ! does_not_fit; then
+      graph=',"cuda_graph":false'
+      train "$net" "$precision" "$batch" "$@" --nocuda_graph
     fi
     if [ "$code" -eq 0 ]; then
-      sed 's/,"step_ends_s":\[[^]]*\]//' "$out/row.json" | tee -a "$file"
-    elif [ "$code" -ne 78 ]; then
+      sed -e 's/,"step_ends_s":\[[^]]*\]//' -e "s/}\$/$graph}/" "$out/row.json" | tee "$file"
+      measured=1
+    elif ! does_not_fit; then
       echo "batch $batch: exit code $code"
       trouble=1
     fi
   done
-  [ "$trouble" -eq 0 ] && [ -s "$file" ]
+  [ "$trouble" -eq 0 ] && [ "$measured" -eq 1 ]
 }
 
 # ours NET PRECISION BATCHES
-ours() { bench "$out/ours.$1.$2.json" "$1" "$2" "$3" --steps=50; }
+ours() { bench "$out/ours" "$1" "$2" "$3" --steps=50; }
 
 # torch SECONDS NET PRECISION BATCHES [FLAG...]: PyTorch's lines. Without a process group of its own, so that what ends
 # a check ends this.
@@ -241,22 +248,28 @@ torch() {
   shift 4
   script=$here/gpu_torch.py
   [ -f "$script" ] || script=$here/../tests/bench/gpu_torch.py
-  TORCHINDUCTOR_CACHE_DIR=$out/inductor TORCHINDUCTOR_COMPILE_THREADS=4 timeout --foreground -k 5 "$seconds" \
+  TORCHINDUCTOR_CACHE_DIR=$out/inductor timeout --foreground -k 5 "$seconds" \
     python3 "$script" --model_name="$net" --precision="$precision" --batch_size="$batches" "$@"
 }
 
-# peer NET PRECISION BATCHES [FLAG...]: PyTorch's, its images on the GPU; uncompiled where compiling fails or hangs.
+# peer NET PRECISION BATCHES [--eager]: PyTorch's, its images on the GPU; uncompiled where compiling fails, or leaves of
+# the section's seconds no more than that needs.
 peer() {
   [ "$CAROLE_HAS_TORCH" = yes ] || {
     echo "skipped: no PyTorch for this GPU here"
     return "$skip"
   }
   file=$out/peer.$1.$2.json
-  torch "${CAROLE_COMPILE_SECONDS:-75}" "$@" >"$file" # no pipe: what it leaves running would keep it open
-  if [ ! -s "$file" ]; then
-    echo "no figures: once more, uncompiled"
-    torch 30 "$@" --eager >"$file"
+  : >"$file"
+  if [ "${4:-}" != --eager ]; then
+    seconds=$((${CAROLE_SECTION_SECONDS:-110} - 32))
+    [ "$seconds" -le 0 ] || torch "$seconds" "$@" >"$file" # no pipe: what it leaves running would keep it open
+    [ -s "$file" ] || {
+      tail -n 5 "$out/compile.txt" 2>/dev/null
+      echo "no figures: once more, uncompiled"
+    }
   fi
+  [ -s "$file" ] || torch "${CAROLE_SECTION_SECONDS:-60}" "$1" "$2" "$3" --eager >"$file"
   cat "$file"
   [ -s "$file" ]
 }
@@ -266,8 +279,7 @@ peer() {
 idle() {
   times=$place/libcarole_gpu_times.so
   [ -f "$times" ] || times=$place/lib/libcarole_gpu_times.so
-  rm -f "$out/idle.json"
-  CUDA_INJECTION64_PATH=$times bench "$out/idle.json" resnet_v1_50 bf16 256 --steps=150 2>"$out/times.txt"
+  CUDA_INJECTION64_PATH=$times bench "$out/idle" resnet_v1_50 bf16 256 --steps=150 2>"$out/times.txt"
   code=$?
   cat "$out/times.txt"
   [ "$code" -eq 0 ] || return "$code"
@@ -280,11 +292,10 @@ idle() {
 # Pictures from a disk beside those that are there already, both as uint8. So many steps that what was decoded ahead is
 # soon used up.
 jpegs() {
-  rm -f "$out"/jpegs_*.json
   set -- resnet_v1_50 bf16 256 --warmup_steps=20 --steps=200
-  bench "$out/jpegs_tensors.json" "$@" || return
+  bench "$out/jpegs_tensors" "$@" || return
   for decoder in cpu nvjpeg; do
-    bench "$out/jpegs_$decoder.json" "$@" --dataset_name=synthetic --dataset_dir="$out/jpegs" --labels_offset=1 \
+    bench "$out/jpegs_$decoder" "$@" --dataset_name=synthetic --dataset_dir="$out/jpegs" --labels_offset=1 \
       --jpeg_decoder="$decoder" && continue
     [ "$code" -eq 78 ] && [ "$decoder" = nvjpeg ] || return 1
     echo "skipped: nvJPEG is not here"
@@ -303,12 +314,16 @@ chosen() { case " $sections " in *" $1 "*) ;; *) false ;; esac }
 # What the tests in OUT/shard.*.txt came to, also when they were ended: passed, skipped, failed, not reached. Fails where
 # one did not pass, or none did.
 tally() {
-  grep -hE '^[a-z0-9_]+ +cuda[a-z0-9_]* ' "$out"/shard.*.txt | sort >"$out/errors.txt" # of nets
   grep -hE -A 4 ': Failure$' "$out"/shard.*.txt | head -n 40
   grep -hE '^skipped: ' "$out"/shard.*.txt | sort | uniq -c
   for file in "$out"/shard.*.txt; do # one that did not come to its end
     grep -q '^\[==========\].* ran\.' "$file" || tail -n 4 "$file"
   done
+  errors=$(grep -hE '^[a-z0-9_]+ +cuda[a-z0-9_]* ' "$out"/shard.*.txt | sort -k 2,2 -k 7,7gr) # of nets
+  if [ -n "$errors" ]; then
+    echo "largest errors of logits, end points, loss, gradients (by these), statistics:"
+    echo "$errors" | tee "$out/errors.txt" | awk '++rows[$2] <= 3'
+  fi
   cat "$out"/shard.*.txt | awk '
     /^\[==========\] Running/ { total += $3 }
     /^\[ RUN      \]/ { under_way[$4] = 1 }
@@ -323,6 +338,9 @@ tally() {
     }'
 }
 
+# Of what `timeout` led, all that is left.
+end_group() { kill -s KILL -- "-$1" 2>/dev/null; }
+
 # section GROUP SECONDS TITLE CHECK [WORD...]: what the check says in the end. It is ended when its seconds, or those of
 # the whole, are over; none begins then.
 section() {
@@ -336,8 +354,8 @@ section() {
     return
   fi
   [ "$limit" -le "$left" ] || limit=$left
-  rm -f "$out"/shard.*.txt
-  timeout -k 5 "$limit" sh "$0" "$place" "$out" "$@" >"$out/section.txt" 2>&1 &
+  rm -f "$out"/shard.*.txt "$out/row.txt"
+  CAROLE_SECTION_SECONDS=$limit timeout -k 5 "$limit" sh "$0" "$place" "$out" "$@" >"$out/section.txt" 2>&1 &
   running=$!
   wait "$running" 2>/dev/null
   code=$?
@@ -345,6 +363,10 @@ section() {
     wait "$running" 2>/dev/null
     code=$?
   fi
+  seconds=$(($(date +%s) - start))
+  # The carole of a shell that was ended notes SIGTERM only between steps; a hung one must not keep the GPU.
+  case $code in 124 | 137 | 143) sleep 2 ;; esac
+  end_group "$running"
   running=
   case $code in
     0) verdict=passed ;;
@@ -356,29 +378,46 @@ section() {
     tally >"$out/tally.txt" || verdict=FAILED
   fi
   [ $verdict != FAILED ] || failed=1
-  seconds=$(($(date +%s) - start))
   {
     printf '\n## %s: %s in %d s\n\n    $ %s\n' "$title" $verdict $seconds "$*"
-    cat "$out/section.txt" "$out/tally.txt" | tail -n 60 | sed 's/^/    /'
-    case $code in 124 | 137 | 143) printf '    ended after %d s\n' "$seconds" ;; esac
+    case $code in 124 | 137 | 143) echo "ended after $seconds s" >>"$out/tally.txt" ;; *) rm -f "$out/row.txt" ;; esac
+    cat "$out/section.txt" "$out/row.txt" "$out/tally.txt" 2>/dev/null | tail -n 60 | sed 's/^/    /'
   } | publish
 }
 
-# wanted WHAT NUMBER at_least|at_most BOUND: a row of the last table. No number: nobody measured it.
+# wanted WHAT NUMBER at_least|at_most [BOUND]: a row of the last table. No number: nobody measured it.
 wanted() {
-  awk -v what="$1" -v got="$2" -v how="$3" -v bound="$4" 'BEGIN {
+  awk -v what="$1" -v got="$2" -v how="$3" -v bound="${4:-}" 'BEGIN {
     good = how == "at_least" ? got + 0 >= bound + 0 : got + 0 <= bound + 0
     sub("_", " ", how)
-    printf "| %s | %s | %s %s | %s |\n", what, got == "" ? "-" : sprintf("%.5g", got), how, bound,
-      got == "" ? "not measured" : good ? "yes" : "NO"
+    printf "| %s | %s | %s | %s |\n", what, got == "" ? "-" : sprintf("%.5g", got), bound == "" ? "-" : how " " bound,
+      got == "" ? "not measured" : bound == "" ? "-" : good ? "yes" : "NO"
   }'
 }
 
-# The best images per second among lines of JSON.
-best() { sed -n 's/.*"images_per_second": *\([0-9.]*\).*/\1/p' "$1" 2>/dev/null | sort -n | tail -n 1; }
+# tried PREFIX, best PREFIX: whether there are files PREFIX.*json, and the best images per second in them.
+tried() {
+  set -- "$1".*json
+  [ -f "$1" ]
+}
+best() { cat "$1".*json 2>/dev/null | sed -n 's/.*"images_per_second": *\([0-9.]*\).*/\1/p' | sort -n | tail -n 1; }
 
-# ratio FILE OTHER: of their best ones; nothing where one has none.
+# ratio PREFIX OTHER: of their best ones; nothing where one has none.
 ratio() { echo "$(best "$1") $(best "$2")" | awk 'NF == 2 { print $1 / $2 }'; }
+
+# What the sections came to, each in the last call that ran it.
+verdicts() {
+  [ -f "$report" ] || return 0
+  printf '\n## Checks\n\n| check | verdict |\n|---|---|\n'
+  awk '
+    /^## .*: (passed|FAILED|skipped)/ {
+      title = substr($0, 4)
+      sub(": (passed|FAILED|skipped).*", "", title)
+      if (!(title in verdict)) titles[++rows] = title
+      verdict[title] = substr($0, length(title) + 6)
+    }
+    END { for (i = 1; i <= rows; ++i) printf "| %s | %s |\n", titles[i], verdict[titles[i]] }' "$report"
+}
 
 # A row for each net, precision and batch size.
 speeds() {
@@ -404,29 +443,35 @@ speeds() {
     }'
 }
 
-# What was measured, from the files in OUT: also when a check was ended half way.
+# What was measured, from the files in OUT: also when a check was ended half way. The last that is said: where only the
+# end of it is kept, that suffices.
 summary() {
+  verdicts
   speeds
   printf '\n## What was wanted\n\n| what | measured | wanted | reached |\n|---|---|---|---|\n'
-  headline=$out/ours.resnet_v1_50.bf16.json
-  [ ! -f "$headline" ] || case $CAROLE_GPU in
+  headline=$out/ours.resnet_v1_50.bf16
+  ! tried "$headline" || case $CAROLE_GPU in
     *H200*) wanted "resnet_v1_50, bf16, images/s (80 % of MLPerf 4.0's best)" "$(best "$headline")" at_least 6356 ;;
   esac
-  for words in "resnet_v1_50 bf16 1.2" "resnet_v1_50 tf32 0" "resnet_v1_50 fp32 0" \
+  for words in "resnet_v1_50 bf16 1.2" "resnet_v1_50 tf32" "resnet_v1_50 fp32" \
     "vgg_16 bf16 1.2" "inception_v3 bf16 1.2" "mobilenet_v2 bf16 1.2"; do
     # shellcheck disable=SC2086
     set -- $words
-    [ -f "$out/ours.$1.$2.json" ] || continue
+    tried "$out/ours.$1.$2" || continue
     [ "$CAROLE_HAS_TORCH" = yes ] || continue
-    wanted "$1, $2, carole / PyTorch" "$(ratio "$out/ours.$1.$2.json" "$out/peer.$1.$2.json")" at_least "$3"
+    bound=${3:-} torch=PyTorch
+    ! grep -qs '"compiled": false' "$out/peer.$1.$2.json" || bound='' torch="PyTorch uncompiled" # not its best
+    wanted "$1, $2, carole / $torch" "$(ratio "$out/ours.$1.$2" "$out/peer.$1.$2")" at_least "$bound"
   done
   [ ! -f "$out/times.txt" ] || wanted "GPU idle inside a step, %" \
     "$(sed -n 's/^GPU idle: *\([0-9.]*\) %.*/\1/p' "$out/times.txt")" at_most 2
   for decoder in cpu nvjpeg; do
-    [ ! -s "$out/jpegs_$decoder.json" ] || wanted "JPEGs decoded by $decoder / tensors" \
-      "$(ratio "$out/jpegs_$decoder.json" "$out/jpegs_tensors.json")" at_least 0.97
+    number=$(ratio "$out/jpegs_$decoder" "$out/jpegs_tensors")
+    [ -z "$number" ] || wanted "JPEGs decoded by $decoder / tensors" "$number" at_least 0.97
   done
-  cat "$out/wanted.txt"
+  grep -ls '"cuda_graph":false' "$out"/*.json | while read -r file; do
+    wanted "$(basename "$file" .json): steps as CUDA graphs" 0 at_least 1
+  done
 }
 
 # What PyTorch compiles is compiled while others look whether results are right, and kept in a cache; where the GPU has
@@ -434,13 +479,14 @@ summary() {
 compile_ahead() {
   [ "$CAROLE_HAS_TORCH" = yes ] || return 0
   [ "${gpu_mib:-0}" -ge 100000 ] || return 0
-  ! chosen speed || [ "$sections" = speed ] || compile "resnet_v1_50 bf16 256,512"
+  chosen goldens || return 0 # nothing would go on beside it
+  ! chosen speed || compile "resnet_v1_50 bf16 256,512"
   ! chosen nets || compile "vgg_16 bf16 128" "mobilenet_v2 bf16 256"
   ! chosen nets || compile "inception_v3 bf16 256"
 }
 
 compile() {
-  timeout -k 5 150 sh "$0" "$place" "$out" compile_all "$@" >>"$out/compile.txt" 2>&1 &
+  TORCHINDUCTOR_COMPILE_THREADS=4 timeout -k 5 150 sh "$0" "$place" "$out" compile_all "$@" >>"$out/compile.txt" 2>&1 &
   compilers="$compilers $!"
 }
 
@@ -465,7 +511,8 @@ look_at_gpus() {
     CAROLE_GPUS=${CAROLE_GPUS:-1} # the checks will say what is wrong with it
   fi
   CAROLE_HAS_TORCH=yes
-  name=$(timeout 60 python3 -c 'import torch; print(torch.cuda.get_device_name())' 2>/dev/null) || CAROLE_HAS_TORCH=no
+  name=$(timeout 60 python3 -c 'import torch; print(torch.cuda.get_device_name())' 2>"$out/torch.txt")
+  case $? in 0 | 124) ;; *) CAROLE_HAS_TORCH=no ;; esac # 124: a first import may take long
   CAROLE_GPU=${CAROLE_GPU:-$name}
 }
 
@@ -481,6 +528,7 @@ check_all() {
     printf '# carole on %s, %s\n\n' "$(hostname)" "$(date -u +%Y-%m-%dT%H:%MZ)"
     timeout 20 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv 2>&1 | sed 's/^/    /'
     printf '\nOur pixels come from memory of the host in each step, as uint8; those of PyTorch lie on the GPU, as fp32.\n'
+    [ "$CAROLE_HAS_TORCH" = yes ] || printf '\nNo PyTorch for this GPU: %s\n' "$(tail -n 1 "$out/torch.txt")"
   } | publish
   compile_ahead
 
@@ -492,36 +540,40 @@ check_all() {
   section jpegs 40 "Data: drawn JPEGs" drawn_jpegs
   # shellcheck disable=SC2086
   wait $compilers
+  for pid in $compilers; do end_group "$pid"; done
 
-  section speed 150 "ResNet-50, bf16" ours resnet_v1_50 bf16 256,512,128,64
-  section speed 110 "ResNet-50, bf16, PyTorch compiled" peer resnet_v1_50 bf16 256,512
-  section speed 45 "ResNet-50, TF32" ours resnet_v1_50 tf32 256
-  section speed 55 "ResNet-50, fp32" ours resnet_v1_50 fp32 256
-  section speed 35 "ResNet-50, TF32, PyTorch uncompiled" peer resnet_v1_50 tf32 256 --eager
-  section speed 35 "ResNet-50, fp32, PyTorch uncompiled" peer resnet_v1_50 fp32 256 --eager
+  # New cuDNN plans are looked for in up to 0.5 s for each of a net's convolutions (backend/cuda/plan_search.h): 38 s for
+  # ResNet-50 at each batch size and precision, 13 s for VGG-16, 30 s for MobileNet v2, 67 s for Inception v3.
+  section speed 120 "ResNet-50, bf16" ours resnet_v1_50 bf16 256,512
+  section speed 145 "ResNet-50, bf16, PyTorch compiled" peer resnet_v1_50 bf16 256,512
   section speed 30 "ResNet-50, bf16, by kernel; idle time" idle
   section training 40 "LeNet, 5 epochs, fp32: accuracy" lenet fp32
-  section nets 75 "VGG-16, bf16" ours vgg_16 bf16 128
-  section nets 75 "VGG-16, bf16, PyTorch compiled" peer vgg_16 bf16 128
-  section nets 75 "MobileNet v2, bf16" ours mobilenet_v2 bf16 256
-  section nets 75 "MobileNet v2, bf16, PyTorch compiled" peer mobilenet_v2 bf16 256
-  section nets 75 "Inception v3, bf16" ours inception_v3 bf16 256
-  section nets 75 "Inception v3, bf16, PyTorch compiled" peer inception_v3 bf16 256
+  section precisions 65 "ResNet-50, TF32" ours resnet_v1_50 tf32 256
+  section precisions 70 "ResNet-50, fp32" ours resnet_v1_50 fp32 256
+  section precisions 45 "ResNet-50, TF32, PyTorch uncompiled" peer resnet_v1_50 tf32 256 --eager
+  section precisions 55 "ResNet-50, fp32, PyTorch uncompiled" peer resnet_v1_50 fp32 256 --eager
+  section nets 40 "VGG-16, bf16" ours vgg_16 bf16 128
+  section nets 65 "VGG-16, bf16, PyTorch compiled" peer vgg_16 bf16 128
+  section nets 60 "MobileNet v2, bf16" ours mobilenet_v2 bf16 256
+  section nets 85 "MobileNet v2, bf16, PyTorch compiled" peer mobilenet_v2 bf16 256
+  section nets 120 "Inception v3, bf16" ours inception_v3 bf16 256
+  section nets 105 "Inception v3, bf16, PyTorch compiled" peer inception_v3 bf16 256
   section jpegs 10 "nvJPEG's pixels beside the CPU's" nvjpeg
-  section jpegs 70 "ResNet-50, bf16, from JPEGs" jpegs
+  section jpegs 105 "ResNet-50, bf16, from JPEGs" jpegs
   section kernels 75 "Our kernels under compute-sanitizer" sanitizer
   if [ -n "$mpirun" ]; then
     section ranks 20 "More ranks than GPUs" too_many_ranks
     section ranks 40 "Two ranks on one GPU" two_ranks_on_one_gpu
-    [ "$CAROLE_GPUS" -le 1 ] || section ranks 40 "A rank on each GPU" a_rank_on_each_gpu
+    [ "$CAROLE_GPUS" -le 1 ] || section ranks 60 "A rank on each GPU" a_rank_on_each_gpu
   elif chosen ranks; then
     printf '\n## Several ranks: skipped: no mpirun here\n' | publish
   fi
   section training 40 "LeNet, 5 epochs, bf16: accuracy" lenet bf16
+  section precisions 60 "ResNet-50, fp16" ours resnet_v1_50 fp16 256
   section more 30 "Our kernels beside a copy" kernel_speed
-  section more 60 "ResNet-50, fp16" ours resnet_v1_50 fp16 256
-  section more 100 "ResNet-50, TF32, other batches" ours resnet_v1_50 tf32 512,128,64
-  section more 110 "ResNet-50, fp32, other batches" ours resnet_v1_50 fp32 512,128,64
+  section more 105 "ResNet-50, bf16, other batches" ours resnet_v1_50 bf16 128,64
+  section more 160 "ResNet-50, TF32, other batches" ours resnet_v1_50 tf32 512,128,64
+  section more 180 "ResNet-50, fp32, other batches" ours resnet_v1_50 fp32 512,128,64
   summary | publish
 }
 
@@ -555,9 +607,10 @@ case ${3:-} in
     ;;
 esac
 trap end_early TERM INT HUP
-rm -rf "$out/data" "$out/jpegs" "$out"/train_* "$out/times.txt" "$report"
-rm -f "$out"/ours.*.json "$out"/peer.*.json "$out"/jpegs_*.json "$out/compile.txt"
-: >"$out/wanted.txt"
+rm -rf "$out/data" "$out/jpegs" "$out"/train_* "$out/compile.txt"
+if [ "$sections" = "$groups" ]; then
+  rm -f "$report" "$out/times.txt" "$out"/ours.*.json "$out"/peer.*.json "$out"/idle.*.json "$out"/jpegs_*.json
+fi
 gpu_mib=$(timeout 20 nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits 2>/dev/null | head -n 1)
 check_all
 [ "$failed" -eq 0 ]

@@ -33,9 +33,7 @@ std::string Describe(int version) {
 std::vector<std::string> GpusOfRanks(Communicator& communicator, const std::string& mine) {
   std::array<char, 32> place{};
   mine.copy(place.data(), place.size() - 1);
-  std::vector<decltype(place)> all(static_cast<size_t>(communicator.size()));
-  communicator.AllGather(std::as_bytes(std::span(place)), std::as_writable_bytes(std::span(all)),
-                         {.what = "GPUs of ranks"});
+  const auto all = AllGather(communicator, place, {.what = "GPUs of ranks"});
   std::vector<std::string> gpus;
   for (int rank = 0; rank < communicator.size(); ++rank) {
     const std::string& name = communicator.NameOf(rank);  // "rank 3 (host)"

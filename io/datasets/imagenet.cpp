@@ -195,8 +195,6 @@ void BuildImagenet(const BuildOptions& options) {
                                 options.raw_dir.string(), train.filename().string(),
                                 validation.filename().string()));
   }
-  std::vector<std::string> names = {"background"};
-  for (const Synset& synset : ImagenetSynsets()) names.emplace_back(synset.text);
   const BoundingBoxes boxes = LoadBoxes(options);
   if (fs::exists(validation)) {
     const auto source = OpenFile(validation);
@@ -213,7 +211,7 @@ void BuildImagenet(const BuildOptions& options) {
   } else {
     LogWarning(kTag, "{}: is not there: validation only", train.string());
   }
-  WriteLabels(options, names);
+  WriteLabels(options, ImagenetClassNames());
 }
 
 }  // namespace carole::io

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <vector>
 
 #include "src/core/check.h"
 
@@ -39,6 +38,12 @@ std::vector<int> ParseNumbers(std::string_view text) {
 std::span<const Synset> ImagenetSynsets() {
   static const std::vector<Synset> synsets = ParseSynsets(kImagenetSynsetsText);
   return synsets;
+}
+
+std::vector<std::string> ImagenetClassNames() {
+  std::vector<std::string> names = {"background"};
+  for (const Synset& synset : ImagenetSynsets()) names.emplace_back(synset.text);
+  return names;
 }
 
 int ImagenetLabel(std::string_view id) {

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 namespace carole::io {
 
@@ -14,6 +16,9 @@ struct Synset {
 
 // 1000 synsets, sorted by id; label i + 1 is element i (0 is "background").
 std::span<const Synset> ImagenetSynsets();
+
+// "background", then the texts of the synsets: what labels.txt of ImageNet says.
+std::vector<std::string> ImagenetClassNames();
 
 // The label 1..1000 of a synset; 0 when it is none of the 1000.
 int ImagenetLabel(std::string_view id);

@@ -46,7 +46,7 @@ fs::path FindNpz(const DatasetEntry& dataset, const fs::path& raw) {
   return FindIdx(raw, "train-images", 3).empty() && fs::is_regular_file(file) ? file : fs::path();
 }
 
-void BuildSplit(const BuildOptions& options, const SplitEntry& entry, const RawSplit& split) {
+void CheckSizes(const RawSplit& split) {
   const IdxImages& images = split.images;
   if (images.height != 28 || images.width != 28) {
     throw DataError(fmt::format("[io.build] {}: wrong size of images: got {}x{}, want 28x28",
@@ -57,7 +57,11 @@ void BuildSplit(const BuildOptions& options, const SplitEntry& entry, const RawS
                                 split.labels_name, split.labels.size(), images.count,
                                 split.images_name));
   }
-  SplitWriter writer(options, entry, NumToBuild(options, images.count));
+}
+
+void BuildSplit(const BuildOptions& options, std::string_view name, const RawSplit& split) {
+  const IdxImages& images = split.images;
+  SplitWriter writer(options, FindSplit(*options.dataset, name), NumToBuild(options, images.count));
   const auto* pixels = reinterpret_cast<const uint8_t*>(images.pixels.data());
   for (int64_t i = 0; !writer.full(); ++i, pixels += 28 * 28) {
     const ImageView image{.pixels = pixels, .height = 28, .width = 28, .channels = 1};
@@ -68,22 +72,33 @@ void BuildSplit(const BuildOptions& options, const SplitEntry& entry, const RawS
 
 }  // namespace
 
-bool HoldsRawMnist(const DatasetEntry& dataset, const fs::path& raw) {
-  return !FindIdx(raw, "train-images", 3).empty() || !FindNpz(dataset, raw).empty();
+std::vector<fs::path> FindRawMnist(const DatasetEntry& dataset, const fs::path& raw_dir) {
+  if (const fs::path npz = FindNpz(dataset, raw_dir); !npz.empty()) return {npz};
+  std::vector<fs::path> files;
+  for (const auto& [stem, rank] :
+       {std::pair{"train-images", 3}, {"train-labels", 1}, {"t10k-images", 3}, {"t10k-labels", 1}})
+    files.push_back(FindIdx(raw_dir, stem, rank));
+  if (files.front().empty()) return {};
+  std::erase(files, fs::path());
+  return files;
 }
 
+// Both splits are read before one is written: half a data set would only be found out about when
+// the other half is asked for.
 void BuildMnist(const BuildOptions& options) {
-  const SplitEntry& train = FindSplit(*options.dataset, "train");
-  const SplitEntry& test = FindSplit(*options.dataset, "test");
   const fs::path npz = FindNpz(*options.dataset, options.raw_dir);
+  RawSplit train, test;
   if (npz.empty()) {
-    BuildSplit(options, train, ReadIdxSplit(options.raw_dir, "train"));
-    BuildSplit(options, test, ReadIdxSplit(options.raw_dir, "t10k"));
+    train = ReadIdxSplit(options.raw_dir, "train");
+    test = ReadIdxSplit(options.raw_dir, "t10k");
   } else {
     const NpzFile file(OpenFile(npz));
-    BuildSplit(options, train, ReadNpzSplit(file, "train"));
-    BuildSplit(options, test, ReadNpzSplit(file, "test"));
+    train = ReadNpzSplit(file, "train");
+    test = ReadNpzSplit(file, "test");
   }
+  for (const RawSplit* split : {&train, &test}) CheckSizes(*split);
+  BuildSplit(options, "train", train);
+  BuildSplit(options, "test", test);
   WriteLabels(options);
 }
 

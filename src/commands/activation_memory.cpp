@@ -26,23 +26,21 @@ std::optional<double> ParseGiB(const std::string& text) {
   return gib;
 }
 
-// What each rank can have of its device's memory, or of its host's, there the least over all ranks;
-// in bytes.
+// The least that any rank can have of its device's memory, or of its host's; in bytes.
 int64_t LeastShare(const Job& job) {
-  if (const auto free = job.backend().FreeBytes()) return static_cast<int64_t>(*free);
   collectives::Communicator& communicator = job.communicator();
   struct Rank {
-    uint64_t host;
+    uint64_t memory;  // ranks share it where this is the same
     int64_t available;
   };
-  const Rank mine{Fnv1a64(io::HostName()), launch::AvailableMemory()};
-  std::vector<Rank> all(communicator.size());
-  communicator.AllGather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)),
-                         {.what = "memory"});
+  const auto free = job.backend().FreeBytes();
+  const Rank mine = free ? Rank{static_cast<uint64_t>(job.rank()), static_cast<int64_t>(*free)}
+                         : Rank{Fnv1a64(io::HostName()), launch::AvailableMemory()};
+  const std::vector<Rank> all = AllGather(communicator, mine, {.what = "memory"});
   int64_t least = mine.available;
   for (const Rank& rank : all) {
     const auto neighbours = std::count_if(
-        all.begin(), all.end(), [&](const Rank& other) { return other.host == rank.host; });
+        all.begin(), all.end(), [&](const Rank& other) { return other.memory == rank.memory; });
     least = std::min<int64_t>(least, rank.available / std::max<int64_t>(neighbours, 1));
   }
   return least;

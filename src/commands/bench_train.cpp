@@ -58,10 +58,7 @@ int64_t PeakRssOverRanks(collectives::Communicator& communicator) {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   const int64_t mine = usage.ru_maxrss * 1024;
-  std::vector<int64_t> all(communicator.size());
-  communicator.AllGather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)),
-                         {.what = "memory"});
-  return *std::max_element(all.begin(), all.end());
+  return std::ranges::max(AllGather(communicator, mine, {.what = "memory"}));
 }
 
 double MonotonicSeconds() {

@@ -186,6 +186,7 @@ std::string CommandLine::Spelling::Translate(const std::string& given) const {
 void CommandLine::SetDefault(const std::string& name, const std::string& value) {
   CLI::Option* option = app_.get_option_no_throw("--" + name);
   if (option == nullptr || option->count() > 0) return;
+  option->trigger_on_parse(false);  // CLI11 would take the callback of a list for done
   option->run_callback_for_default()->default_val(value);
 }
 

@@ -30,11 +30,22 @@ class CommandLine {
   CLI::Option* Add(const std::string& names, T& value, const std::string& help) {
     return Finish<T>(app_.add_option(WithDashes(names), value, help));
   }
-  // A comma list.
+  // A comma list. Empty entries do not count: `--flag=` is an empty list.
   template <typename T>
   CLI::Option* AddList(const std::string& names, std::vector<T>& values, const std::string& help) {
-    return Finish<T>(app_.add_option(WithDashes(names), values, help)->delimiter(','))
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    using List = std::vector<T>;
+    const auto read = [&values](CLI::results_t entries) {
+      std::erase(entries, "");
+      values.clear();
+      return entries.empty() || CLI::detail::lexical_conversion<List, List>(entries, values);
+    };
+    const auto show = [&values] { return CLI::detail::to_string(values); };
+    return Finish<T>(app_.add_option(WithDashes(names), read, help, false, show))
+        ->type_name(CLI::detail::type_name<T>())
+        ->expected(CLI::detail::expected_max_vector_size)
+        ->delimiter(',')
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+        ->trigger_on_parse();  // drops what was given before: the last of several wins
   }
   CLI::Option* AddBool(const std::string& name, bool& value, const std::string& help);
 

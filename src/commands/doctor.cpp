@@ -63,11 +63,9 @@ Report FromText(const std::string& text) {
 
 // The texts of all ranks.
 std::vector<std::string> GatherTexts(Communicator& communicator, const std::string& text) {
-  const uint64_t length = text.size();
-  std::vector<uint64_t> lengths(communicator.size());
-  communicator.AllGather(std::as_bytes(std::span(&length, 1)),
-                         std::as_writable_bytes(std::span(lengths)), {.what = "lengths"});
-  const size_t longest = *std::max_element(lengths.begin(), lengths.end());
+  const std::vector<uint64_t> lengths =
+      AllGather<uint64_t>(communicator, text.size(), {.what = "lengths"});
+  const size_t longest = std::ranges::max(lengths);
   std::string mine = text;
   mine.resize(longest);
   std::string all(longest * lengths.size(), ' ');

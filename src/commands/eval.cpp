@@ -1,5 +1,5 @@
-// carole eval: accuracy, per-class accuracy and confusion matrix of a checkpoint over a split;
-// once, or of each new checkpoint of a folder.
+// carole eval: accuracy, loss, per-class accuracy and confusion matrix of a checkpoint over a
+// split; once, or of each new checkpoint of a folder.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -117,6 +117,7 @@ void PrintJson(const train::Metrics& metrics, const Evaluated& evaluated,
                               {"samples", metrics.samples()},
                               {"accuracy", metrics.accuracy()},
                               {"recall_5", metrics.recall_5()},
+                              {"loss", metrics.loss()},
                               {"classes", nlohmann::ordered_json::array()},
                               {"confusion", nlohmann::ordered_json::array()}};
   for (int64_t label = 0; label < metrics.num_classes(); ++label) {
@@ -156,8 +157,8 @@ class Output {
                      {.title = title_, .step = evaluated.step, .class_names = names_}, metrics);
     }
     if (!events_) return;
-    events_->AddScalar(evaluated.step, "eval/Accuracy", static_cast<float>(metrics.accuracy()));
-    events_->AddScalar(evaluated.step, "eval/Recall_5", static_cast<float>(metrics.recall_5()));
+    for (const auto& [tag, value] : metrics.Scalars())
+      events_->AddScalar(evaluated.step, tag, static_cast<float>(value));
     events_->Flush();
   }
 
@@ -278,7 +279,8 @@ int Run(EvalFlags& flags, const NetInput& input, Job& job) {
 
 int Eval(const Arguments& arguments) {
   EvalFlags flags;
-  CommandLine line("carole eval", "Accuracy and confusion matrix of a checkpoint over a split.");
+  CommandLine line("carole eval",
+                   "Accuracy, loss and confusion matrix of a checkpoint over a split.");
   AddFlags(line, flags);
   if (!ParseWithRecipe(line, arguments, flags.recipe, &Recipe::eval)) return 0;
   return RunOnInput(line, flags.dataset, flags.net, flags.machine,

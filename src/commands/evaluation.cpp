@@ -1,5 +1,6 @@
 #include "src/commands/evaluation.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "collectives/apart.h"
@@ -20,13 +21,19 @@ class FirstBatches : public io::BatchSource {
   int64_t left_;
 };
 
+// Ranks take records in turn by batches of one size. Shares of a machine differ where machines have
+// different numbers of ranks.
+int64_t LeastOfRanks(int64_t local_batch, const Job& job) {
+  return std::ranges::min(AllGather(job.communicator(), local_batch, {.what = "evaluation batch"}));
+}
+
 }  // namespace
 
 Evaluation::Evaluation(const DatasetFlags& dataset, const NetInput& input, const Job& job,
                        int64_t local_batch, VariableStore* share)
-    : dataset_(dataset), input_(input), job_(job), local_batch_(local_batch) {
+    : dataset_(dataset), input_(input), job_(job), local_batch_(LeastOfRanks(local_batch, job)) {
   (void)CountSamples(dataset, input, job);
-  nets::Model model = nets::BuildModel(*input.net, MakeModelOptions(input, local_batch));
+  nets::Model model = nets::BuildModel(*input.net, MakeModelOptions(input, local_batch_));
   collectives::WorkApart(job.communicator(), "plans", [&] {
     evaluator_ = std::make_unique<train::Evaluator>(std::move(model.graph), model.logits,
                                                     job.backend(), share);

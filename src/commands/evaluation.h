@@ -20,7 +20,8 @@ namespace carole::commands {
 class Evaluation {
  public:
   // `share`: the variables of a training run, which outlive this; without it there are variables of
-  // its own. All references outlive this.
+  // its own. All references outlive this. local_batch: at most so many images at a time; ranks
+  // agree on the least. Collective.
   Evaluation(const DatasetFlags& dataset, const NetInput& input, const Job& job,
              int64_t local_batch, VariableStore* share = nullptr);
 

@@ -60,9 +60,7 @@ Share ShareOfCores(collectives::Communicator& communicator) {
   };
   const launch::BoundCores bound = launch::FindBoundCores();
   const Shared mine{Fnv1a64(bound.cpus, host), Fnv1a64(launch::ControlGroups(), host)};
-  std::vector<Shared> all(communicator.size());
-  communicator.AllGather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)),
-                         {.what = "cores"});
+  const std::vector<Shared> all = AllGather(communicator, mine, {.what = "cores"});
   const auto sharers = [&](uint64_t Shared::*what) {
     return static_cast<int>(std::count_if(
         all.begin(), all.end(), [&](const Shared& rank) { return rank.*what == mine.*what; }));

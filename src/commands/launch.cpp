@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
@@ -12,8 +13,9 @@
 #include "launch/job.h"
 #include "launch/mpirun.h"
 #include "src/commands/commands.h"
-#include "src/commands/flags.h"
+#include "src/commands/recipes.h"
 #include "src/commands/tf_config_flag.h"
+#include "src/commands/train_flags.h"
 #include "src/core/error.h"
 #include "src/core/log.h"
 
@@ -76,11 +78,28 @@ std::vector<std::string> OwnCommand(const char* command, const Arguments& argume
   return words;
 }
 
+// The training, as carole train reads its words.
+struct Training {
+  Arguments words;
+  TrainFlags flags;
+  Arguments given;  // "name=value", by the flags' own names; files' too
+};
+
+// False when help was asked for and printed.
+bool ReadTraining(const Arguments& words, Training& training) {
+  CommandLine line("carole train", "Trains a net on all machines of a job.");
+  AddTrainFlags(line, training.flags);
+  if (!ParseWithRecipe(line, words, training.flags.recipe, &Recipe::train)) return false;
+  training.words = words;
+  training.given = line.GivenFlags();
+  return true;
+}
+
 // What is not given for the job, but for training.
-void TakeFromTraining(const CommandLine& line, const Arguments& train, LaunchFlags& flags) {
+void TakeFromTraining(const CommandLine& line, const Training& training, LaunchFlags& flags) {
   if (flags.job.work_dir.empty())
-    flags.job.work_dir = launch::FlagValue(train, "work_dir").value_or("");
-  const auto num_gpus = launch::FlagValue(train, "num_gpus");
+    flags.job.work_dir = launch::FlagValue(training.given, "work_dir").value_or("");
+  const auto num_gpus = launch::FlagValue(training.given, "num_gpus");
   if (line.Given("num_gpus") || !num_gpus) return;
   const char* end = num_gpus->data() + num_gpus->size();
   const auto [rest, error] = std::from_chars(num_gpus->data(), end, flags.cluster.num_gpus);
@@ -89,17 +108,36 @@ void TakeFromTraining(const CommandLine& line, const Arguments& train, LaunchFla
         fmt::format("[flags] --num_gpus: no number: got {}, want 0 to 1024", *num_gpus));
 }
 
-// On the split that is not trained on, unless one is named or a recipe does.
-Arguments EvaluatorArguments(const Arguments& train, double timeout) {
-  Arguments eval = launch::EvalArguments(train, timeout);
-  const auto dataset = launch::FlagValue(train, "dataset_name");
-  if (!dataset || launch::FlagValue(train, "eval_split_name")) return eval;
-  const std::string split =
-      launch::FlagValue(train, "dataset_split_name").value_or(DatasetFlags().dataset_split_name);
-  for (const io::SplitEntry& entry : io::FindDataset(*dataset).splits) {
-    if (entry.name != split) eval.push_back(fmt::format("--dataset_split_name={}", entry.name));
+// On the split that is not trained on, unless one is named.
+Arguments EvaluatorArguments(const Training& training, double timeout) {
+  const TrainFlags& flags = training.flags;
+  Arguments eval = launch::EvalArguments(training.given, flags.run.train_dir, timeout);
+  if (!flags.evaluation.split.empty()) return eval;
+  for (const io::SplitEntry& entry : io::FindDataset(flags.dataset.dataset_name).splits) {
+    if (entry.name != flags.dataset.dataset_split_name)
+      eval.push_back(fmt::format("--dataset_split_name={}", entry.name));
   }
   return eval;
+}
+
+bool AsksForEvaluation(const Arguments& given) {
+  constexpr const char* kNames[] = {"epochs_per_eval", "eval_every", "keep_best"};
+  return std::ranges::any_of(
+      kNames, [&](const char* name) { return launch::FlagValue(given, name).has_value(); });
+}
+
+// Evaluation that only a recipe asks for is an evaluator task's where several tasks train, as in
+// its program: the machines that train may lack the files.
+Arguments WordsOfRanks(const Training& training, const launch::Cluster& cluster) {
+  Arguments words = training.words;
+  const bool is_alone = std::ranges::count_if(cluster.tasks, launch::Trains) == 1;
+  if (is_alone || training.flags.evaluation.epochs_per_eval == 0 ||
+      AsksForEvaluation(training.given))
+    return words;
+  LogInfo("launch",
+          "several tasks train: evaluation is left to an evaluator task (--epochs_per_eval=0)");
+  words.emplace_back("--epochs_per_eval=0");
+  return words;
 }
 
 void RequireKeyPlace(const launch::JobOptions& job) {
@@ -127,15 +165,15 @@ launch::Task FindMe(const launch::Cluster& cluster) {
 }
 
 int RunTask(const launch::Task& me, const launch::Cluster& cluster, const LaunchFlags& flags,
-            const Arguments& train) {
+            const Training& training) {
   const bool is_alone = cluster.tasks.size() == 1 && cluster.size() == 1;
   if (me.role == launch::Role::kEvaluator)
-    Become(OwnCommand("eval", EvaluatorArguments(train, flags.eval_timeout)));
+    Become(OwnCommand("eval", EvaluatorArguments(training, flags.eval_timeout)));
   if (me.role == launch::Role::kParameterServer && !flags.job.ends_ps) {
     LogInfo("launch", "ps {}: there are no parameter servers: nothing to do", me.index);
     return 0;
   }
-  if (is_alone) Become(OwnCommand("train", train));
+  if (is_alone) Become(flags.job.command);
   if (cluster.tasks.size() > 1) RequireKeyPlace(flags.job);
   if (me.rank == 0) return launch::RunChief(cluster, flags.job);
   RequirePort(me);
@@ -154,16 +192,17 @@ int Launch(const Arguments& arguments) {
   launch::SplitArguments split =
       asks_help ? launch::SplitArguments{arguments, {}} : launch::Split(arguments);
   launch::TakeFlags(kOwnFlags, split);
-  if (!line.Parse(split.launch)) return 0;
-  TakeFromTraining(line, split.train, flags);
+  Training training;
+  if (!line.Parse(split.launch) || !ReadTraining(split.train, training)) return 0;
+  TakeFromTraining(line, training, flags);
   const launch::Cluster cluster = ReadCluster(line, flags.cluster);
   const launch::Task me = FindMe(cluster);
   flags.job.ends_ps = flags.ps == "idle";
-  flags.job.command = OwnCommand("train", split.train);
-  flags.job.train_dir = launch::TrainDir(split.train);
+  flags.job.command = OwnCommand("train", WordsOfRanks(training, cluster));
+  flags.job.train_dir = training.flags.run.train_dir;
   launch::MpirunWords(
       {.network = flags.job.network, .ports = flags.job.ports});  // refuses bad ones
-  return RunTask(me, cluster, flags, split.train);
+  return RunTask(me, cluster, flags, training);
 }
 
 }  // namespace carole::commands

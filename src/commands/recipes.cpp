@@ -35,6 +35,7 @@ constexpr FlagDefault kImagenetMainTrain[] = {
     {"eval_batch_size", "100"},
     {"log_every_n_steps", "100"},
     {"save_interval_secs", "3600"},
+    {"save_summaries_steps", "100"},
     {"work_dir", "/data/"},
 };
 constexpr std::string_view kImagenetMainFlags =
@@ -53,7 +54,7 @@ constexpr FlagDefault kMnistTrain[] = {
     {"train_dir", "/data/output"},
     {"work_dir", "/data"},
     {"model_name", "mnist_keras"},
-    {"batch_size", "32"},
+    {"train_batch_size", "32"},
     {"optimizer", "adam"},
     {"opt_epsilon", "1e-7"},
     {"weight_decay", "0"},
@@ -79,8 +80,8 @@ constexpr FlagDefault kMnistDistTrain[] = {
     {"weight_decay", "0"},
     {"learning_rate", "0.001"},
     {"learning_rate_decay_type", "fixed"},
-    {"train_epochs", "5"},
     {"max_number_of_steps", "1000"},
+    {"save_summaries_steps", "100"},
 };
 constexpr FlagDefault kMnistDistEval[] = {
     {"dataset_name", "mnist"},           {"dataset_dir", "/data/data"},
@@ -92,8 +93,9 @@ constexpr Recipe kRecipes[] = {
     {.name = "train_image_classifier",
      .program = "TF-Slim",
      .argparse_flags = kSlimFlags,
-     .otherwise = "training is synchronous, ranks share the data out, and moving averages follow "
-                  "the update"},
+     .otherwise = "training is synchronous, ranks share the data out, moving averages follow the "
+                  "update, schedules count the records that are there, not the data set's nominal "
+                  "size, and evaluation counts each image once"},
     {.name = "imagenet_main",
      .program = "the official ResNet on ImageNet",
      .train = kImagenetMainTrain,

@@ -106,6 +106,7 @@ train::TrainerOptions MakeTrainerOptions(const TrainFlags& flags, const TrainPla
                      {"preprocessing", input.preprocessing},
                      {kClassNames, ToAttribute(NamesOfClasses(flags.dataset, input))},
                      {"precision", flags.machine.precision},
+                     {train::kGlobalBatch, std::to_string(plan.global_batch)},
                      {"max_number_of_steps", std::to_string(plan.max_steps)},
                      {"flags", given}},
       .eval_every = plan.eval_every,
@@ -157,8 +158,11 @@ void WriteFinalModel(const RunFlags& run) {
 WatchedRun MakeWatchedRun(const TrainFlags& flags, const TrainPlan& plan, const NetInput& input,
                           const CommandLine& line, std::vector<PlanLine> settings) {
   const optim::OptimizerOptions& optimizer = flags.optimizer_options;
+  // Seconds that were given win over a recipe's steps.
+  const bool by_time = line.Given("save_summaries_secs") && !line.Given("save_summaries_steps");
   return {.train_dir = flags.run.train_dir,
           .log_dir = flags.run.log_dir,
+          .save_summaries_steps = by_time ? 0 : flags.run.save_summaries_steps,
           .save_summaries_secs = flags.run.save_summaries_secs,
           .max_steps = plan.max_steps,
           .eval_every = plan.eval_every,

@@ -17,7 +17,10 @@ void AddLengthFlags(CommandLine& line, RunFlags& flags) {
   line.Add("train_batch_size", flags.train_batch_size,
            "images of a step, of each machine: its ranks share them; 0: see --batch_size")
       ->check(CLI::NonNegativeNumber);
-  line.Add("max_number_of_steps,max_step", flags.max_number_of_steps, "0: for ever")
+  line.Add("max_number_of_steps", flags.max_number_of_steps, "0: for ever")
+      ->check(CLI::NonNegativeNumber);
+  line.Add("max_step", flags.max_step,
+           "the same, as the platform passes it: counts above 0 and where the other is not given")
       ->check(CLI::NonNegativeNumber);
   line.Add("train_epochs", flags.train_epochs, "passes over the data; 0: see above")
       ->check(CLI::NonNegativeNumber);
@@ -39,6 +42,8 @@ void AddLengthFlags(CommandLine& line, RunFlags& flags) {
 void AddFileFlags(CommandLine& line, RunFlags& flags) {
   line.Add("log_every_n_steps", flags.log_every_n_steps, "a line in the log")
       ->check(CLI::PositiveNumber);
+  line.Add("save_summaries_steps", flags.save_summaries_steps, "between summaries; 0: by time")
+      ->check(CLI::NonNegativeNumber);
   line.Add("save_summaries_secs", flags.save_summaries_secs, "between summaries")
       ->check(CLI::NonNegativeNumber);
   line.Add("save_interval_secs", flags.save_interval_secs, "between checkpoints")

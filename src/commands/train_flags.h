@@ -21,12 +21,14 @@ struct RunFlags {
   int64_t batch_size = 32;
   int64_t train_batch_size = 0;  // of a machine; 0: batch_size holds
   int64_t max_number_of_steps = 0;
+  int64_t max_step = 0;  // 0: max_number_of_steps holds
   double train_epochs = 0;
   double max_time = 0;              // seconds
   double stop_before_job_end = 60;  // seconds
   int stop_exit_code = 75;
   std::string on_nan = "stop";
   int64_t log_every_n_steps = 10;
+  int64_t save_summaries_steps = 0;
   double save_summaries_secs = 600;
   double save_interval_secs = 600;
   int keep_checkpoints = 5;

@@ -15,26 +15,25 @@
 namespace carole::commands {
 namespace {
 
-// --train_batch_size wins over a default of --batch_size, not over a given one.
+// --train_batch_size wins over a default of --batch_size, not over a given one. Given, it is shared
+// without a rest; a recipe's shrinks to what the ranks can share.
 int64_t LocalBatch(const RunFlags& flags, const CommandLine& line, const Job& job) {
   const bool given = line.Given("train_batch_size");
   if (given && line.Given("batch_size"))
     throw UsageError("[flags] --batch_size, --train_batch_size: both given; name one of them");
   if (flags.train_batch_size == 0 || (line.Given("batch_size") && !given)) return flags.batch_size;
   const int ranks = job.communicator().local_size();
-  if (flags.train_batch_size % ranks != 0) {
+  if (given && flags.train_batch_size % ranks != 0) {
     throw UsageError(fmt::format(
         "[flags] --train_batch_size: the {} ranks of this machine cannot share it: got {}, want a "
         "multiple of {}",
         ranks, flags.train_batch_size, ranks));
   }
-  return flags.train_batch_size / ranks;
+  return ShareOfMachine(flags.train_batch_size, job);
 }
 
 void CheckAlike(int64_t local_batch, const Job& job) {
-  std::vector<int64_t> all(static_cast<size_t>(job.size()));
-  job.communicator().AllGather(std::as_bytes(std::span(&local_batch, 1)),
-                               std::as_writable_bytes(std::span(all)), {.what = "batch"});
+  const std::vector<int64_t> all = AllGather(job.communicator(), local_batch, {.what = "batch"});
   for (int rank = 0; rank < job.size(); ++rank) {
     if (all[rank] == all[0]) continue;
     throw ConfigError(
@@ -46,12 +45,20 @@ void CheckAlike(int64_t local_batch, const Job& job) {
 
 int64_t AtLeastOneStep(double steps) { return std::max<int64_t>(1, ToInt64(std::ceil(steps))); }
 
-int64_t StepLimit(const RunFlags& flags, int64_t num_samples, int64_t global_batch) {
-  if (flags.train_epochs == 0) return flags.max_number_of_steps;
+// The platform passes --max_step=0 where its user says nothing: that takes no limit away.
+int64_t MaxSteps(const RunFlags& flags, const CommandLine& line) {
+  const bool is_platforms = flags.max_step > 0 && !line.Given("max_number_of_steps");
+  return is_platforms ? flags.max_step : flags.max_number_of_steps;
+}
+
+int64_t StepLimit(const RunFlags& flags, const CommandLine& line, int64_t num_samples,
+                  int64_t global_batch) {
+  const int64_t max_steps = MaxSteps(flags, line);
+  if (flags.train_epochs == 0) return max_steps;
   const int64_t steps_per_epoch =
       (num_samples + global_batch - 1) / global_batch;  // the last one is short
   const int64_t steps = AtLeastOneStep(flags.train_epochs * static_cast<double>(steps_per_epoch));
-  return flags.max_number_of_steps == 0 ? steps : std::min(steps, flags.max_number_of_steps);
+  return max_steps == 0 ? steps : std::min(steps, max_steps);
 }
 
 int64_t EvalEvery(const EvaluationFlags& flags, int64_t num_samples, int64_t global_batch) {
@@ -121,7 +128,7 @@ TrainPlan MakeTrainPlan(const TrainFlags& flags, const CommandLine& line, int64_
   plan.shape = MakeStepShape(flags.ranks, batch_size, job.size());
   plan.local_batch = plan.shape.local_batch();
   plan.global_batch = plan.local_batch * job.size();
-  plan.max_steps = StepLimit(flags.run, num_samples, plan.global_batch);
+  plan.max_steps = StepLimit(flags.run, line, num_samples, plan.global_batch);
   plan.eval_every = EvalEvery(flags.evaluation, num_samples, plan.global_batch);
   plan.schedule.num_samples = num_samples;
   plan.schedule.batch_size = plan.local_batch;

@@ -75,6 +75,7 @@ watch::ReportOptions MakeReportOptions(const WatchedRun& run, const Job& job) {
 
 watch::SummaryOptions MakeSummaryOptions(const WatchFlags& flags, const WatchedRun& run) {
   return {.folder = run.log_dir.empty() ? run.train_dir : run.log_dir,
+          .every_steps = run.save_summaries_steps,
           .every_secs = run.save_summaries_secs,
           .max_steps = run.max_steps,
           .num_images = flags.image_summaries,

@@ -26,8 +26,9 @@ void AddWatchFlags(CommandLine& line, WatchFlags& flags);
 
 // What watchers want to know of the run.
 struct WatchedRun {
-  std::string train_dir;  // "": nothing is written there
-  std::string log_dir;    // of event files; "": train_dir
+  std::string train_dir;             // "": nothing is written there
+  std::string log_dir;               // of event files; "": train_dir
+  int64_t save_summaries_steps = 0;  // 0: by time
   double save_summaries_secs = 600;
   int64_t max_steps = 0;   // 0: no end
   int64_t eval_every = 0;  // 0: never

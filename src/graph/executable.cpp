@@ -1,5 +1,7 @@
 #include "src/graph/executable.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <map>
@@ -9,6 +11,7 @@
 #include "src/backend/host_view.h"
 #include "src/core/check.h"
 #include "src/core/float16.h"
+#include "src/core/hash.h"
 #include "src/graph/executable_parts.h"
 #include "src/tensor/buffer.h"
 
@@ -172,6 +175,15 @@ void Executable::RunKernels(const RunContext& context, const GradientReady& grad
     }
     before = after;
   }
+}
+
+uint64_t Executable::ScheduleHash() const {
+  uint64_t hash = kFnvOffset;
+  for (const Step& step : steps_) {
+    if (step.kind != OpKind::kReorder)
+      hash = Fnv1a64(fmt::format("{} {};", Name(step.kind), step.name), hash);
+  }
+  return hash;
 }
 
 std::vector<OpTime> Executable::Times() const {

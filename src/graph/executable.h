@@ -107,6 +107,8 @@ class Executable {
   void ReleaseMemory();
 
   const ExecutableStatistics& statistics() const { return statistics_; }
+  // Of the nodes in the order in which their kernels run, those that run twice included.
+  uint64_t ScheduleHash() const;
   std::vector<OpTime> Times() const;
   double PhaseMilliseconds(Phase phase) const;  // summed since ResetTimes()
   // From now on each kernel is waited for, as where somebody observes them: else the times of a

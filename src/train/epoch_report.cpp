@@ -14,11 +14,9 @@ namespace carole::train {
 namespace {
 
 io::EpochCounts SumOverRanks(const io::EpochCounts& mine, collectives::Communicator& communicator) {
-  std::vector<io::EpochCounts> all(communicator.size());
-  communicator.AllGather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)),
-                         {.what = "records of the epoch"});
   io::EpochCounts sum;
-  for (const io::EpochCounts& counts : all) {
+  for (const io::EpochCounts& counts :
+       AllGather(communicator, mine, {.what = "records of the epoch"})) {
     sum.seen += counts.seen;
     sum.hash += counts.hash;
     for (int fault = 0; fault < io::kNumRecordFaults; ++fault)

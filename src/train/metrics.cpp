@@ -13,6 +13,9 @@ namespace {
 
 constexpr int64_t kMaxPrintedClasses = 30;  // of a confusion matrix
 
+// Losses are counted in whole units: so sums up to 2^29 are exact, and no order changes them.
+constexpr double kLossUnit = 0x1p-24;
+
 double Share(double part, double whole) { return whole == 0 ? 0 : part / whole; }
 
 std::string NameOf(std::span<const std::string> names, int64_t label) {
@@ -26,10 +29,18 @@ size_t WidestName(std::span<const std::string> names, int64_t num_classes) {
   return widest;
 }
 
+// Of a sample, given its largest logit and that of its label.
+double CrossEntropy(std::span<const double> logits, double largest, double mine) {
+  double sum = 0;
+  for (const double x : logits) sum += std::exp(x - largest);
+  return largest - mine + std::log(sum);
+}
+
 }  // namespace
 
 Metrics::Metrics(int64_t num_classes)
-    : num_classes_(num_classes), counts_(static_cast<size_t>(num_classes * num_classes + 1), 0.0) {}
+    : num_classes_(num_classes),
+      counts_(kConfusion + static_cast<size_t>(num_classes * num_classes), 0.0) {}
 
 void Metrics::Add(std::span<const double> logits, std::span<const int32_t> labels, int64_t valid) {
   CAROLE_CHECK(valid <= static_cast<int64_t>(labels.size()) &&
@@ -48,8 +59,9 @@ void Metrics::Add(std::span<const double> logits, std::span<const int32_t> label
     const int64_t prediction = std::max_element(row.begin(), row.end()) - row.begin();
     const double mine = row[label];
     const auto larger = std::count_if(row.begin(), row.end(), [&](double x) { return x > mine; });
-    counts_[label * num_classes_ + prediction] += 1;
-    counts_.back() += std::isfinite(mine) && larger < 5;
+    counts_[kConfusion + label * num_classes_ + prediction] += 1;
+    counts_[kInTopFive] += std::isfinite(mine) && larger < 5;
+    counts_[kLoss] += std::round(CrossEntropy(row, row[prediction], mine) / kLossUnit);
   }
 }
 
@@ -58,7 +70,7 @@ void Metrics::SumOverRanks(collectives::Communicator& communicator) {
 }
 
 int64_t Metrics::confusion(int64_t label, int64_t prediction) const {
-  return static_cast<int64_t>(counts_[label * num_classes_ + prediction]);
+  return static_cast<int64_t>(counts_[kConfusion + label * num_classes_ + prediction]);
 }
 
 int64_t Metrics::samples_of(int64_t label) const {
@@ -79,7 +91,17 @@ double Metrics::accuracy() const {
   return Share(static_cast<double>(right), static_cast<double>(samples()));
 }
 
-double Metrics::recall_5() const { return Share(counts_.back(), static_cast<double>(samples())); }
+double Metrics::recall_5() const {
+  return Share(counts_[kInTopFive], static_cast<double>(samples()));
+}
+
+double Metrics::loss() const {
+  return Share(counts_[kLoss] * kLossUnit, static_cast<double>(samples()));
+}
+
+std::array<std::pair<const char*, double>, 3> Metrics::Scalars() const {
+  return {{{"eval/Accuracy", accuracy()}, {"eval/Recall_5", recall_5()}, {"eval/Loss", loss()}}};
+}
 
 double Metrics::accuracy_of(int64_t label) const {
   return Share(static_cast<double>(confusion(label, label)),
@@ -100,7 +122,7 @@ std::string Metrics::ClassTable(std::span<const std::string> names) const {
 
 std::string Metrics::ConfusionTable(std::span<const std::string> names) const {
   const size_t width = WidestName(names, num_classes_);
-  const double largest = *std::max_element(counts_.begin(), counts_.end() - 1);
+  const double largest = *std::max_element(counts_.begin() + kConfusion, counts_.end());
   const size_t cell = std::max<size_t>(fmt::formatted_size("{:.0f}", largest),
                                        fmt::formatted_size("{}", num_classes_ - 1));
   std::string text = "\nConfusion matrix (rows: labels, columns: predictions by number)\n";
@@ -114,9 +136,15 @@ std::string Metrics::ConfusionTable(std::span<const std::string> names) const {
   return text + "\n";
 }
 
+std::string Metrics::Summary(std::string_view separator) const {
+  std::string text;
+  for (const auto& [tag, value] : Scalars())
+    text += fmt::format("{}{} {:.4f}", text.empty() ? "" : separator, tag, value);
+  return text;
+}
+
 std::string Metrics::Report(std::span<const std::string> names) const {
-  std::string text = fmt::format("eval/Accuracy {:.4f}\neval/Recall_5 {:.4f}\n({} samples)\n",
-                                 accuracy(), recall_5(), samples());
+  std::string text = fmt::format("{}\n({} samples)\n", Summary("\n"), samples());
   text += ClassTable(names);
   if (num_classes_ <= kMaxPrintedClasses) text += ConfusionTable(names);
   return text;

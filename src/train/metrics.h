@@ -1,9 +1,13 @@
-// How good predictions are: exact counts, so that any number of ranks gives the same figures.
+// How good predictions are: exact counts and sums, so that any number of ranks gives the same
+// figures.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "collectives/communicator.h"
@@ -26,22 +30,30 @@ class Metrics {
   int64_t samples() const;
   double accuracy() const;  // shares from 0 to 1; 0 without samples
   double recall_5() const;
+  // The mean softmax cross-entropy: the data's part alone of what training minimises, without
+  // weight decay, label smoothing and auxiliary logits. Not finite where a sample's is not.
+  double loss() const;
+  // The three above, by their tags in event files.
+  std::array<std::pair<const char*, double>, 3> Scalars() const;
   int64_t samples_of(int64_t label) const;
   double accuracy_of(int64_t label) const;
   int64_t confusion(int64_t label, int64_t prediction) const;
 
-  // Accuracy and recall, each class's accuracy, and the confusion matrix (rows: labels, columns:
-  // predictions) unless there are too many classes for a screen. Names may be fewer than classes.
+  // "eval/Accuracy 0.9167" and so on for each of Scalars().
+  std::string Summary(std::string_view separator) const;
+  // Scalars(), each class's accuracy, and the confusion matrix (rows: labels, columns: predictions)
+  // unless there are too many classes for a screen. Names may be fewer than classes.
   std::string Report(std::span<const std::string> class_names) const;
 
  private:
   std::string ClassTable(std::span<const std::string> class_names) const;
   std::string ConfusionTable(std::span<const std::string> class_names) const;
 
+  // Where in counts_: labels among the five highest, the sum of losses, the confusion (K,K).
+  enum Place : size_t { kInTopFive, kLoss, kConfusion };
+
   int64_t num_classes_;
-  // confusion (K,K), then the number of labels among the five highest; doubles, which count exactly
-  // up to 2^53 and can be all-reduced.
-  std::vector<double> counts_;
+  std::vector<double> counts_;  // whole numbers: doubles add them exactly up to 2^53
 };
 
 }  // namespace carole::train

@@ -73,6 +73,14 @@ io::Batch MicroBatch(const io::Batch& batch, int64_t index, int64_t rows) {
   return piece;
 }
 
+int64_t CountMicroBatches(const io::Batch& batch, int64_t pieces) {
+  const auto all_rows = static_cast<int64_t>(batch.labels.size());
+  const int64_t rows = all_rows / pieces;
+  const int64_t most =
+      batch.most_valid >= 0 ? batch.most_valid : std::min(batch.global_valid, all_rows);
+  return std::max<int64_t>(1, (most + rows - 1) / rows);
+}
+
 void CheckBatch(const io::Batch& batch, int64_t num_classes) {
   CAROLE_CHECK(batch.valid <= static_cast<int64_t>(batch.labels.size()) && batch.global_valid > 0,
                "a batch with {} valid rows of {}, {} over all ranks", batch.valid,

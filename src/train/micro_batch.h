@@ -9,6 +9,10 @@ namespace carole::train {
 // Rows [index * rows, (index + 1) * rows) of a batch that holds a whole number of such pieces.
 io::Batch MicroBatch(const io::Batch& batch, int64_t index, int64_t rows);
 
+// Of `pieces` those at the front that hold a sample on some rank, at least one: as many on every
+// rank, since ranks that leave out more wait for the others for as long as those compute.
+int64_t CountMicroBatches(const io::Batch& batch, int64_t pieces);
+
 // Throws DataError for a label outside of [0, num_classes), InternalError for impossible counts.
 void CheckBatch(const io::Batch& batch, int64_t num_classes);
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "collectives/apart.h"
+#include "collectives/same_facts.h"
 #include "src/core/error.h"
 #include "src/core/hash.h"
 #include "src/graph/autodiff.h"
@@ -51,6 +52,7 @@ OwnedReplica::OwnedReplica(std::unique_ptr<Graph> net, const Backend& backend,
   MakeStore(backend, communicator, options);
   executable->Bind(*store);
   CheckLayouts(communicator);
+  if (options.sync_batch_norm) CheckSchedule(communicator);
   MakeOptimizer(backend, options);
   if (options.moving_average_decay != 0) MakeAverages(backend, options.moving_average_decay);
 }
@@ -82,9 +84,7 @@ void OwnedReplica::CheckLayouts(collectives::Communicator& communicator) const {
     hash =
         Fnv1a64(fmt::format("{} {} {} {};", p.name, p.layout.ToString(), p.offset, p.count), hash);
   }
-  std::vector<uint64_t> all(static_cast<size_t>(communicator.size()));
-  communicator.AllGather(std::as_bytes(std::span(&hash, 1)), std::as_writable_bytes(std::span(all)),
-                         {.what = "layouts"});
+  const std::vector<uint64_t> all = AllGather(communicator, hash, {.what = "layouts"});
   for (size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
     throw ConfigError(
@@ -93,6 +93,13 @@ void OwnedReplica::CheckLayouts(collectives::Communicator& communicator) const {
                     "on CPUs of one kind, or set ONEDNN_MAX_CPU_ISA alike",
                     rank, all[rank], all[0]));
   }
+}
+
+// What is computed again depends on the memory that there is, and batch norms meet in their order.
+void OwnedReplica::CheckSchedule(collectives::Communicator& communicator) const {
+  collectives::RequireSameFacts(
+      communicator, {{"order of kernels (--sync_batch_norm wants one --activation_memory for all)",
+                      fmt::format("hash {:016x}", executable->ScheduleHash())}});
 }
 
 void OwnedReplica::MakeOptimizer(const Backend& backend, const StepOptions& options) {

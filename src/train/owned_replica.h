@@ -43,6 +43,7 @@ class OwnedReplica {
   void MakeStore(const Backend& backend, collectives::Communicator& communicator,
                  const StepOptions& options);
   void CheckLayouts(collectives::Communicator& communicator) const;
+  void CheckSchedule(collectives::Communicator& communicator) const;
   void MakeOptimizer(const Backend& backend, const StepOptions& options);
   void MakeAverages(const Backend& backend, double decay);
 

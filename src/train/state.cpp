@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "collectives/replicas.h"
+#include "io/weights_mapping.h"
 #include "src/backend/host_view.h"
 #include "src/core/error.h"
 #include "src/core/log.h"
@@ -175,6 +176,20 @@ RunState Restore(const io::Checkpoint& checkpoint, const std::string& path,
           .epoch = checkpoint.epoch,
           .position = checkpoint.position,
           .seed = checkpoint.seed};
+}
+
+io::Checkpoint ReadForeign(const io::WeightsReader& file, const VariableStore& store) {
+  const io::MappedWeights mapped(file, SpecsOf(store));
+  for (const std::string& line : mapped.report()) LogInfo("train", "{}: {}", file.path(), line);
+  io::Checkpoint checkpoint{.step = file.step().value_or(0)};
+  for (const std::string& name : mapped.names()) {
+    const Shape shape = mapped.shape(name);
+    std::vector<float> data(static_cast<size_t>(shape.size()));
+    mapped.Read(name, data);
+    auto& list = store.Find(name) >= 0 ? checkpoint.variables : checkpoint.slots;
+    list.push_back({name, shape, std::move(data)});
+  }
+  return checkpoint;
 }
 
 void ShareStatistics(collectives::Communicator& communicator, const VariableStore& store) {

@@ -7,6 +7,7 @@
 
 #include "collectives/communicator.h"
 #include "io/checkpoint.h"
+#include "io/weights_reader.h"
 #include "src/graph/variable_store.h"
 #include "src/optim/moving_averages.h"
 #include "src/optim/optimizer.h"
@@ -50,6 +51,10 @@ void RestoreVariables(const io::Checkpoint& checkpoint, const std::string& path,
 // not kept any so far. Throws DataError also when a slot is missing, as after a change of
 // optimizer.
 RunState Restore(const io::Checkpoint& checkpoint, const std::string& path, const Replica& replica);
+
+// A file of another program as Restore() takes it: slots are what has no variable's name. The seed
+// and the place in the data are not in it.
+io::Checkpoint ReadForeign(const io::WeightsReader& file, const VariableStore& store);
 
 // Rank 0's replica and state on every rank; checks that they arrived. Collective.
 void ShareFromRank0(collectives::Communicator& communicator, const Replica& replica,

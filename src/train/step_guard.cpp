@@ -87,9 +87,7 @@ std::string StepGuard::Blame(double local_loss, collectives::Communicator& commu
   const Finding mine{.loss = local_loss,
                      .weight = FirstBad(variables, store_.weights_base()),
                      .gradient = FirstBad(variables, store_.gradients_base())};
-  std::vector<Finding> all(static_cast<size_t>(communicator.size()));
-  communicator.AllGather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)),
-                         {.what = "findings"});
+  const std::vector<Finding> all = AllGather(communicator, mine, {.what = "findings"});
   std::string text;
   for (size_t rank = 0; rank < all.size(); ++rank) {
     const std::string words = Describe(all[rank], store_.places());

@@ -71,9 +71,8 @@ void StragglerWatch::AddStep(RankTimes times, int64_t step) {
   for (auto field : {&RankTimes::step, &RankTimes::input, &RankTimes::compute, &RankTimes::waited,
                      &RankTimes::link})
     sum_.*field /= num_steps_;
-  std::vector<RankTimes> all(static_cast<size_t>(communicator_.size()));
-  communicator_.AllGather(std::as_bytes(std::span(&sum_, 1)),
-                          std::as_writable_bytes(std::span(all)), {.what = "times", .step = step});
+  const std::vector<RankTimes> all =
+      AllGather(communicator_, sum_, {.what = "times", .step = step});
   sum_ = {};
   num_steps_ = 0;
   if (communicator_.rank() == 0) Report(all, step);

@@ -107,22 +107,14 @@ bool TrainStep::CanRunAhead() const {
   return options_.audit_every_n_steps == 0 || done % options_.audit_every_n_steps != 0;
 }
 
-// Without those at the end that hold no sample. What other ranks must take part in is left out only
-// where it is empty on all, which then is so on rank 0.
-int64_t TrainStep::CountMicroBatches(const io::Batch& batch) const {
-  if (options_.reproducible) return options_.accumulation_steps;
-  const int64_t rows = static_cast<int64_t>(batch.labels.size()) / options_.accumulation_steps;
-  const int64_t samples = options_.sync_batch_norm ? batch.global_valid : batch.valid;
-  return std::clamp<int64_t>((samples + rows - 1) / rows, 1, options_.accumulation_steps);
-}
-
 RunContext TrainStep::ContextOf(const io::Batch& piece, const StepInput& input) const {
   RunContext context{.seed = input.seed,
                      .step = input.step,
                      .first_sample = piece.first_sample,
                      .valid_rows = piece.valid};
   if (!options_.sync_batch_norm) return context;
-  if (piece.valid == 0) context.valid_rows = RunContext::kNoRows;
+  const bool has_any_rank = piece.most_valid != 0;  // else the rows of all stand in
+  if (piece.valid == 0 && has_any_rank) context.valid_rows = RunContext::kNoRows;
   context.sum_over_ranks = [&communicator = communicator_,
                             step = input.step](std::span<double> values) {
     communicator.AllReduce(values, {.what = "batch norm", .step = step});
@@ -203,8 +195,9 @@ void TrainStep::RunKernels(const io::Batch& piece, const StepInput& input,
 // Forward and backward of all micro-batches; on_ready is called in the last.
 void TrainStep::Compute(UnderWay& step, const OnReady& on_ready) {
   const io::Batch& batch = step.batch;
-  const int64_t count = CountMicroBatches(batch);
-  const int64_t rows = static_cast<int64_t>(batch.labels.size()) / options_.accumulation_steps;
+  const int64_t pieces = options_.accumulation_steps;
+  const int64_t count = options_.reproducible ? pieces : CountMicroBatches(batch, pieces);
+  const int64_t rows = static_cast<int64_t>(batch.labels.size()) / pieces;
   step.losses->BeginStep();
   for (int64_t i = 0; i < count; ++i) {
     const io::Batch piece = MicroBatch(batch, i, rows);

@@ -124,7 +124,6 @@ class TrainStep {
   // Whether the device updates the weights before the host knows if all is finite.
   bool UpdatesFirst() const { return !backend_.on_host() && options_.local_sgd_steps == 0; }
   bool MayRecord() const;
-  int64_t CountMicroBatches(const io::Batch& batch) const;
   RunContext ContextOf(const io::Batch& piece, const StepInput& input) const;
   double RowWeight(const UnderWay& step) const;
   UnderWay& Slot(int64_t number) { return under_way_[number % under_way_.size()]; }

@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <numeric>
 #include <span>
 #include <utility>
 
 #include "collectives/apart.h"
 #include "io/checkpoint_folder.h"
 #include "io/disk.h"
+#include "io/weights_reader.h"
 #include "src/core/log.h"
 #include "src/core/stopwatch.h"
 #include "src/train/epoch_report.h"
@@ -21,6 +23,18 @@ namespace {
 
 constexpr char kBestFolder[] = "best";
 constexpr char kAccuracy[] = "eval_accuracy";  // attribute of what lies there
+
+// Where this program has left no checkpoint, TensorFlow's latest: that run goes on.
+std::optional<io::LoadedCheckpoint> ReadLatest(const std::string& folder, uint64_t seed,
+                                               const VariableStore& store) {
+  if (auto latest = io::ReadLatest(folder)) return latest;
+  const auto file = io::TryOpenWeights(folder);
+  if (file == nullptr) return std::nullopt;
+  LogInfo("train", "{} does not tell its place in the data: an epoch begins", file->path());
+  io::LoadedCheckpoint latest{file->path(), ReadForeign(*file, store)};
+  latest.checkpoint.seed = seed;
+  return latest;
+}
 
 }  // namespace
 
@@ -72,7 +86,9 @@ void Trainer::Start() {
 
 // With the last checkpoint, or first weights.
 void Trainer::Fill() {
-  if (const auto latest = is_writer() ? io::ReadLatest(options_.train_dir) : std::nullopt) {
+  const auto latest =
+      is_writer() ? ReadLatest(options_.train_dir, state_.seed, step_.store()) : std::nullopt;
+  if (latest) {
     state_ = Restore(latest->checkpoint, latest->path, step_.replica());
     LogInfo("train", "resuming from {} at step {}", latest->path, state_.step);
     CompareWith(latest->checkpoint.attributes);
@@ -88,13 +104,20 @@ void Trainer::Fill() {
   if (step_.replica().averages != nullptr) step_.replica().averages->Reset();
 }
 
-// Of the run so far. Weights and slots are fp32 whatever the precision, so any will do.
+// Of the run so far. Weights and slots are fp32 whatever the precision, so any will do; steps of
+// another batch are counted as if they had been of this one.
 void Trainer::CompareWith(const std::map<std::string, std::string>& attributes) const {
-  const auto before = attributes.find("precision"), now = options_.attributes.find("precision");
-  if (before == attributes.end() || now == options_.attributes.end()) return;
-  if (before->second != now->second) {
-    LogInfo("train", "the run was in {} so far and goes on in {}", before->second, now->second);
-  }
+  const auto tell = [&](const char* name, std::string_view what, std::string_view effect) {
+    const auto before = attributes.find(name), now = options_.attributes.find(name);
+    if (before == attributes.end() || now == options_.attributes.end()) return;
+    if (before->second == now->second) return;
+    LogInfo("train", "the run was {0} {1} so far and goes on {0} {2}{3}", what, before->second,
+            now->second, effect);
+  };
+  tell("precision", "in", "");
+  tell(kGlobalBatch, "in steps of",
+       " samples: what flags say in epochs (the rate's schedule, --train_epochs, "
+       "--epochs_per_eval) counts all steps as of that many");
 }
 
 ExitCode Trainer::Run() {
@@ -139,10 +162,10 @@ bool Trainer::AskedToStop() {
 
 // False when a rank was asked to stop.
 bool Trainer::Evaluate() {
+  Save();  // so that a file holds what is evaluated, and ranks have the same
   const StragglerWatch::Pause pause(stragglers_);
   const Clock::time_point start = Clock::now();
   for (Watcher* watcher : options_.watchers) watcher->EvaluationBegins(state_.step);
-  step_.Consolidate(state_.step);
   const Replica replica = step_.replica();
   if (replica.averages != nullptr) replica.averages->Swap();
   ShareStatistics(communicator_, replica.store);
@@ -152,8 +175,8 @@ bool Trainer::Evaluate() {
   for (Watcher* watcher : options_.watchers)
     watcher->Evaluated(state_.step, *metrics, SecondsSince(start));
   if (communicator_.rank() == 0) {
-    LogInfo("eval", "step {}: eval/Accuracy {:.4f}, eval/Recall_5 {:.4f} ({} samples)", state_.step,
-            metrics->accuracy(), metrics->recall_5(), metrics->samples());
+    LogInfo("eval", "step {}: {} ({} samples)", state_.step, metrics->Summary(", "),
+            metrics->samples());
   }
   collectives::WorkApart(communicator_, "best checkpoint", [&] {
     if (best_ && metrics->accuracy() > best_accuracy_) KeepBest(metrics->accuracy());
@@ -194,7 +217,7 @@ void Trainer::BeginStep() {
   const io::Batch* next = source_->Next();
   CAROLE_CHECK(next != nullptr, "the training data ended at step {}", step);
   io::Batch batch = *next;
-  if (options_.max_bad_records > 0) batch.global_valid = CountValid(batch, step);
+  if (options_.max_bad_records > 0) CountValid(batch, step);
   step_.Begin(batch,
               {.step = step,
                .seed = state_.seed,
@@ -205,10 +228,12 @@ void Trainer::BeginStep() {
 }
 
 // Records that were skipped count in no mean.
-int64_t Trainer::CountValid(const io::Batch& batch, int64_t step) {
-  double valid[1] = {static_cast<double>(batch.valid)};
-  communicator_.AllReduce(std::span(valid), {.what = "valid samples", .step = step});
-  return std::max<int64_t>(1, std::llround(valid[0]));
+void Trainer::CountValid(io::Batch& batch, int64_t step) {
+  const std::vector<int64_t> valid =
+      AllGather(communicator_, batch.valid, {.what = "valid samples", .step = step});
+  batch.global_valid =
+      std::max<int64_t>(1, std::accumulate(valid.begin(), valid.end(), int64_t{0}));
+  batch.most_valid = std::ranges::max(valid);
 }
 
 // One update; all that are under way where a rank asks to save or to stop.

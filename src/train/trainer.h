@@ -32,6 +32,9 @@ enum class OnNan {
 };
 inline constexpr int kMaxSkippedInARow = 10;
 
+// Attribute of a checkpoint: samples of a step, of all ranks.
+inline constexpr char kGlobalBatch[] = "global_batch";
+
 struct TrainerOptions {
   std::string train_dir;            // made when missing; "": nothing is read or written
   int64_t max_number_of_steps = 0;  // 0: no end
@@ -52,7 +55,7 @@ struct TrainerOptions {
   // Collective; nullopt when a rank was asked to stop. It sees rank 0's moving statistics, and
   // moving averages where they are kept.
   std::function<std::optional<Metrics>()> evaluate;
-  int64_t eval_every = 0;  // steps, and at the end; 0: never
+  int64_t eval_every = 0;  // steps, and at the end, each time after a checkpoint; 0: never
   bool keep_best = false;  // the most accurate weights also stay, in train_dir/best
 
   std::vector<Watcher*> watchers;  // called in this order; they outlive the trainer
@@ -97,7 +100,7 @@ class Trainer {
   void CompareWith(const std::map<std::string, std::string>& attributes) const;
   bool AskedToStop();
   bool MayRunAhead() const;
-  int64_t CountValid(const io::Batch& batch, int64_t step);
+  void CountValid(io::Batch& batch, int64_t step);
   void BeginStep();
   StepResult EndStep();
   StepResult Step();

@@ -32,6 +32,14 @@ std::string Text(double value) {
   return std::isfinite(value) ? fmt::format("{:.7g}", value) : "null";
 }
 
+// Older reports have no loss.
+EvaluationPoint ReadEvaluation(const Json& p) {
+  return {.step = p.at(0),
+          .accuracy = Number(p.at(1)),
+          .recall_5 = Number(p.at(2)),
+          .loss = Number(p.size() > 3 ? p.at(3) : Json())};
+}
+
 Confusion ReadConfusion(const Json& json) {
   Confusion confusion{.step = json.at("step"), .num_classes = json.at("classes")};
   if (confusion.num_classes < 0 || confusion.num_classes > kMaxClasses)
@@ -103,8 +111,8 @@ std::string History::ToJson() const {
   }
   text += "],\n\"evaluations\":[";
   for (const EvaluationPoint& p : evaluations_)
-    text += fmt::format("{}[{},{},{}]", &p == evaluations_.data() ? "" : ",", p.step,
-                        Text(p.accuracy), Text(p.recall_5));
+    text += fmt::format("{}[{},{},{},{}]", &p == evaluations_.data() ? "" : ",", p.step,
+                        Text(p.accuracy), Text(p.recall_5), Text(p.loss));
   text += fmt::format("],\n\"confusion\":{{\"step\":{},\"classes\":{},\"cells\":[", confusion_.step,
                       confusion_.num_classes);
   const char* comma = "";
@@ -127,8 +135,7 @@ History History::FromJson(std::string_view text) {
       for (int column = 0; column < kNumColumns; ++column) row[column] = Number(values[column]);
       history.rows_.push_back(row);
     }
-    for (const Json& p : json.at("evaluations"))
-      history.evaluations_.push_back({p.at(0), Number(p.at(1)), Number(p.at(2))});
+    for (const Json& p : json.at("evaluations")) history.evaluations_.push_back(ReadEvaluation(p));
     history.confusion_ = ReadConfusion(json.at("confusion"));
     if (history.rows_.size() > kMaxRows || history.steps_per_row_ < 1)
       throw DataError("more rows than there can be");

@@ -38,6 +38,7 @@ struct EvaluationPoint {
   int64_t step = 0;
   double accuracy = 0;
   double recall_5 = 0;
+  double loss = 0;
 };
 
 // Counts of the last evaluation: rows are labels, columns predictions.

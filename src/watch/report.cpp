@@ -91,8 +91,10 @@ void Report::StepEnded(const train::WatchedStep& step) {
 
 void Report::Evaluated(int64_t step, const train::Metrics& metrics, double seconds) {
   history_.AddSeconds(kEvalSeconds, seconds);
-  history_.AddEvaluation(
-      {.step = step, .accuracy = metrics.accuracy(), .recall_5 = metrics.recall_5()});
+  history_.AddEvaluation({.step = step,
+                          .accuracy = metrics.accuracy(),
+                          .recall_5 = metrics.recall_5(),
+                          .loss = metrics.loss()});
   history_.SetConfusion(Confusion::Of(metrics, step));
   Write(kRunning);
 }

@@ -47,6 +47,12 @@ std::string DrawLoss(const History& history) {
     series.push_back(
         {.name = "regularisation", .x = x, .y = Means<kRegularization>(history), .colour = 2});
   }
+  Series evaluation{.name = "evaluation, cross entropy", .markers = true, .colour = 3};
+  for (const EvaluationPoint& p : history.evaluations()) {
+    evaluation.x.push_back(static_cast<double>(p.step));
+    evaluation.y.push_back(p.loss);
+  }
+  if (!evaluation.x.empty()) series.push_back(evaluation);
   return DrawChart({.id = "loss", .title = "loss"}, series);
 }
 
@@ -135,6 +141,7 @@ std::string DrawTiles(const ReportFacts& facts, const History& history) {
         std::max_element(evaluations.begin(), evaluations.end(),
                          [](const auto& a, const auto& b) { return a.accuracy < b.accuracy; });
     tile(fmt::format("{:.4f}", evaluations.back().accuracy), "last evaluation, top 1");
+    tile(fmt::format("{:.4f}", evaluations.back().loss), "last evaluation, cross entropy");
     tile(fmt::format("{:.4f}", best->accuracy),
          fmt::format("best evaluation, step {}", best->step));
   }
@@ -191,8 +198,9 @@ std::string MakeReport(const ReportFacts& facts, const History& history) {
 }
 
 std::string MakeConfusionPage(const ConfusionFacts& facts, const train::Metrics& metrics) {
-  const std::string status = fmt::format("top 1 {:.4f}, top 5 {:.4f}, {} images",
-                                         metrics.accuracy(), metrics.recall_5(), metrics.samples());
+  const std::string status =
+      fmt::format("top 1 {:.4f}, top 5 {:.4f}, cross entropy {:.4f}, {} images", metrics.accuracy(),
+                  metrics.recall_5(), metrics.loss(), metrics.samples());
   return BeginPage(facts.title, status, "", "") +
          DrawConfusion(Confusion::Of(metrics, facts.step), facts.class_names) + "</body></html>\n";
 }

@@ -54,8 +54,10 @@ void Summaries::Started(const train::RunState& state) {
 // One that is due may not have ended when the next begins.
 void Summaries::StepBegins(int64_t step) {
   if (due_step_ > last_step_) return;
-  if (step == 0 || IsLast(step + 1) || SecondsSince(last_) >= options_.every_secs)
-    due_step_ = step + 1;
+  const int64_t next = step + 1;
+  const bool is_time = options_.every_steps > 0 ? next % options_.every_steps == 0
+                                                : SecondsSince(last_) >= options_.every_secs;
+  if (step == 0 || IsLast(next) || is_time) due_step_ = next;
   activations_.clear();
 }
 
@@ -153,8 +155,8 @@ void Summaries::WriteActivations(int64_t step) {
 }
 
 void Summaries::Evaluated(int64_t step, const train::Metrics& metrics, double /*seconds*/) {
-  events_->AddScalar(step, "eval/Accuracy", static_cast<float>(metrics.accuracy()));
-  events_->AddScalar(step, "eval/Recall_5", static_cast<float>(metrics.recall_5()));
+  for (const auto& [tag, value] : metrics.Scalars())
+    events_->AddScalar(step, tag, static_cast<float>(value));
   AddPicture(*events_, step, "eval/confusion", ConfusionPicture(metrics));
   events_->Flush();
 }

@@ -15,7 +15,8 @@
 namespace carole::watch {
 
 struct SummaryOptions {
-  std::string folder;  // exists
+  std::string folder;       // exists
+  int64_t every_steps = 0;  // 0: by time
   double every_secs = 600;
   int64_t max_steps = 0;  // 0: no end
   int num_images = 3;     // of the batch, as the net gets them; 0: none
@@ -27,7 +28,7 @@ struct SummaryOptions {
 };
 
 // For rank 0. Values are recorded after the first step and the last one, when the run stops, and in
-// between every so many seconds; results of evaluations always. Throws DiskError.
+// between after every so many steps or seconds; results of evaluations always. Throws DiskError.
 class Summaries final : public train::Watcher {
  public:
   // `step` outlives this and runs no more after it.

@@ -42,6 +42,22 @@ TEST_F(CheckpointCliTest, GoesToTensorFlowAndBackWithSlotsAndStep) {
     EXPECT_EQ(ReadText(prefix + suffix), ReadText(again + suffix)) << suffix;
 }
 
+// A train_dir of TensorFlow's is resumed from; the weights to begin with are then not looked at.
+TEST_F(CheckpointCliTest, TrainingGoesOnWithTensorFlows) {
+  const std::string first = folder_ / "first", latest = train_dir_ + "/model.ckpt-2";
+  ASSERT_EQ(Carole(TrainWords(first, {"--max_number_of_steps=2"})).exit_code, 0);
+  ASSERT_EQ(Convert(first, latest).exit_code, 0);
+  EXPECT_TRUE(FailsWith(Carole(TrainWords(train_dir_, {"--optimizer=adam"})), 65,
+                        {latest + ": slot LeNet/conv1/weights/Adam", "--optimizer"}));
+  const ProcessResult run =
+      Carole(TrainWords(train_dir_, {"--max_number_of_steps=3", "--checkpoint_path=" + first}), 2);
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.err, HasSubstr("resuming from " + latest + " at step 2"));
+  EXPECT_THAT(run.err, HasSubstr("Ignoring --checkpoint_path"));
+  EXPECT_THAT(Carole(TrainWords(train_dir_, {"--max_number_of_steps=3"})).err,
+              HasSubstr("resuming from " + train_dir_ + "/model.ckpt-3.h5 at step 3"));
+}
+
 TEST(CheckpointCli, ShowsWhatTensorFlowWrote) {
   for (const char* name : {"v1.ckpt", "v2.ckpt", "v2.ckpt.index"}) {
     const ProcessResult shown = Carole({"checkpoint", "inspect", kFixtures + name});

@@ -43,6 +43,24 @@ TEST_F(FineTuningTest, RestoresWhatFitsAndTrainsTheRest) {
       {"LeNet/fc4/weights (file [1024,10], net [1024,9])", "--checkpoint_exclude_scopes"}));
 }
 
+// Empty entries name no variable, and the last of several lists wins, as of other flags.
+TEST_F(FineTuningTest, ScopesMayBeEmpty) {
+  const std::string first = "--checkpoint_path=" + (folder_ / "first");
+  Train(folder_ / "first", {"--max_number_of_steps=1"});
+  std::ofstream(folder_ / "run.toml") << "trainable_scopes = \"\"\n";
+  const ProcessResult all =
+      Train(folder_ / "all", {first, "--checkpoint_exclude_scopes=LeNet/fc4",
+                              "--checkpoint_exclude_scopes=", "--config", folder_ / "run.toml",
+                              "--max_number_of_steps=1"});
+  EXPECT_THAT(all.err, HasSubstr("8 variables restored"));
+  const ProcessResult some = Train(
+      train_dir_, {first, "--checkpoint_exclude_scopes=LeNet/fc4, ", "--trainable_scopes=LeNet/fc3",
+                   "--trainable_scopes=LeNet/fc4", "--max_number_of_steps=1"});
+  EXPECT_THAT(some.err, HasSubstr("6 variables restored"));
+  EXPECT_THAT(Carole({"checkpoint", "inspect", train_dir_}).out,
+              HasSubstr("--trainable_scopes=LeNet/fc4 "));
+}
+
 TEST_F(FineTuningTest, EvaluatesAndKeepsTheBest) {
   const ProcessResult run =
       Train(train_dir_, {"--eval_every=6", "--keep_best", "--moving_average_decay=0.5"}, 2);
@@ -50,14 +68,21 @@ TEST_F(FineTuningTest, EvaluatesAndKeepsTheBest) {
                                      "samples"));
   EXPECT_THAT(run.err, ContainsRegex("step 12: eval/Accuracy"));
   EXPECT_THAT(run.err, HasSubstr("kept in " + train_dir_ + "/best"));
-  // The averages that were evaluated beside training are those in the checkpoint.
-  const size_t at = run.err.find("step 12: eval/Accuracy ") + 23;
-  const ProcessResult eval =
-      Carole(EvalWords(train_dir_, {"--moving_average_decay=0.5", "--json",
-                                    "--eval_dir=", "--confusion_dir=" + (folder_ / "confusion")}));
-  ASSERT_EQ(eval.exit_code, 0) << eval.err;
-  EXPECT_NEAR(nlohmann::json::parse(eval.out)["accuracy"].get<double>(),
-              std::stod(run.err.substr(at)), 1e-4);
+  // The averages that were evaluated beside training are those in the checkpoints.
+  for (const std::string step : {"6", "12"}) {
+    const ProcessResult eval =
+        Carole(EvalWords(train_dir_ + "/model.ckpt-" + step + ".h5",
+                         {"--moving_average_decay=0.5", "--json",
+                          "--eval_dir=", "--confusion_dir=" + (folder_ / "confusion")}));
+    ASSERT_EQ(eval.exit_code, 0) << eval.err;
+    const auto json = nlohmann::json::parse(eval.out);
+    const std::string told = run.err.substr(run.err.find("step " + step + ": eval/Accuracy "));
+    const auto after = [&](const std::string& tag) {
+      return std::stod(told.substr(told.find(tag) + tag.size()));
+    };
+    EXPECT_NEAR(json["accuracy"].get<double>(), after("eval/Accuracy "), 1e-4);
+    EXPECT_NEAR(json["loss"].get<double>(), after("eval/Loss "), 1e-3);
+  }
   EXPECT_THAT(ReadText(folder_ / "confusion/confusion.csv"),
               ::testing::StartsWith("label\\prediction,\"zero\",\"one\""));
   EXPECT_THAT(ReadText(folder_ / "confusion/confusion.png"), ::testing::StartsWith("\x89PNG"));

@@ -13,10 +13,16 @@ class RecipeTest : public CliTest {
   // Runs to the end and expects success.
   ProcessResult Train(Words words, int ranks = 1) {
     words.insert(words.begin(), "train");
-    words.insert(words.end(), {"--threads=1", "--num_preprocessing_threads=1"});
-    const ProcessResult result = Carole(words, ranks);
-    EXPECT_EQ(result.exit_code, 0) << result.err;
-    return result;
+    return RunToEnd(words, ranks);
+  }
+
+  // The evaluator task of a job that trains so, when no new checkpoint comes.
+  ProcessResult Evaluate(Words words) {
+    words.insert(words.begin(), {"launch", "--eval_timeout=1",
+                                 R"(--tf_config={"cluster": {"chief": ["h0:1"], "worker": ["h1:1"]},
+                                     "task": {"type": "evaluator", "index": 0}})",
+                                 "--", "train"});
+    return RunToEnd(words);
   }
 
   // TFRecords of drawn JPEGs in ImageNet's form.
@@ -27,6 +33,14 @@ class RecipeTest : public CliTest {
          "--image_width=96", "--train_shards=1", "--validation_shards=1", "--dataset_dir", folder});
     EXPECT_EQ(built.exit_code, 0) << built.err;
     return folder;
+  }
+
+ private:
+  static ProcessResult RunToEnd(Words words, int ranks = 1) {
+    words.insert(words.end(), {"--threads=1", "--num_preprocessing_threads=1"});
+    const ProcessResult result = Carole(words, ranks);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result;
   }
 };
 
@@ -108,6 +122,41 @@ TEST_F(RecipeTest, TrainImageClassifierOnThePlatform) {
   EXPECT_THAT(run.err, HasSubstr("0.01, polynomial to 0.0001 in 9 steps (decay_steps)"));
 }
 
+// What it passes when its user says nothing.
+TEST_F(RecipeTest, MaxStepOfThePlatformTakesNoLimitAway) {
+  Words words = {"--data_dir=" + data_dir_, "--output_dir=" + train_dir_, "--dataset_name=mnist",
+                 "--model_name=lenet",      "--max_number_of_steps=2",    "--max_step=0"};
+  EXPECT_THAT(Train(words).err, HasSubstr("length     2 steps\n"));
+  words.back() = "--max_step=9";
+  EXPECT_THAT(Train(words).err, HasSubstr("length     2 steps\n"));
+}
+
+// An evaluator reads training's words as training does, and takes the split that it does not.
+TEST_F(RecipeTest, EvaluatorOfTrainImageClassifier) {
+  std::ofstream(folder_ / "run.toml") << "use_grayscale = true\nbatch-size = 4\n";
+  const Words words = {"--config",
+                       folder_ / "run.toml",
+                       "-dataset_d=" + DrawnImagenet(),
+                       "--train_dir=/nowhere",
+                       "--train_d",
+                       train_dir_,
+                       "--model=cifarnet",
+                       "--preprocessing=inception",
+                       "--max_number=1"};
+  EXPECT_THAT(Train(words).err, HasSubstr("images 32x32x1, 1001 classes"));
+  const ProcessResult evaluated = Evaluate(words);
+  EXPECT_THAT(evaluated.err, HasSubstr(train_dir_ + "/model.ckpt-1.h5, step 1"));
+  EXPECT_THAT(evaluated.out, HasSubstr("(1 samples)"));
+  EXPECT_FALSE(std::filesystem::is_empty(train_dir_ + "/eval"));
+}
+
+TEST_F(RecipeTest, EvaluatorOfMnist) {
+  const Words words = {"--recipe=mnist", "--data_dir=" + data_dir_, "--output_dir=" + train_dir_,
+                       "--max_step=1"};
+  Train(words);
+  EXPECT_THAT(Evaluate(words).out, HasSubstr("(100 samples)"));
+}
+
 TEST_F(RecipeTest, ImagenetMain) {
   const std::string data = DrawnImagenet();
   const ProcessResult run = Train(
@@ -154,11 +203,52 @@ TEST_F(RecipeTest, MnistFromRawFiles) {
        {"mnist_keras: 407050 parameters", "32 local, 32 global",
         "adam, decay 0.9, decay2 0.999, epsilon 1e-07\n", "0.001, fixed", "10 steps"})
     EXPECT_THAT(run.err, HasSubstr(text));
-  EXPECT_TRUE(std::filesystem::exists(folder_ / "raw/records/mnist_train.tfrecord"));
+  EXPECT_THAT(run.err, ContainsRegex("mnist train: 300 samples in " + (folder_ / "raw") +
+                                     "/records-[0-9a-f]{16}"));
   const ProcessResult eval = Carole({"eval", "--recipe=mnist", "--data_dir=" + (folder_ / "raw"),
                                      "--checkpoint_path=" + train_dir_, "--eval_dir=", "--json"});
   EXPECT_EQ(eval.exit_code, 0) << eval.err;
   EXPECT_THAT(eval.out, HasSubstr("\"samples\":100"));
+}
+
+// Raw files of either form, replaced and beside each other: each gets records of its own, once.
+TEST_F(RecipeTest, RecordsBelongToTheirRawFiles) {
+  const std::string raw = folder_ / "raw", npz = folder_ / "other.npz";
+  std::filesystem::copy(TestData() + "/npz/mnist.npz", npz);
+  int runs = 0;
+  const auto train = [&](const std::string& data) {
+    const std::string run = train_dir_ + std::to_string(++runs);
+    return Train({"--recipe=mnist", "--data_dir=" + data, "--output_dir=" + run, "--max_step=1"}, 2)
+        .err;
+  };
+  EXPECT_THAT(train(raw), HasSubstr("mnist train: 300 samples in"));
+  EXPECT_THAT(train(raw), ::testing::Not(HasSubstr("TFRecords are written")));
+  WriteDigits(raw, 200, 50);
+  EXPECT_THAT(train(raw), HasSubstr("mnist train: 200 samples in"));
+  EXPECT_THAT(train(npz), HasSubstr("mnist train: 40 samples in"));
+  std::filesystem::copy(npz, folder_ / "same.npz");
+  EXPECT_THAT(train(folder_ / "same.npz"), HasSubstr("TFRecords are written"));
+}
+
+TEST_F(RecipeTest, RawFilesThatAreMissingAtFirst) {
+  const std::string raw = folder_ / "raw", images = raw + "/t10k-images-idx3-ubyte";
+  std::filesystem::rename(images, folder_ / "away");
+  const Words words = {"--recipe=mnist", "--data_dir=" + raw, "--output_dir=" + train_dir_,
+                       "--max_step=1", "--eval_every=1"};
+  Words train = words;
+  train.insert(train.begin(), "train");
+  EXPECT_TRUE(FailsWith(Carole(train), 65, {"t10k-images"}));
+  std::filesystem::rename(folder_ / "away", images);
+  EXPECT_THAT(Train(words).err, HasSubstr("(100 samples)"));
+}
+
+// A user's own records beside the raw files.
+TEST_F(RecipeTest, RecordsWinOverRawFiles) {
+  std::filesystem::copy(folder_ / "raw", data_dir_);
+  EXPECT_THAT(Train({"--recipe=mnist", "--data_dir=" + data_dir_, "--output_dir=" + train_dir_,
+                     "--max_step=1"})
+                  .err,
+              HasSubstr("mnist train: 300 samples in " + data_dir_ + ","));
 }
 
 // Keras's own file, 40 + 10 pictures; mnist.py left mnist.h5.
@@ -179,6 +269,33 @@ TEST_F(RecipeTest, MnistFromKerasFile) {
   EXPECT_THAT(eval.out, HasSubstr("\"samples\":10"));
 }
 
+// Its one process had 32 images a step, whatever the GPUs; 3 ranks cannot share all of them.
+TEST_F(RecipeTest, RanksShareTheBatchOfMnist) {
+  const Words words = {"--recipe=mnist", "--data_dir=" + data_dir_, "--max_step=1"};
+  const auto batch = [&](int ranks, const char* flag) {
+    Words all = words;
+    all.insert(all.end(), {"--output_dir=" + train_dir_ + std::to_string(ranks) + flag, flag});
+    return Train(all, ranks).err;
+  };
+  EXPECT_THAT(batch(2, "--num_gpus=2"), HasSubstr("16 local, 32 global"));
+  EXPECT_THAT(batch(3, "--num_gpus=3"), HasSubstr("10 local, 30 global"));
+  EXPECT_THAT(batch(2, "--batch_size=8"), HasSubstr("8 local, 16 global"));
+  EXPECT_TRUE(FailsWith(Carole({"train", "--recipe=mnist", "--data_dir=" + data_dir_,
+                                "--train_batch_size=9", "--threads=1"},
+                               2),
+                        64, {"--train_batch_size", "multiple of 2"}));
+}
+
+// 1000 steps, however soon the ranks have shared out five epochs.
+TEST_F(RecipeTest, LengthOfMnistDist) {
+  const ProcessResult run =
+      Carole({"train", "--recipe=mnist_dist", "--data_dir=" + data_dir_,
+              "--output_dir=" + train_dir_, "--max_step=0", "--max_time=0.1", "--threads=1"},
+             2);
+  EXPECT_EQ(run.exit_code, 75) << run.err;
+  EXPECT_THAT(run.err, HasSubstr("length     1000 steps\n"));
+}
+
 TEST_F(RecipeTest, MnistDist) {
   const ProcessResult run = Train({"--recipe=mnist_dist", "--data_dir=" + data_dir_,
                                    "--output_dir=" + train_dir_, "--num_gpus=0", "--max_step=2"},
@@ -186,6 +303,18 @@ TEST_F(RecipeTest, MnistDist) {
   for (const char* text : {"mnist_keras_dist: 93322 parameters", "64 local, 128 global",
                            "adam, decay 0.9, decay2 0.999, epsilon 1e-08\n", "2 steps"})
     EXPECT_THAT(run.err, HasSubstr(text));
+}
+
+// By steps where the programs did so.
+TEST_F(RecipeTest, SummariesByTimeOrSteps) {
+  for (const auto& [recipe, steps] :
+       {std::pair("train_image_classifier", "0"), {"imagenet_main", "100"}, {"mnist_dist", "100"}})
+    EXPECT_THAT(Carole({"train", "--helpfull", "--recipe", recipe}).out,
+                ContainsRegex(std::string("--save_summaries_steps [A-Z:]+=") + steps + "[ \n]"));
+  const ProcessResult by_time =
+      Train({"--recipe=mnist_dist", "--data_dir=" + data_dir_, "--output_dir=" + train_dir_,
+             "--max_step=3", "--save_summaries_secs=0"});
+  EXPECT_THAT(by_time.err, HasSubstr("Recording summary at step 2."));
 }
 
 TEST_F(RecipeTest, FlagsWinOverTheRecipeAndFilesToo) {

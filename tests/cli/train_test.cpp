@@ -40,7 +40,24 @@ TEST_F(TrainTest, LogsAsTheOriginalAndLearns) {
   EXPECT_EQ(eval.exit_code, 0) << eval.err;
   EXPECT_THAT(eval.out, ::testing::HasSubstr("seven"));
   const auto event_file = *std::filesystem::directory_iterator(folder_ / "eval");
-  EXPECT_THAT(ReadText(event_file), ::testing::HasSubstr("eval/Accuracy"));
+  for (const char* tag : {"eval/Accuracy", "eval/Loss"})
+    EXPECT_THAT(ReadText(event_file), ::testing::HasSubstr(tag));
+}
+
+// Those at which summaries were recorded.
+std::vector<int> StepsRecorded(const std::string& log) {
+  const std::string words = "Recording summary at step ";
+  std::vector<int> steps;
+  for (size_t at = 0; (at = log.find(words, at)) != std::string::npos; at += words.size())
+    steps.push_back(std::stoi(log.substr(at + words.size())));
+  return steps;
+}
+
+TEST_F(TrainTest, RecordsSummariesBySteps) {
+  const ProcessResult by_steps =
+      Train(folder_ / "by_steps", {"--save_summaries_steps=5", "--save_summaries_secs=0"});
+  EXPECT_EQ(StepsRecorded(by_steps.err), (std::vector<int>{1, 5, 10, 12}));
+  EXPECT_EQ(StepsRecorded(Train(train_dir_).err), (std::vector<int>{1, 12}));
 }
 
 TEST_F(TrainTest, TwoRanksDoWhatOneDoesWithTwiceTheBatch) {
@@ -69,6 +86,7 @@ TEST_F(TrainTest, AnyNumberOfRanksEvaluatesAlike) {
   }
   const auto json = nlohmann::json::parse(outputs[0]);
   EXPECT_EQ(json["samples"], 97);
+  EXPECT_GT(json["loss"], 0);
   EXPECT_EQ(json["classes"][3]["samples"], 10);
   EXPECT_EQ(json["classes"][8]["samples"], 9);
   EXPECT_EQ(json["confusion"].size(), 10U);

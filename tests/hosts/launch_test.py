@@ -41,6 +41,13 @@ def digest(train_dir):
     return json.loads(result.stdout)["state_digest"]
 
 
+def evaluate(train_dir):
+    """The newest checkpoint on the split that is not trained on, by one rank."""
+    words = [CAROLE, "eval", "--dataset_name=fashion_mnist", f"--dataset_dir={DATA}", "--dataset_split_name=test",
+             f"--checkpoint_path={train_dir}", "--model_name=lenet", "--json"]
+    return json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
+
+
 @functools.cache
 def mpirun_digest(ranks, steps):
     """What the same training gives as ranks of one machine."""
@@ -151,11 +158,15 @@ class LaunchTest(unittest.TestCase):
                    "ps": [f"{self.hosts.name(2)}:{PORT}"]}
         tasks = [(0, "chief", 0), (2, "ps", 0), (1, "worker", 1), (1, "worker", 0)]
         self.start_job(cluster, tasks, [f"--ssh_key={key}", "--ps=idle", "--network=eth0", "--ports=41000-41099"],
-                       train_flags(self.train_dir, 8))
+                       train_flags(self.train_dir, 8, "--eval_every=8"))
         self.expect_ends(chief0=0, worker0=0, worker1=0, ps0=0)
         self.assertIn("3 ranks on 2 machines", self.log("chief0"))
         self.assertIn("ended with exit code 0", self.log("ps0"))
         self.assertEqual(digest(self.train_dir), mpirun_digest(3, 8))
+        # Machines with one rank and with two have other shares of a batch: each image counts once all the same.
+        alone = evaluate(self.train_dir)
+        self.assertIn(f"eval/Accuracy {alone['accuracy']:.4f}", self.log("chief0"))
+        self.assertIn(f"({alone['samples']} samples)", self.log("chief0"))
 
     def three(self):
         cluster = {"chief": [self.at(0)], "worker": [self.at(1), self.at(2)]}

@@ -55,7 +55,7 @@ def check_scalars(events):
     want = {"total_loss_1", "losses/softmax_cross_entropy_loss/value", "Losses/clone_loss",
             "Losses/regularization_loss", "train/Accuracy", "learning_rate", "gradient_norm",
             "global_step/sec", "images/sec", "exposed_communication_ms", "eval/Accuracy",
-            "eval/Recall_5"}
+            "eval/Recall_5", "eval/Loss"}
     assert tags == want, tags ^ want
     losses = events.Scalars("total_loss_1")
     assert [e.step for e in losses] == list(range(1, STEPS + 1)), losses

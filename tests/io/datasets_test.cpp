@@ -102,10 +102,23 @@ TEST(Datasets, ClassNamesComeFromLabelsFileThenTable) {
   WriteText(folder / "labels.txt", "0:a:b\r\n\n2:c\n");
   EXPECT_THAT(ClassNames(flowers, folder.path()),
               ElementsAre("a:b", "dandelion", "c", "sunflowers", "tulips"));
-  EXPECT_EQ(ClassNames(FindDataset("imagenet"), "/nowhere")[1000], "1000");
   WriteText(folder / "labels.txt", "0:a\nb\n");
   EXPECT_THAT(TextOf<DataError>([&] { ClassNames(flowers, folder.path()); }),
               HasSubstr("labels.txt: line 2: got 'b', want INDEX:NAME"));
+}
+
+TEST(Datasets, ClassNamesOfImagenetAreKnownWithoutAFile) {
+  const TemporaryFolder folder;
+  const DatasetEntry& imagenet = FindDataset("imagenet");
+  std::vector<std::string> names = ClassNames(imagenet, folder.path());
+  ASSERT_EQ(names.size(), 1001u);
+  EXPECT_EQ(names[0], "background");
+  EXPECT_EQ(names[1], "tench, Tinca tinca");
+  EXPECT_EQ(names[1000], "toilet tissue, toilet paper, bathroom tissue");
+  WriteText(folder / "labels.txt", "0:nothing\n1:a fish\n");
+  names = ClassNames(imagenet, folder.path());
+  EXPECT_EQ(names[0], "nothing");
+  EXPECT_EQ(names[1], "a fish");
 }
 
 // An IDX file: images of 28x28 when side is given, labels otherwise.
@@ -173,6 +186,22 @@ TEST(BuildMnist, BadRawDataLeavesNoRecords) {
   WriteText(raw / "train-labels.idx1-ubyte", Idx(3, 0, std::string(3, '\0')));
   EXPECT_THAT(TextOf<DataError>([&] { BuildMnist(options); }),
               HasSubstr("wrong number of labels: got 3, want 2"));
+  EXPECT_TRUE(std::filesystem::is_empty(out.path()));
+}
+
+TEST(BuildMnist, HalfADataSetIsNotWritten) {
+  const TemporaryFolder raw;
+  const TemporaryFolder out;
+  const DatasetEntry& mnist = FindDataset("mnist");
+  EXPECT_TRUE(FindRawMnist(mnist, raw.path()).empty());
+  WriteMnist(raw, "\x09");
+  EXPECT_EQ(FindRawMnist(mnist, raw.path()).size(), 4u);
+  std::filesystem::remove(raw / "t10k-labels.idx1-ubyte");
+  EXPECT_EQ(FindRawMnist(mnist, raw.path()).size(), 3u);
+  EXPECT_THAT(TextOf<DataError>([&] {
+                BuildMnist({.dataset = &mnist, .raw_dir = raw.path(), .output_dir = out.path()});
+              }),
+              HasSubstr("t10k-labels"));
   EXPECT_TRUE(std::filesystem::is_empty(out.path()));
 }
 

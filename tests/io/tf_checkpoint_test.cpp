@@ -96,6 +96,16 @@ TEST(TfCheckpoint, IsFoundByAnyOfItsNames) {
   EXPECT_EQ(FindTfCheckpoint(kFolder), std::nullopt);  // without a file `checkpoint`
 }
 
+TEST(TfCheckpoint, IsFoundInACopiedFolderAndInFormV1) {
+  TemporaryFolder folder;
+  std::filesystem::copy(kFolder + "v1.ckpt", folder / "model.ckpt-7");
+  WriteText(folder / "checkpoint", "model_checkpoint_path: \"/gone/model.ckpt-7\"\n");
+  EXPECT_EQ(FindTfCheckpoint(folder.path()), folder / "model.ckpt-7");
+  ExpectCommonTensors(*OpenWeights(folder.path()));
+  std::filesystem::remove(folder / "model.ckpt-7");
+  EXPECT_EQ(FindTfCheckpoint(folder.path()), std::nullopt);
+}
+
 std::span<const char> BytesOf(const auto& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(values[0])};
 }

@@ -1,11 +1,15 @@
 #!/usr/bin/env python3
 """launch/gpu_check.sh on a machine whose GPU, programs and PyTorch are scripts: verdicts, ratios, limits, exit code."""
 
+import contextlib
 import os
 import re
 import runpy
+import shutil
 import stat
 import subprocess
+import sys
+import tarfile
 import tempfile
 import time
 import unittest
@@ -13,10 +17,11 @@ import unittest
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 SCRIPT = os.path.join(ROOT, "launch", "gpu_check.sh")
 
-# Each fails, or hangs, where its command line matches a variable.
+# Each fails, or hangs, with or without heeding SIGTERM, where its command line matches a variable.
 HEAD = """#!/bin/sh
 case "$(basename "$0") $*" in
-  $FAIL) echo "broken on purpose" >&2; exit "${CODE:-1}" ;;
+  $FAIL) echo "${WORDS:-broken on purpose}" >&2; exit "${CODE:-1}" ;;
+  $STUBBORN) trap "" TERM; echo "pid: $$" >&2; exec sleep 100 ;;
   $HANG) exec sleep 100 ;;
 esac
 """
@@ -56,8 +61,10 @@ MPIRUN = """
 [ "${CUDA_VISIBLE_DEVICES:-}" != 0 ] || exit "${SHARING:-0}"
 exit 78
 """
-PYTHON = ROW + """
-[ "$1" != -c ] || exit "${NO_TORCH:-0}"
+PYTHON = ROW + f"""
+[ "$1" != -m ] || exec '{sys.executable}' "$@"
+""" + """
+[ "$1" != -c ] || { echo "ModuleNotFoundError: torch" >&2; exit "${NO_TORCH:-0}"; }
 speed=5000
 [ "${compiled:=true}" = true ] || speed=4000
 for batch in $(echo "$batches" | tr , ' '); do
@@ -81,6 +88,7 @@ case "$(basename "$0") $shard" in
     ;;
   *) echo "[       OK ] Net.second_$shard (5 ms)" ;;
 esac
+echo "net_$shard    cuda_bf16   123   1e-3  2e-3  3e-3  ${shard}e-3  5e-3"
 echo "[==========] 2 tests from 1 test suite ran. (10 ms total)"
 """
 SANITIZER = """
@@ -116,11 +124,11 @@ class GpuCheckTest(unittest.TestCase):
         for name, text in (("nvidia-smi", NVIDIA_SMI), ("python3", PYTHON), ("mpirun", MPIRUN),
                            ("compute-sanitizer", SANITIZER), ("nproc", "echo 8")):  # fmt: skip
             write_script(f"{self.bin}/{name}", text)
+        self.env = dict(os.environ, PATH=f"{self.bin}:{os.environ['PATH']}")
+        self.env |= dict.fromkeys(("FAIL", "HANG", "STUBBORN", "SLOW", "WRONG", "OFF"), "none")
 
     def start(self, *words, **variables):
-        env = dict(os.environ, PATH=f"{self.bin}:{os.environ['PATH']}", FAIL="none", HANG="none", SLOW="none",
-                   WRONG="none", OFF="none") | variables  # fmt: skip
-        return subprocess.Popen(["sh", SCRIPT, self.place, self.out, *words], env=env, text=True,
+        return subprocess.Popen(["sh", SCRIPT, self.place, self.out, *words], env=self.env | variables, text=True,
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
 
     def check(self, *words, **variables):
@@ -147,10 +155,13 @@ class GpuCheckTest(unittest.TestCase):
         self.assertNotIn("step_ends_s", text)
         self.assertIn("| resnet_v1_50 | bf16 | 512 | 7500 | 6000 |\n", text)
         self.assertIn("| resnet_v1_50 | tf32 | 256 | 7000 | 4000 (uncompiled) |\n", text)
+        self.assertRegex(text, "largest errors of .*\n *net_3 .*\n *net_2 .*\n *net_1 .*\n *8 tests: ")
+        self.assertRegex(text, r"\| LeNet, 5 epochs, fp32: accuracy \| passed in \d+ s \|\n")
         wanted = self.wanted(text)
         self.assertEqual(wanted["resnet_v1_50, bf16, carole / PyTorch"], ("1.25", "at least 1.2", "yes"))
         self.assertEqual(wanted["resnet_v1_50, bf16, images/s (80 % of MLPerf 4.0's best)"][2], "yes")
         self.assertEqual(wanted["vgg_16, bf16, carole / PyTorch"], ("1.4", "at least 1.2", "yes"))
+        self.assertEqual(wanted["resnet_v1_50, fp32, carole / PyTorch uncompiled"], ("1.875", "-", "-"))
         self.assertEqual(wanted["JPEGs decoded by cpu / tensors"], ("0.98", "at least 0.97", "yes"))
         self.assertEqual(wanted["GPU idle inside a step, %"], ("1.25", "at most 2", "yes"))
         self.assertIn("inception_v3, bf16, carole / PyTorch", wanted)
@@ -161,14 +172,20 @@ class GpuCheckTest(unittest.TestCase):
     def test_groups_of_sections_fit_into_a_call(self):
         with open(SCRIPT, encoding="utf-8") as file:
             sections = re.findall(r"^ *section (\w+) (\d+) ", file.read(), re.MULTILINE)
-        for groups in (("kernels", "goldens", "training", "ranks"), ("speed",), ("nets",), ("jpegs", "more")):
-            self.assertLessEqual(sum(int(seconds) for group, seconds in sections if group in groups), 480, groups)
+        for groups in ("kernels goldens training ranks", "speed jpegs", "nets", "precisions", "more"):
+            self.assertLessEqual(sum(int(seconds) for group, seconds in sections if group in groups.split()), 480, groups)
 
     def test_groups_may_be_chosen(self):
         code, text = self.check("--sections=goldens,ranks")
         self.assertEqual(code, 0, text)
         self.assertEqual(re.findall(r"^## (.*?):? ", text, re.MULTILINE), ["Nets", "More", "Two", "What"])
         self.assertEqual(self.wanted(text), {})
+        text = self.check("--sections=speed")[1]
+        self.assertIn("| More ranks than GPUs | passed", text)
+        text = self.check("--sections=training")[1]
+        self.assertEqual(self.wanted(text)["resnet_v1_50, bf16, carole / PyTorch"], ("1.25", "at least 1.2", "yes"))
+        with open(f"{self.out}/report.md", encoding="utf-8") as file:
+            self.assertEqual(file.read().count("\n## Nets against their golden values: passed"), 1)
         code, text = self.check("--sections=goldens,all")
         self.assertEqual(code, 64)
         self.assertIn("--sections: got all, want some of kernels goldens", text)
@@ -179,7 +196,7 @@ class GpuCheckTest(unittest.TestCase):
             ("carole train*bf16*", "LeNet, 5 epochs, bf16: accuracy"),
             ("carole*inception_v3*json*", "Inception v3, bf16"),
         ):
-            code, text = self.check(FAIL=fail)
+            code, text = self.check("--sections=kernels,training,nets", FAIL=fail)
             self.assertEqual(code, 1)
             self.assertRegex(text, f"## {title}: FAILED in .*\n\n.*\n.*broken on purpose")
             self.assertRegex(text, "## Inception v3, bf16, PyTorch compiled: passed")
@@ -190,8 +207,15 @@ class GpuCheckTest(unittest.TestCase):
         code, text = self.check(*words, FAIL="*batch_size=512*", CODE="78")
         self.assertEqual(code, 0, text)
         self.assertEqual(text.count("images_per_second"), 1)
-        os.remove(f"{self.out}/ours.vgg_16.bf16.json")
         self.assertEqual(self.check(*words, FAIL="*batch_size=*", CODE="78")[0], 1)
+
+    def test_batches_that_the_gpu_has_no_memory_for_are_left_out(self):
+        text = "[cuda] GPU memory: not enough: got 1 MB free of 2 MB, want 3 MB"
+        words = ("ours", "vgg_16", "bf16", "512,64")
+        code, said = self.check(*words, FAIL="*batch_size=512*", CODE="69", WORDS=text)
+        self.assertEqual(code, 0, said)
+        self.assertEqual(said.count(text), 1)  # and no more trials
+        self.assertEqual(said.count("images_per_second"), 1)
 
     def test_a_batch_that_fails_ends_no_other(self):
         code, text = self.check("ours", "vgg_16", "bf16", "512,64", FAIL="*batch_size=512*", CODE="70")
@@ -203,22 +227,28 @@ class GpuCheckTest(unittest.TestCase):
         code, text = self.check(*words, FAIL="carole bench train*--steps=50", CODE="69")
         self.assertEqual(code, 0, text)
         self.assertEqual(text.count('"images_per_second":7000.0'), 1)
-        row = "| vgg_16, bf16, batch 64: steps as CUDA graphs | 0 | at least 1 | NO |\n"
+        row = "| ours.vgg_16.bf16.64: steps as CUDA graphs | 0 | at least 1 | NO |\n"
         self.assertTrue(self.check("summary")[1].endswith(row))
         self.assertEqual(self.check(*words, FAIL="*batch_size=*", CODE="69")[0], 1)
 
     def test_what_was_measured_before_a_check_was_ended_counts(self):
-        hang = "carole bench train*batch_size=128*"
-        code, text = self.check("--sections=speed", HANG=hang, CAROLE_GPU_CHECK_SECONDS="5")
+        """Although its program does not heed SIGTERM: that is ended too, and its messages are told."""
+        stubborn = "carole bench train*batch_size=512*"
+        code, text = self.check("--sections=speed", STUBBORN=stubborn, CAROLE_GPU_CHECK_SECONDS="4")
         self.assertEqual(code, 1)
-        self.assertRegex(text, r"## ResNet-50, bf16: FAILED in \d s\n(.*\n)*.*\"batch_size\":512.*\n    ended after \d s")
+        self.assertRegex(text, r"## ResNet-50, bf16: FAILED in \d s\n(.*\n)*.*\"batch_size\":256.*\n    pid: ")
+        pid = re.search(r"^    pid: (\d+)\n    ended after \d s$", text, re.MULTILINE)[1]
+        status = ""
+        with contextlib.suppress(FileNotFoundError), open(f"/proc/{pid}/status", encoding="utf-8") as file:
+            status = file.read()
+        self.assertNotRegex(status, r"State:\s*[^Z\s]")  # Z: nobody has buried it yet
         self.assertIn("| resnet_v1_50 | bf16 | 256 | 7000 | - |\n", text)
         wanted = self.wanted(text)
         self.assertEqual(wanted["resnet_v1_50, bf16, images/s (80 % of MLPerf 4.0's best)"][2], "yes")
         self.assertEqual(wanted["resnet_v1_50, bf16, carole / PyTorch"], ("-", "at least 1.2", "not measured"))
 
     def test_tests_that_passed_before_the_end_are_told(self):
-        code, text = self.check("--sections=goldens", SLOW="carole_golden_tests 2", CAROLE_GPU_CHECK_SECONDS="5")
+        code, text = self.check("--sections=goldens", SLOW="carole_golden_tests 2", CAROLE_GPU_CHECK_SECONDS="3")
         self.assertEqual(code, 1)
         self.assertIn("    not finished: Net.second_2\n    8 tests: 7 passed, 0 skipped, 0 failed, 1 not finished\n", text)
         code, text = self.check("--sections=goldens", WRONG="carole_golden_tests 1")
@@ -242,11 +272,14 @@ class GpuCheckTest(unittest.TestCase):
             self.assertEqual(file.read(), said)
 
     def test_pytorch_that_does_not_compile_is_measured_uncompiled(self):
+        self.assertEqual(self.check("ours", "vgg_16", "bf16", "128")[0], 0)
         for variables in ({"FAIL": "python3 *batch_size=128"}, {"HANG": "python3 *batch_size=128"}):
-            code, text = self.check("peer", "vgg_16", "bf16", "128", CAROLE_COMPILE_SECONDS="1", **variables)
+            code, text = self.check("peer", "vgg_16", "bf16", "128", CAROLE_SECTION_SECONDS="33", **variables)
             self.assertEqual(code, 0, text)
             self.assertIn('"compiled": false', text)
-            self.assertIn("| vgg_16 | bf16 | 128 | - | 4000 (uncompiled) |\n", self.check("summary")[1])
+            text = self.check("summary")[1]
+            self.assertIn("| vgg_16 | bf16 | 128 | 7000 | 4000 (uncompiled) |\n", text)
+            self.assertEqual(self.wanted(text), {"vgg_16, bf16, carole / PyTorch uncompiled": ("1.75", "-", "-")})
 
     def test_optimizers_must_do_what_the_cores_do(self):
         self.assertEqual(self.check("fashion_mnist")[0], 0)
@@ -263,7 +296,7 @@ class GpuCheckTest(unittest.TestCase):
         self.assertEqual(self.check("lenet", "fp32", ACCURACY="0.91")[0], 0)
 
     def test_what_hangs_is_ended_and_the_time_is_kept(self):
-        code, text = self.check(HANG="carole doctor", CAROLE_GPU_CHECK_SECONDS="5")  # it would hang 100 s, 60 are allowed
+        code, text = self.check(HANG="carole doctor", CAROLE_GPU_CHECK_SECONDS="3")  # it would hang 100 s, 60 are allowed
         self.assertEqual(code, 1)
         self.assertRegex(text, r"## Doctor: FAILED in \d+ s\n\n.*\n    ended after [1-5] s\n")
         self.assertIn("## Nets against their golden values: skipped: the time is over", text)
@@ -298,6 +331,9 @@ class GpuCheckTest(unittest.TestCase):
         self.assertIn("| resnet_v1_50 | bf16 | 512 | 7500 | - |\n", text)
         self.assertIn("skipped: no PyTorch for this GPU here", text)
         self.assertNotIn("carole / PyTorch", text)
+        self.assertIn("No PyTorch for this GPU: ModuleNotFoundError: torch\n", text)
+        code, text = self.check("--sections=speed", NO_TORCH="124")  # it took long the first time
+        self.assertEqual(self.wanted(text)["resnet_v1_50, bf16, carole / PyTorch"][0], "1.25")
 
     def test_idle_time_that_nobody_measured_is_said(self):
         write_script(f"{self.place}/carole", """echo '{"images_per_second": 1}'""")
@@ -326,6 +362,24 @@ class GpuCheckTest(unittest.TestCase):
         self.assertEqual(code, 1)  # no rank started on each of them
         self.assertIn("## Kernels against the reference: passed", text)
         self.assertIn("## A rank on each GPU: FAILED", text)
+
+    def test_run_takes_a_bundle_that_was_brought(self):
+        root = os.path.dirname(self.place)
+        os.makedirs(f"{root}/build")
+        for name in ("run", "launch/gpu_check.sh"):
+            os.makedirs(os.path.dirname(f"{root}/{name}"), exist_ok=True)
+            shutil.copy2(os.path.join(ROOT, name), f"{root}/{name}")
+        with tarfile.open(f"{root}/build/carole-bundle.tar.xz", "w:xz") as file:
+            file.add(self.place, "carole-bundle")
+        shutil.rmtree(self.place)
+        write_script(f"{self.bin}/apt-get", "exit 100")
+        for _ in ("with xz", "without"):
+            done = subprocess.run([f"{root}/run", "gpu-check", "--sections=goldens"], env=self.env, text=True,
+                                  timeout=60, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
+            self.assertEqual(done.returncode, 0, done.stdout)
+            self.assertIn("## Nets against their golden values: passed", done.stdout)
+            self.assertTrue(os.path.exists(f"{root}/build/gpu-check/report.md"))
+            write_script(f"{self.bin}/tar", "exit 2")
 
 
 if __name__ == "__main__":

@@ -137,28 +137,24 @@ TEST(JobArguments, OwnFlagsAmongTrainings) {
 }
 
 TEST(JobArguments, FlagValue) {
-  const Arguments arguments{"--work-dir", "/a", "--work_dir=/b", "--x=--work_dir=/c",
-                            "work_dir=/d"};
-  EXPECT_EQ(FlagValue(arguments, "work_dir"), "/b");
-  EXPECT_EQ(FlagValue({"--work_dir"}, "work_dir"), std::nullopt);
-  EXPECT_EQ(FlagValue({"--work_dir_2=/x"}, "work_dir"), std::nullopt);
+  const Arguments given{"x=work_dir=/a", "work_dir_2=/b", "work_dir=/c=d", "log_dir="};
+  EXPECT_EQ(FlagValue(given, "work_dir"), "/c=d");
+  EXPECT_EQ(FlagValue(given, "log_dir"), "");
+  EXPECT_EQ(FlagValue(given, "work"), std::nullopt);
 }
 
 TEST(JobArguments, EvaluatorWatchesWhatTrainingWrites) {
-  EXPECT_THAT(EvalArguments({"--data_dir=/data", "--output-dir", "/out", "--model_name=lenet",
-                             "--learning_rate=0.1", "--train_image_size=32", "--resnet-size=50",
-                             "--eval_split_name=test", "--moving_average_decay=0.99"},
-                            60),
-              ElementsAre("--eval_interval_secs=10", "--until_trained", "--timeout=60",
-                          "--dataset_dir=/data", "--dataset_split_name=test", "--model_name=lenet",
-                          "--resnet_size=50", "--eval_image_size=32", "--moving_average_decay=0.99",
-                          "--checkpoint_path=/out", "--eval_dir=/out/eval"));
-}
-
-TEST(JobArguments, LastNameOfTheFolderWins) {
-  EXPECT_EQ(TrainDir({"--train_dir=/a", "--output-dir", "/b"}), "/b");
-  EXPECT_EQ(TrainDir({"--output_dir=/b", "--train_dir=/a"}), "/a");
-  EXPECT_EQ(TrainDir({"--eval_dir=/a"}), "");
+  EXPECT_THAT(
+      EvalArguments({"dataset_dir=/data", "train_dir=/out/", "model_name=lenet",
+                     "learning_rate=0.1", "train_image_size=32", "eval_split_name=test",
+                     "moving_average_decay=0.99", "use_grayscale=false", "eval_batch_size=16",
+                     "batch_size=8", "dct_method=INTEGER_ACCURATE", "precision=bf16"},
+                    "/out/", 60),
+      ElementsAre("--eval_interval_secs=10", "--until_trained", "--timeout=60",
+                  "--dataset_dir=/data", "--dataset_split_name=test", "--use_grayscale=false",
+                  "--dct_method=INTEGER_ACCURATE", "--model_name=lenet", "--eval_image_size=32",
+                  "--eval_batch_size=16", "--moving_average_decay=0.99", "--precision=bf16",
+                  "--checkpoint_path=/out/", "--eval_dir=/out/eval"));
 }
 
 TEST(JobEnd, OnlyWhatWasNotedSince) {

@@ -28,6 +28,13 @@ TEST(LaunchCommand, BadInput) {
       {{"--network=-v", "--", "train"}, 64, "[flags] --network: no interface: got \"-v\""},
       {{"--", "train", "--max_restarts=x"}, 64, "carole launch: --max_restarts"},
       {{"--", "train", "--num_gpus=two"}, 64, "[flags] --num_gpus: no number: got two"},
+      {{"--", "train", "--num_g", "two"}, 64, "[flags] --num_g: carole train has no such flag"},
+      {{"--", "train", "--recipe=imagenet_main", "--num_g", "two"},
+       64,
+       "[flags] --num_gpus: no number: got two"},
+      {{"--", "train", "--recipe=imagenet_main", "--batch_norm=1"}, 64, "may stand for several"},
+      {{"--", "train", "--recipe=unheard_of"}, 64, "[flags] --recipe: no such recipe"},
+      {{"--", "train", "--config=/nowhere.toml"}, 64, "/nowhere.toml"},
   };
   for (const auto& test : cases) {
     Words words{"env", "-u", "TF_CONFIG", CAROLE_BINARY, "launch"};
@@ -35,6 +42,38 @@ TEST(LaunchCommand, BadInput) {
     const ProcessResult result = RunProcess(words, 30);
     EXPECT_EQ(result.exit_code, test.exit_code) << test.message;
     EXPECT_THAT(result.err, ::testing::HasSubstr(test.message));
+  }
+}
+
+TEST(LaunchCommand, HelpOfTraining) {
+  const ProcessResult result =
+      RunProcess({CAROLE_BINARY, "launch", "--", "train", "--ps=idle", "--help"}, 30);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, ::testing::HasSubstr("--max_number_of_steps"));
+}
+
+// A job of two machines, which ends for want of a place for its key.
+TEST(LaunchCommand, EvaluationOfARecipeIsLeftToAnEvaluator) {
+  const std::string two = R"(--tf_config={"cluster": {"chief": ["h0:1"], "worker": ["h1:1"]},)"
+                          R"("task": {"type": "chief", "index": 0}})";
+  const struct {
+    Words training;
+    bool is_left;
+  } cases[] = {
+      {{"--recipe=imagenet_main"}, true},
+      {{"--recipe=imagenet_main", "--epochs=1"}, false},
+      {{"--recipe=imagenet_main", "--eval_every=5"}, false},
+      {{"--recipe=imagenet_main", "--keep_best"}, false},
+      {{"--recipe=mnist_dist"}, false},
+      {{"--epochs_per_eval=1"}, false},
+  };
+  for (const auto& test : cases) {
+    Words words{CAROLE_BINARY, "launch", two, "--", "train"};
+    words.insert(words.end(), test.training.begin(), test.training.end());
+    const ProcessResult result = RunProcess(words, 30);
+    EXPECT_EQ(result.exit_code, 78) << result.err;
+    EXPECT_EQ(result.err.find("left to an evaluator task") != std::string::npos, test.is_left)
+        << test.training.back();
   }
 }
 

@@ -1,6 +1,8 @@
 // Micro-batches, and batch norm over all ranks: the same steps as one rank with the whole batch.
 #include <gmock/gmock.h>
 
+#include <atomic>
+
 #include "src/train/micro_batch.h"
 #include "src/train/pairwise_sum.h"
 #include "tests/support/sketch.h"
@@ -9,12 +11,18 @@
 namespace carole::train {
 namespace {
 
+using carole::testing::AllWeights;
+using carole::testing::Communicator;
+using carole::testing::ErrorsOfRanks;
+using carole::testing::FormulaSource;
 using carole::testing::LargestDifference;
 using carole::testing::RankTraining;
+using carole::testing::RunRanks;
 using carole::testing::Sketch;
 using carole::testing::SmallNet;
 using carole::testing::Train;
 using carole::testing::TrainingOutcome;
+using ::testing::HasSubstr;
 
 void ExpectEqual(const TrainingOutcome& a, const TrainingOutcome& b, double tolerance) {
   EXPECT_LT(LargestDifference(a.losses, b.losses), tolerance);
@@ -45,6 +53,22 @@ TEST(MicroBatch, CountsItsOwnRows) {
   EXPECT_EQ(second.valid, 1);
   EXPECT_EQ(second.global_valid, 9);
   EXPECT_EQ(second.first_sample, 22);
+}
+
+// All ranks make as many, since what others compute meanwhile is waited for.
+TEST(MicroBatch, AreAsManyOnEveryRank) {
+  const std::vector<int32_t> labels(8);
+  io::Batch batch{.labels = labels, .valid = 8, .global_valid = 16};
+  EXPECT_EQ(CountMicroBatches(batch, 4), 4);
+  batch.global_valid = 5;  // of the first rank
+  for (int64_t valid : {5, 0}) {
+    batch.valid = valid;
+    EXPECT_EQ(CountMicroBatches(batch, 4), 3);
+  }
+  batch.most_valid = 2;  // three of five were skipped
+  EXPECT_EQ(CountMicroBatches(batch, 4), 1);
+  batch.most_valid = 0;
+  EXPECT_EQ(CountMicroBatches(batch, 4), 1);
 }
 
 // The third global batch of 22 samples is short: 6 of 8, so the last micro-batches are empty.
@@ -110,6 +134,28 @@ TEST(SyncBatchNormTest, MicroBatchesMeetOneByOne) {
   EXPECT_LT(outcome.losses.back(), 10);
 }
 
+// Micro-batches and whole batches of which no rank has a record.
+TEST(SyncBatchNormTest, OutlivesRecordsThatAreSkipped) {
+  constexpr int64_t kValid[][2] = {{3, 1}, {4, 4}, {0, 0}};
+  RunRanks(2, [&](Communicator& c) {
+    const auto backend = MakeReferenceBackend(1);
+    TrainStep step(std::move(SmallNet(1, true).graph), *backend, c,
+                   {.optimizer = "momentum", .accumulation_steps = 4, .sync_batch_norm = true});
+    step.store().Initialize(7);
+    FormulaSource source({.local_batch = 4, .rank = c.rank(), .size = c.size()});
+    for (int64_t s = 0; s < 3; ++s) {
+      io::Batch batch = *source.Next();
+      batch.valid = kValid[s][c.rank()];
+      batch.most_valid = kValid[s][0];
+      batch.global_valid = std::max<int64_t>(1, kValid[s][0] + kValid[s][1]);
+      const StepResult result = step.Run(batch, {.step = s, .seed = 3, .learning_rate = 0.05});
+      EXPECT_TRUE(result.applied);
+      EXPECT_EQ(result.data_loss > 0, kValid[s][0] > 0);
+    }
+    for (double weight : AllWeights(step.store())) ASSERT_TRUE(std::isfinite(weight));
+  });
+}
+
 // Norms with ReLU, with a sum, and with both behind them.
 std::unique_ptr<Graph> MakeResidual(int64_t rows, DType dtype) {
   auto graph = std::make_unique<Graph>(dtype);
@@ -140,6 +186,23 @@ TEST(SyncBatchNormTest, ResidualNetOnBothBackendsInFloat) {
     two.options.sync_batch_norm = false;  // as without it ranks are far apart
     EXPECT_GT(LargestDifference(whole.weights, Train(two).weights), 1e-2);
   }
+}
+
+// Memory decides what is computed again; batch norms of ranks meet in the order of their kernels.
+TEST(SyncBatchNormTest, RefusesRanksThatRecomputeOtherwise) {
+  std::atomic<size_t> arena = 0;
+  const auto make = [&](Communicator& c, size_t activation_bytes) {
+    const auto backend = MakeReferenceBackend(1);
+    const TrainStep step(MakeResidual(8, DType::kF32), *backend, c,
+                         {.activation_bytes = activation_bytes, .sync_batch_norm = true});
+    arena = step.executable().statistics().arena_bytes;
+  };
+  RunRanks(2, [&](Communicator& c) { make(c, 0); });
+  const size_t less = arena - 1;
+  RunRanks(2, [&](Communicator& c) { make(c, less); });
+  for (const std::string& error :
+       ErrorsOfRanks(2, [&](Communicator& c) { make(c, c.rank() == 0 ? 0 : less); }))
+    EXPECT_THAT(error, HasSubstr("--activation_memory"));
 }
 
 }  // namespace

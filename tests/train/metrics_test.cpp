@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <limits>
 
 #include "src/core/error.h"
@@ -35,6 +36,32 @@ TEST(MetricsTest, CountsPredictionsAndTies) {
   EXPECT_EQ(m.samples_of(5), 2);
   EXPECT_EQ(m.accuracy(), 0);
   EXPECT_EQ(m.recall_5(), 0.5);
+  EXPECT_TRUE(std::isnan(m.loss()));  // as one of the samples' is
+}
+
+TEST(MetricsTest, LossIsTheMeanCrossEntropy) {
+  Metrics m(2);
+  const std::vector<double> logits = {0, 0, 1000, 0, 1000, 0, 7, 9};
+  m.Add(logits, std::vector<int32_t>{0, 1, 0, 0}, 3);  // the last one is not valid
+  EXPECT_NEAR(m.loss(), (std::log(2) + 1000 + 0) / 3, 1e-6);
+  EXPECT_EQ(Metrics(2).loss(), 0);
+}
+
+TEST(MetricsTest, NoOrderChangesTheLoss) {
+  constexpr int64_t kSamples = 1000, kClasses = 7;
+  const auto logits = golden::FormulaInput("logits", kSamples * kClasses);
+  Metrics forwards(kClasses), backwards(kClasses);
+  const auto add = [&](int64_t sample, Metrics& m) {
+    const auto row = logits.begin() + sample * kClasses;
+    m.Add(std::vector<double>(row, row + kClasses),
+          std::vector<int32_t>{static_cast<int32_t>(sample % kClasses)}, 1);
+  };
+  for (int64_t i = 0; i < kSamples; ++i) {
+    add(i, forwards);
+    add(kSamples - 1 - i, backwards);
+  }
+  EXPECT_GT(forwards.loss(), 0.1);
+  EXPECT_EQ(forwards.loss(), backwards.loss());
 }
 
 TEST(MetricsTest, ReportIsAligned) {
@@ -51,6 +78,7 @@ TEST(MetricsTest, ReportIsAligned) {
   EXPECT_EQ(m.Report(names),
             "eval/Accuracy 0.9167\n"
             "eval/Recall_5 1.0000\n"
+            "eval/Loss 0.6348\n"
             "(12 samples)\n"
             "\n"
             "Per class\n"
@@ -74,6 +102,7 @@ TEST(MetricsTest, LabelOutOfRangeIsNamed) {
 
 TEST(EvaluatorTest, EverySampleCountsOnceOnAnyNumberOfRanks) {
   std::string report;
+  double loss = 0;
   for (int num_ranks : {1, 2, 3}) {
     RunRanks(num_ranks, [&](Communicator& c) {
       const auto backend = MakeReferenceBackend(1);
@@ -83,8 +112,12 @@ TEST(EvaluatorTest, EverySampleCountsOnceOnAnyNumberOfRanks) {
       FormulaSource source({.rank = c.rank(), .size = c.size(), .endless = false});
       const Metrics metrics = *evaluator.Run(source, c);
       EXPECT_EQ(metrics.samples(), 22);
-      if (num_ranks == 1) report = metrics.Report({});
+      if (num_ranks == 1) {
+        report = metrics.Report({});
+        loss = metrics.loss();
+      }
       EXPECT_EQ(metrics.Report({}), report) << num_ranks << " ranks";
+      EXPECT_EQ(metrics.loss(), loss) << num_ranks << " ranks";
     });
   }
 }

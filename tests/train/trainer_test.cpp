@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "io/checkpoint_folder.h"
+#include "io/tf_checkpoint.h"
 #include "src/train/stop_signals.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/train/training.h"
@@ -174,6 +175,59 @@ TEST(TrainerTest, ResumesOnAnotherNumberOfRanks) {
   EXPECT_LT(LargestDifference(resumed.weights, uninterrupted.weights), 1e-6);
 }
 
+TEST(TrainerTest, SaysThatStepsHaveAnotherSize) {
+  const TemporaryFolder folder;
+  Job job{.options = OptionsFor(folder, 3)};
+  const auto log_of = [&](const char* global_batch, int64_t steps) {
+    job.options.attributes = {{kGlobalBatch, global_batch}};
+    job.options.max_number_of_steps = steps;
+    ::testing::internal::CaptureStderr();
+    ExpectNoErrors(RunJob(job));
+    return ::testing::internal::GetCapturedStderr();
+  };
+  log_of("8", 3);
+  EXPECT_THAT(log_of("8", 4), ::testing::Not(HasSubstr("in steps of")));
+  EXPECT_THAT(log_of("4", 5), HasSubstr("was in steps of 8 so far and goes on in steps of 4 samp"));
+}
+
+// As TensorFlow leaves it: the place in the data is not told, so this one ends where an epoch does.
+void LeaveToTensorFlow(const std::string& from, const std::string& to) {
+  const io::Checkpoint checkpoint = io::ReadLatest(from)->checkpoint;
+  const auto bytes = [](const auto& values) {
+    return std::span(reinterpret_cast<const char*>(values.data()),
+                     values.size() * sizeof(values[0]));
+  };
+  std::vector<io::TfTensor> tensors;
+  for (const auto* list : {&checkpoint.variables, &checkpoint.slots}) {
+    for (const io::CheckpointVariable& v : *list)
+      tensors.push_back({v.name, io::TfType::kFloat, v.shape, bytes(v.data)});
+  }
+  const std::vector<int64_t> step{checkpoint.step};
+  tensors.push_back({"global_step", io::TfType::kInt64, {}, bytes(step)});
+  io::WriteTfCheckpoint(to + "/model.ckpt-6", std::move(tensors));
+}
+
+TEST(TrainerTest, GoesOnWithTheRunOfTensorFlow) {
+  const TemporaryFolder whole, ours, theirs;
+  Job job{.options = OptionsFor(whole, 8), .num_ranks = 2, .batch_norm = true};
+  const JobResult uninterrupted = RunJob(job);
+  job.options = OptionsFor(ours, 6);
+  RunJob(job);
+  LeaveToTensorFlow(ours.path(), theirs.path());
+  job.options = OptionsFor(theirs, 8);
+  const JobResult resumed = RunJob(job);
+  ExpectNoErrors(resumed);
+  EXPECT_EQ(resumed.state.step, 8);
+  EXPECT_EQ(resumed.state.seed, 11u);
+  EXPECT_EQ(resumed.weights, uninterrupted.weights);
+  EXPECT_EQ(io::ReadLatest(theirs.path())->checkpoint.step, 8);  // from now on this one counts
+  job.optimizer = "momentum";
+  job.num_ranks = 1;
+  EXPECT_THAT(RunJob(job).errors[0], HasSubstr("model.ckpt-8.h5: slot"));
+  std::filesystem::remove(io::CheckpointPath(theirs.path(), 8));
+  EXPECT_THAT(RunJob(job).errors[0], HasSubstr("model.ckpt-6: slot net/conv/weights/Momentum"));
+}
+
 TEST(TrainerTest, ARankMayGetReadyForLongerThanTheDeadline) {
   using std::chrono::milliseconds;
   const Job job{.options = {.max_number_of_steps = 2},
@@ -210,6 +264,12 @@ TEST(TrainerTest, StopRequestOfOneRankSavesAndEndsAll) {
   EXPECT_EQ(latest->checkpoint.step, result.state.step);
 }
 
+std::vector<int64_t> StepsSaved(const TemporaryFolder& folder) {
+  std::vector<int64_t> steps;
+  for (const auto& file : io::ListCheckpoints(folder.path())) steps.push_back(file.step);
+  return steps;
+}
+
 TEST(TrainerTest, SavesAndLogsByTime) {
   const TemporaryFolder folder;
   Job job{.options = OptionsFor(folder, 6), .num_ranks = 2};
@@ -223,9 +283,40 @@ TEST(TrainerTest, SavesAndLogsByTime) {
                                  "\\([0-9]+\\.[0-9]{3} sec/step\\)\n"));
   EXPECT_THAT(log, ::testing::Not(HasSubstr("global step 3:")));
   EXPECT_THAT(log, HasSubstr("Finished training! Saving model to disk."));
-  std::vector<int64_t> steps;
-  for (const auto& file : io::ListCheckpoints(folder.path())) steps.push_back(file.step);
-  EXPECT_EQ(steps, (std::vector<int64_t>{4, 5, 6}));
+  EXPECT_EQ(StepsSaved(folder), (std::vector<int64_t>{4, 5, 6}));
+}
+
+size_t CountOf(const std::string& words, const std::string& text) {
+  size_t count = 0;
+  for (size_t at = 0; (at = text.find(words, at)) != std::string::npos; ++at) ++count;
+  return count;
+}
+
+TEST(TrainerTest, SavesWhatItEvaluatesOnce) {
+  const std::vector<int64_t> evaluated = {2, 4, 5}, all = {1, 2, 3, 4, 5};
+  for (const auto& [interval, steps] : {std::pair(600, evaluated), {0, all}}) {
+    const TemporaryFolder folder;
+    Job job{.options = OptionsFor(folder, 5), .num_ranks = 2};
+    job.options.save_interval_secs = interval;
+    job.options.eval_every = 2;
+    job.options.evaluate = [] { return Metrics(10); };
+    ::testing::internal::CaptureStderr();
+    ExpectNoErrors(RunJob(job));
+    const std::string log = ::testing::internal::GetCapturedStderr();
+    EXPECT_EQ(StepsSaved(folder), steps);
+    EXPECT_EQ(CountOf("Saving checkpoint to path", log), steps.size()) << log;
+  }
+}
+
+TEST(TrainerTest, WhatIsEvaluatedStaysWhenTheEvaluationIsStopped) {
+  const TemporaryFolder folder;
+  Job job{.options = OptionsFor(folder, 5), .num_ranks = 2};
+  job.options.eval_every = 2;
+  job.options.evaluate = [] { return std::nullopt; };
+  const JobResult result = RunJob(job);
+  ExpectNoErrors(result);
+  EXPECT_EQ(result.codes, std::vector<ExitCode>(2, ExitCode::kSaved));
+  EXPECT_EQ(StepsSaved(folder), std::vector<int64_t>{2});
 }
 
 TEST(TrainerTest, CheckpointHoldsNamesAndPlace) {

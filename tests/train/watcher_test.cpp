@@ -61,9 +61,9 @@ TEST(Watcher, EveryRankIsCalledInTheSameOrder) {
         options);
     trainer.Run();
     EXPECT_THAT(recorder.calls,
-                ElementsAre("started 0", "begins 0", "ended 1", "begins 1", "ended 2",
-                            "evaluation 2", "evaluated 2", "begins 2", "ended 3", "evaluation 3",
-                            "evaluated 3", "saved 3", "finished 3"));
+                ElementsAre("started 0", "begins 0", "ended 1", "begins 1", "ended 2", "saved 2",
+                            "evaluation 2", "evaluated 2", "begins 2", "ended 3", "saved 3",
+                            "evaluation 3", "evaluated 3", "finished 3"));
   });
 }
 

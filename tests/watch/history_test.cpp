@@ -44,13 +44,23 @@ TEST(History, TravelsAsJson) {
   History history = Steps(1, 2500);
   Row odd = StepRow(2501, NAN);
   history.AddStep(odd);
-  history.AddEvaluation({.step = 2000, .accuracy = 0.5, .recall_5 = 0.75});
+  history.AddEvaluation({.step = 2000, .accuracy = 0.5, .recall_5 = 0.75, .loss = 1.25});
   history.SetConfusion({.step = 2000, .num_classes = 2, .counts = {5, 0, 1, 4}});
   const History back = History::FromJson(history.ToJson());
   EXPECT_EQ(back.ToJson(), history.ToJson());
   EXPECT_TRUE(std::isnan(back.rows().back()[kTotalLoss]));
   EXPECT_EQ(back.confusion().at(1, 1), 4);
   EXPECT_EQ(back.evaluations().at(0).recall_5, 0.75);
+  EXPECT_EQ(back.evaluations().at(0).loss, 1.25);
+}
+
+TEST(History, TakesEvaluationsOfOlderReports) {
+  std::string text = History().ToJson();
+  const std::string none = "\"evaluations\":[";
+  text.insert(text.find(none) + none.size(), "[2000,0.5,0.75]");
+  const EvaluationPoint point = History::FromJson(text).evaluations().at(0);
+  EXPECT_EQ(point.recall_5, 0.75);
+  EXPECT_TRUE(std::isnan(point.loss));
 }
 
 TEST(History, RefusesWhatIsNotItsOwn) {

@@ -81,6 +81,7 @@ TEST(Report, CarriesItsHistory) {
     row[kTotalLoss] = 1.0 / step;
     history.AddStep(row);
   }
+  history.AddEvaluation({.step = 5, .accuracy = 0.9, .recall_5 = 1, .loss = 0.3125});
   history.SetConfusion({.step = 5, .num_classes = 2, .counts = {5, 1, 0, 4}});
   const std::string page = MakeReport({.title = "net & <set>",
                                        .status = "running",
@@ -91,6 +92,8 @@ TEST(Report, CarriesItsHistory) {
   EXPECT_THAT(page, HasSubstr("net &amp; &lt;set&gt;"));
   EXPECT_THAT(page, HasSubstr("--a=&quot;&lt;b&gt;&quot;"));
   EXPECT_THAT(page, HasSubstr("cat taken for &lt;dog&gt;: 1"));
+  EXPECT_THAT(page, HasSubstr("<b>0.3125</b><span>last evaluation, cross entropy"));
+  EXPECT_THAT(page, HasSubstr("data-name=\"evaluation, cross entropy\""));
   EXPECT_THAT(page, Not(HasSubstr("http")));
   EXPECT_THROW(HistoryOfReport("<html></html>"), DataError);
 }
