@@ -143,7 +143,7 @@ std::optional<std::string> FindTfCheckpoint(const std::string& path) {
     prefix = LatestOf(path);
   } else if (path.ends_with(kIndexSuffix)) {
     prefix.resize(path.size() - kIndexSuffix.size());
-  } else if (const size_t data = path.rfind(kDataInfix);
+  } else if (const size_t data = path.find(kDataInfix, path.rfind('/') + 1);
              data != std::string::npos && IsFile(path)) {
     prefix.resize(data);
   }

@@ -21,7 +21,6 @@ constexpr SharedFlag kSharedFlags[] = {
     {"dataset_name"},
     {"dataset_dir"},
     {"work_dir"},
-    {"eval_split_name", "dataset_split_name"},
     {"labels_offset"},
     {"preprocessing_name"},
     {"use_grayscale"},
@@ -35,7 +34,6 @@ constexpr SharedFlag kSharedFlags[] = {
     {"moving_average_decay"},
     {"backend"},
     {"threads"},
-    {"precision"},
 };
 
 bool IsFlag(std::string word, const std::vector<const char*>& names) {

@@ -25,8 +25,8 @@ void TakeFlags(const std::vector<const char*>& names, SplitArguments& split);
 std::optional<std::string> FlagValue(const Arguments& given, const std::string& name);
 
 // The arguments of `carole eval` that follows what a training with these flags given (see
-// FlagValue) writes to train_dir: same data and net, event files in the subfolder eval. It ends
-// with the training, or after `timeout` seconds without a new checkpoint.
+// FlagValue) writes to train_dir: same data (but for its split) and net, event files in the
+// subfolder eval. It ends with the training, or after `timeout` seconds without a new checkpoint.
 Arguments EvalArguments(const Arguments& given, const std::string& train_dir, double timeout);
 
 }  // namespace carole::launch

@@ -5,6 +5,7 @@
 #include "src/commands/commands.h"
 #include "src/commands/job.h"
 #include "src/commands/json.h"
+#include "src/core/error.h"
 
 namespace carole::commands {
 namespace {
@@ -41,6 +42,8 @@ int BenchAllreduce(const Arguments& arguments) {
   line.Add("warmup_steps", options.warmup_steps, "sums before")->check(CLI::NonNegativeNumber);
   line.AddBool("json", json, "one JSON object a line");
   if (!line.Parse(arguments)) return 0;
+  if (options.sizes.empty())
+    throw UsageError("[flags] --sizes: got none, want bytes of each rank, a comma list");
   options.algorithm = machine.all_reduce;
   return RunJob(machine, [&](Job& job) {
     const auto samples = collectives::BenchAllReduce(job.communicator(), options);

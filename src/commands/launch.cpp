@@ -8,7 +8,6 @@
 #include <cstring>
 #include <filesystem>
 
-#include "io/datasets.h"
 #include "launch/arguments.h"
 #include "launch/job.h"
 #include "launch/mpirun.h"
@@ -108,22 +107,15 @@ void TakeFromTraining(const CommandLine& line, const Training& training, LaunchF
         fmt::format("[flags] --num_gpus: no number: got {}, want 0 to 1024", *num_gpus));
 }
 
-// On the split that is not trained on, unless one is named.
 Arguments EvaluatorArguments(const Training& training, double timeout) {
-  const TrainFlags& flags = training.flags;
-  Arguments eval = launch::EvalArguments(training.given, flags.run.train_dir, timeout);
-  if (!flags.evaluation.split.empty()) return eval;
-  for (const io::SplitEntry& entry : io::FindDataset(flags.dataset.dataset_name).splits) {
-    if (entry.name != flags.dataset.dataset_split_name)
-      eval.push_back(fmt::format("--dataset_split_name={}", entry.name));
-  }
+  Arguments eval = launch::EvalArguments(training.given, training.flags.run.train_dir, timeout);
+  eval.push_back("--dataset_split_name=" + EvaluationSplit(training.flags));
   return eval;
 }
 
-bool AsksForEvaluation(const Arguments& given) {
-  constexpr const char* kNames[] = {"epochs_per_eval", "eval_every", "keep_best"};
-  return std::ranges::any_of(
-      kNames, [&](const char* name) { return launch::FlagValue(given, name).has_value(); });
+bool AsksForEvaluation(const Training& training) {
+  const EvaluationFlags& flags = training.flags.evaluation;
+  return flags.every > 0 || flags.keep_best || launch::FlagValue(training.given, "epochs_per_eval");
 }
 
 // Evaluation that only a recipe asks for is an evaluator task's where several tasks train, as in
@@ -131,8 +123,7 @@ bool AsksForEvaluation(const Arguments& given) {
 Arguments WordsOfRanks(const Training& training, const launch::Cluster& cluster) {
   Arguments words = training.words;
   const bool is_alone = std::ranges::count_if(cluster.tasks, launch::Trains) == 1;
-  if (is_alone || training.flags.evaluation.epochs_per_eval == 0 ||
-      AsksForEvaluation(training.given))
+  if (is_alone || training.flags.evaluation.epochs_per_eval == 0 || AsksForEvaluation(training))
     return words;
   LogInfo("launch",
           "several tasks train: evaluation is left to an evaluator task (--epochs_per_eval=0)");

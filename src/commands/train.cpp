@@ -72,13 +72,9 @@ std::function<void(VariableStore&)> MakeWarmStart(const FineTuningFlags& flags) 
   };
 }
 
-// The split that is not trained on, unless one is named.
-DatasetFlags EvaluationDataset(const TrainFlags& flags, const NetInput& input) {
+DatasetFlags EvaluationDataset(const TrainFlags& flags) {
   DatasetFlags dataset = flags.dataset;
-  for (const io::SplitEntry& split : input.dataset->splits) {
-    if (split.name != flags.dataset.dataset_split_name) dataset.dataset_split_name = split.name;
-  }
-  if (!flags.evaluation.split.empty()) dataset.dataset_split_name = flags.evaluation.split;
+  dataset.dataset_split_name = EvaluationSplit(flags);
   return dataset;
 }
 
@@ -205,7 +201,7 @@ int Run(TrainFlags& flags, const CommandLine& line, const NetInput& input, Job& 
   };
   std::optional<Evaluation> evaluation;
   if (plan.eval_every > 0) {
-    evaluation.emplace(EvaluationDataset(flags, input), input, job,
+    evaluation.emplace(EvaluationDataset(flags), input, job,
                        ShareOfMachine(flags.evaluation.batch_size, job), &step->store());
     options.evaluate = [&] { return evaluation->Run(0, options.stop_requested); };
   }

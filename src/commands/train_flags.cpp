@@ -1,5 +1,6 @@
 #include "src/commands/train_flags.h"
 
+#include "io/datasets.h"
 #include "src/commands/activation_memory.h"
 #include "src/commands/inputs.h"
 #include "src/commands/recipes.h"
@@ -122,6 +123,16 @@ void AddTrainFlags(CommandLine& line, TrainFlags& flags) {
   AddRankFlags(line, flags.ranks);
   AddRecipeFlags(line, flags.recipe);
   AddUnsupportedFlags(line);
+}
+
+std::string EvaluationSplit(const TrainFlags& flags) {
+  if (!flags.evaluation.split.empty()) return flags.evaluation.split;
+  const std::string& trained = flags.dataset.dataset_split_name;
+  std::string split = trained;
+  for (const io::SplitEntry& entry : io::FindDataset(flags.dataset.dataset_name).splits) {
+    if (entry.name != trained) split = entry.name;
+  }
+  return split;
 }
 
 }  // namespace carole::commands

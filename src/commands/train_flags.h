@@ -74,4 +74,8 @@ struct TrainFlags {
 };
 void AddTrainFlags(CommandLine& line, TrainFlags& flags);
 
+// Of the data set: the one that is not trained on, unless one is named. Throws UsageError for a
+// data set that there is not.
+std::string EvaluationSplit(const TrainFlags& flags);
+
 }  // namespace carole::commands

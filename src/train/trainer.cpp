@@ -24,12 +24,18 @@ namespace {
 constexpr char kBestFolder[] = "best";
 constexpr char kAccuracy[] = "eval_accuracy";  // attribute of what lies there
 
-// Where this program has left no checkpoint, TensorFlow's latest: that run goes on.
-std::optional<io::LoadedCheckpoint> ReadLatest(const std::string& folder, uint64_t seed,
-                                               const VariableStore& store) {
-  if (auto latest = io::ReadLatest(folder)) return latest;
+// TensorFlow's latest: that run goes on. Weights without a step are of no run.
+std::optional<io::LoadedCheckpoint> ReadLatestForeign(const std::string& folder, uint64_t seed,
+                                                      const VariableStore& store) {
   const auto file = io::TryOpenWeights(folder);
   if (file == nullptr) return std::nullopt;
+  if (!file->step()) {
+    LogInfo("train",
+            "{}: has no global_step, so it is no run that could go on; --checkpoint_path "
+            "would begin with its weights",
+            file->path());
+    return std::nullopt;
+  }
   LogInfo("train", "{} does not tell its place in the data: an epoch begins", file->path());
   io::LoadedCheckpoint latest{file->path(), ReadForeign(*file, store)};
   latest.checkpoint.seed = seed;
@@ -86,8 +92,10 @@ void Trainer::Start() {
 
 // With the last checkpoint, or first weights.
 void Trainer::Fill() {
-  const auto latest =
-      is_writer() ? ReadLatest(options_.train_dir, state_.seed, step_.store()) : std::nullopt;
+  auto latest = is_writer() ? io::ReadLatest(options_.train_dir) : std::nullopt;
+  const bool is_ours = latest.has_value();
+  if (is_writer() && !is_ours)
+    latest = ReadLatestForeign(options_.train_dir, state_.seed, step_.store());
   if (latest) {
     state_ = Restore(latest->checkpoint, latest->path, step_.replica());
     LogInfo("train", "resuming from {} at step {}", latest->path, state_.step);
@@ -96,6 +104,7 @@ void Trainer::Fill() {
       LogInfo("train", "Ignoring --checkpoint_path because a checkpoint already exists in {}",
               options_.train_dir);
     }
+    if (!is_ours) Write(*checkpoints_, options_.attributes);  // there may be no step left to do
     return;
   }
   step_.store().Initialize(state_.seed);

@@ -12,7 +12,7 @@ namespace carole::testing {
 namespace {
 
 const Backend& Reference() {
-  static const std::unique_ptr<Backend> backend = MakeReferenceBackend(2);
+  static const std::unique_ptr<Backend> backend = MakeReferenceBackend(1);
   return *backend;
 }
 

@@ -49,6 +49,10 @@ TEST_F(CheckpointCliTest, TrainingGoesOnWithTensorFlows) {
   ASSERT_EQ(Convert(first, latest).exit_code, 0);
   EXPECT_TRUE(FailsWith(Carole(TrainWords(train_dir_, {"--optimizer=adam"})), 65,
                         {latest + ": slot LeNet/conv1/weights/Adam", "--optimizer"}));
+  const Words done = {"--max_number_of_steps=2", "--final_model=last.h5"};
+  EXPECT_THAT(Carole(TrainWords(train_dir_, done)).err,
+              HasSubstr("last.h5 is a copy of " + latest));
+  std::filesystem::remove(latest + ".h5");
   const ProcessResult run =
       Carole(TrainWords(train_dir_, {"--max_number_of_steps=3", "--checkpoint_path=" + first}), 2);
   ASSERT_EQ(run.exit_code, 0) << run.err;

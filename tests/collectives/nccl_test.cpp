@@ -117,7 +117,7 @@ TEST(Nccl, RanksHaveGpusOfTheirOwnUnlessTheyMayShare) {
 // Tickets come round before anybody has looked at what is under way.
 TEST(Nccl, OldSumsAreNotTakenForLateOnes) {
   using Clock = std::chrono::steady_clock;
-  constexpr std::chrono::duration<double> kPause(1);
+  constexpr std::chrono::duration<double> kPause(4);
   EmulatedStream stream;
   const NcclModule& nccl = *carole_nccl_module();
   const std::unique_ptr<DeviceSums> sums(

@@ -165,7 +165,8 @@ class LaunchTest(unittest.TestCase):
         self.assertEqual(digest(self.train_dir), mpirun_digest(3, 8))
         # Machines with one rank and with two have other shares of a batch: each image counts once all the same.
         alone = evaluate(self.train_dir)
-        self.assertIn(f"eval/Accuracy {alone['accuracy']:.4f}", self.log("chief0"))
+        accuracy = float(re.search(r"eval/Accuracy ([0-9.]+)", self.log("chief0"))[1])
+        self.assertAlmostEqual(accuracy, alone["accuracy"], delta=5e-4)  # kernels differ with the batch
         self.assertIn(f"({alone['samples']} samples)", self.log("chief0"))
 
     def three(self):

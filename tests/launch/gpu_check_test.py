@@ -134,7 +134,7 @@ class GpuCheckTest(unittest.TestCase):
     def check(self, *words, **variables):
         """Returns the exit code and what was said."""
         with self.start(*words, **variables) as process:
-            text = process.communicate(timeout=60)[0]
+            text = process.communicate(timeout=200)[0]
             return process.returncode, text
 
     def wanted(self, text):
@@ -234,10 +234,10 @@ class GpuCheckTest(unittest.TestCase):
     def test_what_was_measured_before_a_check_was_ended_counts(self):
         """Although its program does not heed SIGTERM: that is ended too, and its messages are told."""
         stubborn = "carole bench train*batch_size=512*"
-        code, text = self.check("--sections=speed", STUBBORN=stubborn, CAROLE_GPU_CHECK_SECONDS="4")
+        code, text = self.check("--sections=speed", STUBBORN=stubborn, CAROLE_GPU_CHECK_SECONDS="10")
         self.assertEqual(code, 1)
-        self.assertRegex(text, r"## ResNet-50, bf16: FAILED in \d s\n(.*\n)*.*\"batch_size\":256.*\n    pid: ")
-        pid = re.search(r"^    pid: (\d+)\n    ended after \d s$", text, re.MULTILINE)[1]
+        self.assertRegex(text, r"## ResNet-50, bf16: FAILED in \d+ s\n(.*\n)*.*\"batch_size\":256.*\n    pid: ")
+        pid = re.search(r"^    pid: (\d+)\n    ended after \d+ s$", text, re.MULTILINE)[1]
         status = ""
         with contextlib.suppress(FileNotFoundError), open(f"/proc/{pid}/status", encoding="utf-8") as file:
             status = file.read()
@@ -248,7 +248,7 @@ class GpuCheckTest(unittest.TestCase):
         self.assertEqual(wanted["resnet_v1_50, bf16, carole / PyTorch"], ("-", "at least 1.2", "not measured"))
 
     def test_tests_that_passed_before_the_end_are_told(self):
-        code, text = self.check("--sections=goldens", SLOW="carole_golden_tests 2", CAROLE_GPU_CHECK_SECONDS="3")
+        code, text = self.check("--sections=goldens", SLOW="carole_golden_tests 2", CAROLE_GPU_CHECK_SECONDS="10")
         self.assertEqual(code, 1)
         self.assertIn("    not finished: Net.second_2\n    8 tests: 7 passed, 0 skipped, 0 failed, 1 not finished\n", text)
         code, text = self.check("--sections=goldens", WRONG="carole_golden_tests 1")
@@ -258,14 +258,13 @@ class GpuCheckTest(unittest.TestCase):
 
     def test_told_to_end_it_closes_the_report(self):
         with self.start(HANG="carole bench train*batch_size=512*") as process:
-            said = ""
-            while "Optimizers" not in said:
-                said += process.stdout.readline()
-            time.sleep(2)  # the speed of batch 256 is known
+            while not os.path.exists(f"{self.out}/ours.resnet_v1_50.bf16.512.json"):  # that of batch 256 is known
+                self.assertIsNone(process.poll())
+                time.sleep(0.1)
             process.terminate()
-            said += process.stdout.read()
+            said = process.stdout.read()
         self.assertEqual(process.returncode, 1)
-        self.assertRegex(said, r"## ResNet-50, bf16: FAILED (.*\n)*    ended after \d s")
+        self.assertRegex(said, r"## ResNet-50, bf16: FAILED (.*\n)*    ended after \d+ s")
         self.assertIn("## VGG-16, bf16: skipped: the time is over", said)
         self.assertEqual(self.wanted(said)["resnet_v1_50, bf16, carole / PyTorch"][2], "not measured")
         with open(f"{self.out}/report.md", encoding="utf-8") as file:
@@ -296,9 +295,10 @@ class GpuCheckTest(unittest.TestCase):
         self.assertEqual(self.check("lenet", "fp32", ACCURACY="0.91")[0], 0)
 
     def test_what_hangs_is_ended_and_the_time_is_kept(self):
-        code, text = self.check(HANG="carole doctor", CAROLE_GPU_CHECK_SECONDS="3")  # it would hang 100 s, 60 are allowed
+        code, text = self.check(HANG="carole doctor", CAROLE_GPU_CHECK_SECONDS="10")  # it would hang 100 s
         self.assertEqual(code, 1)
-        self.assertRegex(text, r"## Doctor: FAILED in \d+ s\n\n.*\n    ended after [1-5] s\n")
+        ended = re.search(r"## Doctor: FAILED in \d+ s\n\n.*\n    ended after (\d+) s\n", text)
+        self.assertLess(int(ended[1]), 60, text)  # that it is allowed when there is time
         self.assertIn("## Nets against their golden values: skipped: the time is over", text)
 
     def test_sanitizer_tells_errors(self):
@@ -375,7 +375,7 @@ class GpuCheckTest(unittest.TestCase):
         write_script(f"{self.bin}/apt-get", "exit 100")
         for _ in ("with xz", "without"):
             done = subprocess.run([f"{root}/run", "gpu-check", "--sections=goldens"], env=self.env, text=True,
-                                  timeout=60, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
+                                  timeout=200, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
             self.assertEqual(done.returncode, 0, done.stdout)
             self.assertIn("## Nets against their golden values: passed", done.stdout)
             self.assertTrue(os.path.exists(f"{root}/build/gpu-check/report.md"))

@@ -145,16 +145,16 @@ TEST(JobArguments, FlagValue) {
 
 TEST(JobArguments, EvaluatorWatchesWhatTrainingWrites) {
   EXPECT_THAT(
-      EvalArguments({"dataset_dir=/data", "train_dir=/out/", "model_name=lenet",
-                     "learning_rate=0.1", "train_image_size=32", "eval_split_name=test",
-                     "moving_average_decay=0.99", "use_grayscale=false", "eval_batch_size=16",
-                     "batch_size=8", "dct_method=INTEGER_ACCURATE", "precision=bf16"},
-                    "/out/", 60),
+      EvalArguments(
+          {"dataset_dir=/data", "train_dir=/out/", "model_name=lenet", "learning_rate=0.1",
+           "train_image_size=32", "moving_average_decay=0.99", "use_grayscale=false",
+           "eval_batch_size=16", "batch_size=8", "dct_method=INTEGER_ACCURATE", "precision=bf16"},
+          "/out/", 60),
       ElementsAre("--eval_interval_secs=10", "--until_trained", "--timeout=60",
-                  "--dataset_dir=/data", "--dataset_split_name=test", "--use_grayscale=false",
-                  "--dct_method=INTEGER_ACCURATE", "--model_name=lenet", "--eval_image_size=32",
-                  "--eval_batch_size=16", "--moving_average_decay=0.99", "--precision=bf16",
-                  "--checkpoint_path=/out/", "--eval_dir=/out/eval"));
+                  "--dataset_dir=/data", "--use_grayscale=false", "--dct_method=INTEGER_ACCURATE",
+                  "--model_name=lenet", "--eval_image_size=32", "--eval_batch_size=16",
+                  "--moving_average_decay=0.99", "--checkpoint_path=/out/",
+                  "--eval_dir=/out/eval"));
 }
 
 TEST(JobEnd, OnlyWhatWasNotedSince) {

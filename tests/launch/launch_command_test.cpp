@@ -64,6 +64,7 @@ TEST(LaunchCommand, EvaluationOfARecipeIsLeftToAnEvaluator) {
       {{"--recipe=imagenet_main", "--epochs=1"}, false},
       {{"--recipe=imagenet_main", "--eval_every=5"}, false},
       {{"--recipe=imagenet_main", "--keep_best"}, false},
+      {{"--recipe=imagenet_main", "--eval_every=0"}, true},
       {{"--recipe=mnist_dist"}, false},
       {{"--epochs_per_eval=1"}, false},
   };

@@ -77,6 +77,7 @@ TEST(Straggler, ToleratesATwentiethOfAStep) {
 std::string LogOf(bool late_to_steps, bool late_to_others) {
   ::testing::internal::CaptureStderr();
   carole::testing::RunRanks(2, [&](collectives::Communicator& c) {
+    c.Barrier({.what = "start"});
     StragglerWatch watch(c);
     float value[1] = {1};
     const auto sum = [&](bool is_late, double ms) {
@@ -88,9 +89,10 @@ std::string LogOf(bool late_to_steps, bool late_to_others) {
       sum(late_to_steps, 20);
       if (step == 20) {
         const StragglerWatch::Pause pause(watch);
-        sum(late_to_others, 1500);
+        sum(late_to_others, 4000);
       }
-      watch.AddStep({.step = 200, .input = 1, .compute = 5}, step);
+      // A twentieth of so long steps is more than a busy machine takes from one of the ranks.
+      watch.AddStep({.step = late_to_steps ? 200.0 : 1000.0, .input = 1, .compute = 5}, step);
     }
   });
   return ::testing::internal::GetCapturedStderr();
