@@ -196,7 +196,7 @@ class NewCheckpoints {
       Vote vote = Look(began);
       job_.communicator().Broadcast(std::as_writable_bytes(std::span(&vote, 1)), 0,
                                     {.what = "checkpoint"});
-      double stop[1] = {train::StopSignals::Requested() ? 1.0 : 0.0};
+      double stop[1] = {train::StopRequested() ? 1.0 : 0.0};
       job_.communicator().AllReduce(std::span(stop), {.what = "stop"});
       if (stop[0] > 0 || vote == Vote::kEnd) return std::nullopt;
       if (vote == Vote::kNew) return found_;
@@ -243,14 +243,14 @@ class NewCheckpoints {
 
 void Follow(const EvalFlags& flags, const Job& job, NewCheckpoints& checkpoints,
             Evaluation& evaluation, Output& output) {
-  const train::StopSignals signals;
+  train::CatchStopSignals();
   LogInfo("eval", "waiting for checkpoints in {}", flags.checkpoint_path);
   for (int64_t done = 0;
        flags.max_number_of_evaluations == 0 || done < flags.max_number_of_evaluations; ++done) {
     const auto path = checkpoints.Wait();
     if (!path) break;
     const Evaluated evaluated = ShareCheckpoint(flags, *path, job, evaluation.store());
-    const auto metrics = evaluation.Run(flags.max_num_batches, train::StopSignals::Requested);
+    const auto metrics = evaluation.Run(flags.max_num_batches, train::StopRequested);
     if (!metrics) break;
     if (job.is_chief()) output.Write(*metrics, evaluated);
   }

@@ -52,7 +52,7 @@ std::function<bool()> MakeStopRequest(const RunFlags& flags) {
                                 .job_end = end != nullptr ? std::strtoll(end, nullptr, 10) : 0,
                                 .margin_seconds = flags.stop_before_job_end});
   return [limit, told = false]() mutable {
-    if (train::StopSignals::Requested()) return true;
+    if (train::StopRequested()) return true;
     const std::string reason = limit.Reason();
     if (!reason.empty() && !told) LogInfo("run", "{}", reason);
     told = !reason.empty();
@@ -221,7 +221,7 @@ int Run(TrainFlags& flags, const CommandLine& line, const NetInput& input, Job& 
 }  // namespace
 
 int Train(const Arguments& arguments) {
-  const train::StopSignals signals;  // before the ranks meet, so that none is lost
+  train::CatchStopSignals();  // before the ranks meet, so that none is lost
   TrainFlags flags;
   CommandLine line("carole train", "Trains a net; goes on with what train_dir holds.");
   AddTrainFlags(line, flags);

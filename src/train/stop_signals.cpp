@@ -1,32 +1,28 @@
 #include "src/train/stop_signals.h"
 
 #include <atomic>
+#include <csignal>
 
 namespace carole::train {
 namespace {
 
-constexpr int kSignals[] = {SIGTERM, SIGUSR1, SIGINT};
 std::atomic<bool> requested{false};
 
 void OnSignal(int) { requested.store(true, std::memory_order_relaxed); }
 
 }  // namespace
 
-StopSignals::StopSignals() {
+void CatchStopSignals() {
   requested = false;
-  for (size_t i = 0; i < std::size(kSignals); ++i) {
+  for (const int signal : {SIGTERM, SIGUSR1, SIGINT}) {
     struct sigaction action {};
     action.sa_handler = OnSignal;
     action.sa_flags = SA_RESTART;
-    if (kSignals[i] == SIGINT) action.sa_flags |= SA_RESETHAND;
-    sigaction(kSignals[i], &action, &before_[i]);
+    if (signal == SIGINT) action.sa_flags |= SA_RESETHAND;
+    sigaction(signal, &action, nullptr);
   }
 }
 
-StopSignals::~StopSignals() {
-  for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &before_[i], nullptr);
-}
-
-bool StopSignals::Requested() { return requested.load(std::memory_order_relaxed); }
+bool StopRequested() { return requested.load(std::memory_order_relaxed); }
 
 }  // namespace carole::train

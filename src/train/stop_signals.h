@@ -1,24 +1,14 @@
 // The requests of schedulers and people to stop: SIGTERM, SIGUSR1, SIGINT.
 #pragma once
 
-#include <array>
-#include <csignal>
-
 namespace carole::train {
 
-// Catches them while it lives; one object at a time. A second SIGINT ends the program at once.
-class StopSignals {
- public:
-  StopSignals();
-  ~StopSignals();
-  StopSignals(const StopSignals&) = delete;
-  StopSignals& operator=(const StopSignals&) = delete;
+// Catches them until the process has ended: a scheduler sends SIGTERM to the other ranks once the
+// first has gone (srun --kill-on-bad-exit), and one that is about to end says with its own code
+// how. A second SIGINT ends the program at once. Forgets requests of before.
+void CatchStopSignals();
 
-  // Whether one has come. Any thread.
-  static bool Requested();
-
- private:
-  std::array<struct sigaction, 3> before_{};
-};
+// Whether one has come. Any thread.
+bool StopRequested();
 
 }  // namespace carole::train

@@ -69,6 +69,15 @@ TEST_F(StopTest, WhileItSaves) {
                         {"saving at step"}));
 }
 
+// As srun --kill-on-bad-exit does to the ranks that are not the first to have gone.
+TEST_F(StopTest, KeepsItsExitCodeWhenSignalsGoOnToItsEnd) {
+  Subprocess job(CaroleWords(TrainWords(train_dir_, {"--max_number_of_steps=100000"})));
+  ASSERT_TRUE(
+      job.WaitUntil([&] { return job.err().find("train_dir  ") != std::string::npos; }, 60));
+  EXPECT_FALSE(job.WaitUntil([&] { return job.Signal(SIGTERM), false; }, 60));
+  EXPECT_TRUE(FailsWith(job.Wait(), 75, {"saving at step"}));
+}
+
 TEST_F(StopTest, WhenItsTimeIsOver) {
   const Words steps = {"--max_number_of_steps=100000", "--max_time=1s"};
   EXPECT_TRUE(FailsWith(Carole(TrainWords(train_dir_, steps), 2), 75, {"saving at step"}));

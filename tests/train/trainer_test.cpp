@@ -11,7 +11,6 @@
 
 #include "io/checkpoint_folder.h"
 #include "io/tf_checkpoint.h"
-#include "src/train/stop_signals.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/train/training.h"
 
@@ -425,18 +424,6 @@ TEST(TrainerTest, DamagedNewestCheckpointIsSkipped) {
   const JobResult again = RunJob(job);
   ExpectNoErrors(again);
   EXPECT_EQ(again.weights, whole.weights);
-}
-
-TEST(StopSignalsTest, CatchesAndRestores) {
-  {
-    const StopSignals signals;
-    EXPECT_FALSE(StopSignals::Requested());
-    std::raise(SIGUSR1);
-    EXPECT_TRUE(StopSignals::Requested());
-  }
-  struct sigaction now {};
-  sigaction(SIGTERM, nullptr, &now);
-  EXPECT_EQ(now.sa_handler, SIG_DFL);
 }
 
 }  // namespace
