@@ -82,11 +82,11 @@ size_t FindAllReduce(std::string_view name, const Topology& topology) {
     known += fmt::format(", {}", entry.name);
     if (entry.name != name) continue;
     if (entry.fits(topology)) return i;
-    throw UsageError(fmt::format("[comm] all_reduce: {} does not fit: got {} hosts, want {}", name,
-                                 topology.hosts.size(), entry.fits_where));
+    throw UsageError(fmt::format("[comm] --all_reduce: {} does not fit: got {} hosts, want {}",
+                                 name, topology.hosts.size(), entry.fits_where));
   }
   throw UsageError(
-      fmt::format("[comm] all_reduce: no such algorithm: got {}, want one of {}", name, known));
+      fmt::format("[comm] --all_reduce: no such algorithm: got {}, want one of {}", name, known));
 }
 
 std::vector<size_t> AutoCandidates(const Topology& topology) {

@@ -132,7 +132,7 @@ Watch::Watch(const CommunicatorOptions& options, std::span<const std::string> na
 
 void Watch::Begin(const Header& header) {
   header_ = header;
-  start_ = std::chrono::steady_clock::now();
+  start_ = last_look_ = std::chrono::steady_clock::now();
   agreed_ = warned_ = false;
 }
 
@@ -166,7 +166,11 @@ void Watch::Check(std::span<const int> missing) {
     throw CommError(
         fmt::format("[comm] {}: {} is gone: {}", Doing(), NamesOf(std::span(&rank, 1)), why));
   }
-  const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start_;
+  constexpr auto kSuspended = std::chrono::seconds(2);  // looks come every 50 ms at most
+  const auto now = std::chrono::steady_clock::now();
+  const auto since_look = now - std::exchange(last_look_, now);
+  if (since_look > kSuspended) start_ += since_look;
+  const std::chrono::duration<double> waited = now - start_;
   if (hooks_.roll_call != nullptr && waited.count() >= options_.warn_seconds / 2)
     hooks_.roll_call->Call(header_.sequence, missing.front());
   if (waited.count() >= options_.deadline_seconds) {

@@ -87,7 +87,9 @@ class Watch {
   void SetAgreed() { agreed_ = true; }
 
   // To be called a few times a second while waiting for `missing` ranks: reports a stall once, in
-  // the log. Throws CommError when one of them is gone or the deadline is over.
+  // the log. Throws CommError when one of them is gone or the deadline is over. Time in which this
+  // process did not look does not count: who was suspended (scontrol suspend, Ctrl-Z) has not
+  // waited, and the others were most likely suspended too.
   void Check(std::span<const int> missing);
 
   // The waiting that was checked is over.
@@ -104,7 +106,7 @@ class Watch {
   const std::vector<std::string> names_;
   const WatchHooks hooks_;
   Header header_;
-  std::chrono::steady_clock::time_point start_;
+  std::chrono::steady_clock::time_point start_, last_look_;
   bool agreed_ = false;
   bool warned_ = false;
 };

@@ -142,6 +142,7 @@ class Engine final : public Communicator {
   void Observe(const Header& header, Clock::time_point start, Clock::time_point agreed);
   void CheckNative() const;
   void CheckDevice() const;
+  [[noreturn]] void Leave() const;
   bool IsOnDevice(const void* data) const { return device_ != nullptr && device_->Holds(data); }
 
   std::unique_ptr<Backend> backend_;
@@ -280,7 +281,7 @@ void Engine::CheckNative() const {
   if (waited < deadline_seconds_ + kGraceSeconds) return;
   LogError("comm", "all_reduce by mpi: deadline: not through after {:.0f} s; a rank is gone",
            waited);
-  std::_Exit(static_cast<int>(ExitCode::kUnavailable));
+  Leave();
 }
 
 // As above: the host may wait for the device without end, and no step may be believed any more. The
@@ -290,7 +291,14 @@ void Engine::CheckDevice() const {
   const std::string trouble = device_->Trouble(deadline_seconds_);
   if (trouble.empty()) return;
   LogError("comm", "all_reduce by nccl: {}", trouble);
-  std::_Exit(static_cast<int>(ExitCode::kUnavailable));
+  Leave();
+}
+
+// With the others, so that the launcher hears this code before it has to kill those that hang.
+void Engine::Leave() const {
+  constexpr int kCode = static_cast<int>(ExitCode::kUnavailable);
+  if (backend_->NeedsFarewell()) backend_->Abort(kCode);
+  std::_Exit(kCode);
 }
 
 template <typename T>
@@ -418,8 +426,8 @@ void Engine::SetAllReduce(std::string_view name) {
   const size_t row = FindAllReduce(name, exchange_.topology);
   if (row != kAutoRow && kAllReduce[row].sum_f32 == nullptr && !backend_->HasNativeAllReduce()) {
     throw UsageError(
-        fmt::format("[comm] all_reduce: {} does not fit: got threads or one process, want {}", name,
-                    kAllReduce[row].fits_where));
+        fmt::format("[comm] --all_reduce: {} does not fit: got threads or one process, want {}",
+                    name, kAllReduce[row].fits_where));
   }
   algorithm_ = row;
 }

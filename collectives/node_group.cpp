@@ -16,6 +16,7 @@
 #include <new>
 
 #include "src/core/check.h"
+#include "src/core/error.h"
 
 namespace carole::collectives {
 
@@ -85,8 +86,13 @@ void NodeGroup::Await(Flag& flag, uint32_t target, Watch& watch, Missing missing
     if (!Reached(value, target)) SleepWhile(flag.value, value);
     flag.sleepers.fetch_sub(1);
     if (Reached(flag.value.load(), target)) break;
-    missing(watch);
     was_checked = true;
+    try {
+      missing(watch);
+    } catch (const CommError&) {  // whoever is gone may have come before
+      if (!Reached(flag.value.load(), target)) throw;
+      break;
+    }
   }
   if (was_checked) watch.EndCheck();
 }

@@ -2,7 +2,8 @@
 //
 //   reducer.BeginStep(step);
 //   … backward: reducer.MarkReady(p) as soon as the gradient of parameter p is final …
-//   while (auto range = reducer.WaitNext()) optimizer.Step(*range);
+//   while (const auto range = reducer.WaitNext())
+//     optimizer.Inspect(range->offset, range->offset + range->count);
 //
 // A bucket starts when all its gradients are ready and all earlier buckets have started: the same
 // order on every rank, whatever the order of MarkReady(). Sums, no averages: the loss is scaled.

@@ -132,9 +132,9 @@ const SplitEntry& FindSplit(const DatasetEntry& dataset, std::string_view split)
   for (const SplitEntry& entry : dataset.splits) {
     if (entry.name == split) return entry;
   }
-  throw UsageError(fmt::format(
-      "[io.datasets] --dataset_split_name: {} has no such split: got '{}', want one of {}",
-      dataset.name, split, JoinNames(dataset.splits)));
+  throw UsageError(
+      fmt::format("[io.datasets] split: {} has no such split: got '{}', want one of {}",
+                  dataset.name, split, JoinNames(dataset.splits)));
 }
 
 std::vector<std::filesystem::path> FindShards(const DatasetEntry& dataset, std::string_view split,
@@ -151,8 +151,10 @@ std::vector<std::filesystem::path> FindShards(const DatasetEntry& dataset, std::
     }
   }
   if (error) {
-    throw DataError(fmt::format("[io.datasets] --dataset_dir {}: cannot be read: {}",
-                                dataset_dir.string(), error.message()));
+    const bool is_file = error == std::errc::not_a_directory;
+    throw DataError(
+        fmt::format("[io.datasets] --dataset_dir {}: {}", dataset_dir.string(),
+                    is_file ? "is a file, want its folder" : "cannot be read: " + error.message()));
   }
   if (shards.empty()) {
     throw DataError(

@@ -32,12 +32,13 @@ std::string_view DiskHint(int error) {
     case EFBIG:
       return "raise the limit on file sizes (ulimit -f)";
     case EROFS:
+      return "make the folder writable or choose another one";
     case EACCES:
     case EPERM:
-      return "make the folder writable or choose another one";
+      return "give this user the right to it, or choose another path";
     case ENOENT:
     case ENOTDIR:
-      return "make the folder first or correct the path";
+      return "correct the path, or make its folder first";
     case EIO:
       return "the disk is failing: see dmesg";
     default:

@@ -26,9 +26,9 @@ constexpr std::chrono::seconds kMaxPendingAge{10};
 
 // Field numbers of TensorFlow's messages.
 namespace field {
-constexpr protozero::pbf_tag_type kWallTime = 1, kStep = 2, kFileVersion = 3,
-                                  kSummary = 5;  // Event
-constexpr protozero::pbf_tag_type kValue = 1;    // Summary
+constexpr protozero::pbf_tag_type kWallTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5,
+                                  kSessionLog = 7;  // Event
+constexpr protozero::pbf_tag_type kValue = 1;       // Summary
 constexpr protozero::pbf_tag_type kValueTag = 1, kSimpleValue = 2, kImage = 4, kHisto = 5,
                                   kTensor = 8, kMetadata = 9;                      // Summary.Value
 constexpr protozero::pbf_tag_type kPluginData = 1, kPluginName = 1, kContent = 2;  // Metadata
@@ -46,6 +46,7 @@ constexpr protozero::pbf_tag_type kDim = 2, kSize = 1;  // TensorShapeProto
 
 constexpr int kDTypeFloat = 1, kDTypeString = 7;
 constexpr int kStatusSuccess = 1, kStatusFailure = 2;
+constexpr int kSessionLogStart = 1;
 
 double WallTime() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -60,7 +61,7 @@ std::string MakePath(const std::string& folder) {
 
 }  // namespace
 
-EventWriter::EventWriter(const std::string& folder)
+EventWriter::EventWriter(const std::string& folder, int64_t first_step)
     : path_(MakePath(folder)), last_flush_(std::chrono::steady_clock::now()) {
   file_ = FileDescriptor(open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   if (!file_.is_open()) ThrowDiskError(kTag, path_, "create", errno);
@@ -69,6 +70,7 @@ EventWriter::EventWriter(const std::string& folder)
   writer.add_double(field::kWallTime, WallTime());
   writer.add_string(field::kFileVersion, "brain.Event:2");
   AppendRecord(event);
+  if (first_step > 0) AppendStart(first_step);
   Flush();
 }
 
@@ -78,6 +80,17 @@ EventWriter::~EventWriter() {
   } catch (const std::exception& error) {
     LogError(kTag, "the last summaries were not written: {}", error.what());
   }
+}
+
+void EventWriter::AppendStart(int64_t step) {
+  std::string log;
+  protozero::pbf_writer(log).add_enum(field::kStatus, kSessionLogStart);
+  std::string event;
+  protozero::pbf_writer writer(event);
+  writer.add_double(field::kWallTime, WallTime());
+  writer.add_int64(field::kStep, step);
+  writer.add_message(field::kSessionLog, log);
+  AppendRecord(event);
 }
 
 void EventWriter::AddScalar(int64_t step, std::string_view tag, float value) {

@@ -34,7 +34,8 @@ using HyperParameter = std::pair<std::string, std::variant<double, bool, std::st
 // value.
 class EventWriter {
  public:
-  explicit EventWriter(const std::string& folder);
+  // What earlier files of the folder hold from first_step on is done again: TensorBoard forgets it.
+  explicit EventWriter(const std::string& folder, int64_t first_step = 0);
   ~EventWriter();  // flushes; an error is logged
 
   void AddScalar(int64_t step, std::string_view tag, float value);
@@ -57,6 +58,7 @@ class EventWriter {
   void Add(int64_t step, std::string_view tag, const std::function<void(std::string&)>& fill);
   // A value that is all in the metadata of the plug-in for hyper-parameters.
   void AddHparams(int64_t step, std::string_view tag, const std::string& content);
+  void AppendStart(int64_t step);
   void AppendRecord(std::string_view event);
 
   std::string path_;

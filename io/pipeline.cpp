@@ -62,12 +62,11 @@ class Pipeline : public BatchSource {
       slot.labels.resize(static_cast<size_t>(options.local_batch));
       slot.records.resize(static_cast<size_t>(options.local_batch));
     }
-    if (next_plan_.position == sharing_.num_records) next_plan_ = {next_plan_.epoch + 1, 0};
+    if (next_plan_.position >= sharing_.num_records) next_plan_ = {next_plan_.epoch + 1, 0};
     start_ = next_plan_;
     if (order_options_.shuffle && order_options_.block_records > 0)
       read_ahead_ = std::make_unique<ReadAhead>(reader_);
-    CAROLE_CHECK(next_plan_.position >= 0 && next_plan_.position < sharing_.num_records,
-                 "start at {} in an epoch of {}", next_plan_.position, sharing_.num_records);
+    CAROLE_CHECK(next_plan_.position >= 0, "start at {} in an epoch", next_plan_.position);
     for (int i = 0; i < options.depth; ++i) Plan();
     for (int t = 0; t < options.threads; ++t) {
       threads_.emplace_back([this](const std::stop_token& stop) { Work(stop); });

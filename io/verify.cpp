@@ -1,10 +1,12 @@
 #include "io/verify.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <mutex>
 #include <optional>
 #include <tuple>
@@ -232,15 +234,22 @@ VerifyReport VerifyShards(const VerifyOptions& options) {
   return Join(options.shards, shards);
 }
 
-void WriteRepaired(const VerifyReport& report, const fs::path& folder, int threads) {
+void PrepareRepair(const std::vector<fs::path>& shards, const fs::path& folder) {
   MakeFolder("io.verify", folder.string());
-  for (const fs::path& shard : report.shards) {
-    if (!fs::equivalent(folder, fs::absolute(shard).parent_path())) continue;
+  if (access(folder.c_str(), W_OK) != 0)
+    ThrowDiskError("io.verify", folder.string(), "write", errno);
+  for (const fs::path& shard : shards) {
+    std::error_code missing;  // is reported when the shard is opened
+    if (!fs::equivalent(folder, fs::absolute(shard).parent_path(), missing)) continue;
     throw UsageError(
         fmt::format("[io.verify] --repair {}: is the folder of the damaged records: want "
                     "another one",
                     folder.string()));
   }
+}
+
+void WriteRepaired(const VerifyReport& report, const fs::path& folder, int threads) {
+  PrepareRepair(report.shards, folder);
   ParallelFor(static_cast<int64_t>(report.shards.size()), threads, [&](int64_t i) {
     const std::vector<GoodRecord>& good = report.good[i];
     if (good.empty()) return;

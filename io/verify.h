@@ -46,6 +46,11 @@ struct VerifyReport {
 // Throws DiskError only.
 VerifyReport VerifyShards(const VerifyOptions& options);
 
+// Makes the folder that WriteRepaired() will write to, so that it is no surprise after hours.
+// Throws UsageError when it is the shards' own, DiskError when it cannot be written.
+void PrepareRepair(const std::vector<std::filesystem::path>& shards,
+                   const std::filesystem::path& folder);
+
 // Writes the good records of each shard to a file of the same name in `folder`, which must not be
 // theirs, and labels.txt where there is one. Each file appears when it is whole. Shards without a
 // good record are left out. Throws UsageError, DiskError.

@@ -20,7 +20,7 @@ namespace carole::launch {
 namespace {
 
 constexpr double kProgressSeconds = 10;
-constexpr double kFarewellSeconds = 5;
+constexpr double kFarewellSeconds = 30;
 constexpr int kPollMs = 100;
 
 std::vector<std::string> ExportedVariables() {
@@ -150,13 +150,13 @@ bool Chief::Gather(double seconds) {
 
 // The first request to stop lets the ranks save; a second one, or the time, ends them.
 void Chief::Handle(int signal, Process& mpirun) {
-  const bool is_first_term = signal == SIGTERM && stop_signal_ == 0;
+  const bool asks_to_save = (signal == SIGTERM || signal == SIGINT) && stop_signal_ == 0;
   if (signal != SIGUSR2) stop_signal_ = signal;
-  if (is_first_term) {
+  if (asks_to_save) {
     LogInfo("launch", "asked to stop: the ranks save, and have {:g} s", options_.grace_seconds);
     kill_time_ = SteadySeconds() + options_.grace_seconds;
   }
-  mpirun.Signal(is_first_term ? SIGUSR1 : signal);
+  mpirun.Signal(asks_to_save ? SIGUSR1 : signal);
 }
 
 int Chief::RunMpirun(const Cluster& cluster) {

@@ -208,12 +208,10 @@ Finding JudgeDisk(const std::string& folder, int64_t free_bytes, double bytes_pe
 }
 
 Finding CheckDisk(const std::string& folder) {
-  fs::path existing = folder;
   std::error_code error;
-  while (!fs::exists(existing, error) && existing.has_parent_path() &&
-         existing != existing.parent_path())
+  fs::path existing = fs::absolute(folder, error);
+  while (!fs::exists(existing, error) && existing.has_relative_path())
     existing = existing.parent_path();
-  if (existing.empty()) existing = ".";
   const std::string file = existing / fmt::format(".carole-doctor-{}", getpid());
   const double speed = MeasureWriting(file);
   if (speed == 0)

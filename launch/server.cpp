@@ -120,10 +120,15 @@ void Server::PassOnSshdsWords() {
 
 int Server::Run() {
   double last_session = SteadySeconds();
+  double end = 1e30;
   for (;;) {
-    if (const auto signal = signals_.Wait(kPollMs)) {
-      if (*signal == SIGTERM || *signal == SIGINT) return 128 + *signal;
+    if (const auto signal = signals_.Wait(kPollMs); signal == SIGTERM || signal == SIGINT) {
+      if (end < 1e30 || !HasSession(sshd_->pid())) return 128 + *signal;
+      LogInfo("launch", "asked to stop: the ranks here have {:g} s to save with the others",
+              options_.grace_seconds);
+      end = SteadySeconds() + options_.grace_seconds;
     }
+    if (SteadySeconds() > end) return 128 + SIGTERM;
     // It goes on with the other address family when the port of one is taken.
     const bool is_taken = sshd_->Output().find("Bind to port") != std::string::npos;
     if (is_taken || !sshd_->Running()) FailSshd();

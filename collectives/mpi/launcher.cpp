@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
+#include <string_view>
 
 #include "src/core/error.h"
 
@@ -14,7 +15,11 @@ std::optional<Launch> FindLaunch(const std::function<const char*(const char*)>& 
        {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}) {
     const char* text = get(variable);
     if (text == nullptr) continue;
-    return Launch{.variable = variable, .num_processes = std::max(1, std::atoi(text))};
+    const int processes = std::max(1, std::atoi(text));
+    // srun --pty and the like: nobody serves MPI's start there, and one process needs no MPI.
+    const bool is_slurms = std::string_view(variable).starts_with("SLURM_");
+    if (is_slurms && processes == 1 && get("PMIX_RANK") == nullptr) return std::nullopt;
+    return Launch{.variable = variable, .num_processes = processes};
   }
   if (get("PMIX_RANK") != nullptr) return Launch{.variable = "PMIX_RANK", .num_processes = 1};
   return std::nullopt;

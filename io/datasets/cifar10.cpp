@@ -31,6 +31,12 @@ void BuildSplit(const BuildOptions& options, const std::filesystem::path& folder
 void BuildCifar10(const BuildOptions& options) {
   const std::filesystem::path inner = options.raw_dir / "cifar-10-batches-bin";
   const std::filesystem::path& folder = std::filesystem::exists(inner) ? inner : options.raw_dir;
+  if (!std::filesystem::exists(folder / "data_batch_1.bin")) {
+    throw DataError(
+        fmt::format("[io.build] --raw_dir {}: no data_batch_1.bin there or in "
+                    "cifar-10-batches-bin: want CIFAR-10's binary version, unpacked",
+                    options.raw_dir.string()));
+  }
   BuildSplit(options, folder, "train",
              {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin",
               "data_batch_5.bin"});

@@ -39,9 +39,9 @@ RawSplit ReadNpzSplit(const NpzFile& file, const std::string& stem) {
   return split;
 }
 
-// NAME.npz, where there are no IDX files; empty when it is not there either.
+// The .npz that `raw` is; or its NAME.npz, where there are no IDX files. Empty when there is none.
 fs::path FindNpz(const DatasetEntry& dataset, const fs::path& raw) {
-  if (fs::is_regular_file(raw)) return raw;
+  if (raw.extension() == ".npz" && fs::is_regular_file(raw)) return raw;
   const fs::path file = raw / fmt::format("{}.npz", dataset.name);
   return FindIdx(raw, "train-images", 3).empty() && fs::is_regular_file(file) ? file : fs::path();
 }

@@ -162,6 +162,15 @@ std::span<const char> BytesOf(const auto& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(values[0])};
 }
 
+void RequireFileName(const std::string& target) {
+  std::error_code error;
+  if (target.empty() || target.ends_with('/') || std::filesystem::is_directory(target, error))
+    throw UsageError(
+        fmt::format("[checkpoint] {}: is a folder: name a file NAME.h5 or a prefix "
+                    "FOLDER/model.ckpt-STEP",
+                    target));
+}
+
 void WriteTf(const io::Checkpoint& checkpoint, const std::string& prefix) {
   std::vector<io::TfTensor> tensors;
   for (const auto* list : {&checkpoint.variables, &checkpoint.slots}) {
@@ -208,6 +217,7 @@ int CheckpointConvert(const Arguments& arguments) {
   line.Add("image_size,eval_image_size", flags.image_size,
            "of the net that Keras rebuilds; 0: the net's own");
   if (!line.Parse(arguments)) return 0;
+  RequireFileName(flags.target);
   io::Checkpoint checkpoint = Load(flags);
   const std::filesystem::path folder = std::filesystem::path(flags.target).parent_path();
   if (!folder.empty()) io::MakeFolder("convert", folder);

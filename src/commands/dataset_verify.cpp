@@ -42,10 +42,11 @@ int DatasetVerify(const Arguments& arguments) {
   line.Add("num_threads", options.threads, "0: one for each core")->check(CLI::NonNegativeNumber);
   line.Add("repair", repair, "folder for copies of the shards without the bad records");
   if (!line.Parse(arguments)) return 0;
+  options.shards = flags.Find();
   options.dataset = flags.Dataset();
   if (options.dataset != nullptr)
     options.num_classes = io::NumClasses(*options.dataset, flags.Folder());
-  options.shards = flags.Find();
+  if (!repair.empty()) io::PrepareRepair(options.shards, repair);
   watch::WorkProgress progress("MB");
   options.progress = [&](uint64_t done, uint64_t total) {
     constexpr uint64_t kMegabyte = 1'000'000;

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <memory>
 
+#include "collectives/apart.h"
 #include "collectives/bench.h"
 #include "collectives/device_sums.h"
 #include "collectives/mpi/communicator.h"
@@ -244,8 +245,10 @@ int Doctor(const Arguments& arguments) {
   }
   Communicator& communicator = job->communicator();
   Report mine{.host = io::HostName()};
-  if (communicator.local_rank() == 0) mine = LookAtMachine(flags, communicator.local_size());
-  if (job->is_chief()) mine.findings.push_back(CheckTrainDir(flags.train_dir));
+  collectives::WorkApart(communicator, "machine", [&] {
+    if (communicator.local_rank() == 0) mine = LookAtMachine(flags, communicator.local_size());
+    if (job->is_chief()) mine.findings.push_back(CheckTrainDir(flags.train_dir));
+  });
   if (job->size() > 1) {
     shared.push_back(CheckClocks(communicator));
     shared.push_back(CheckBandwidth(communicator));

@@ -34,6 +34,7 @@ struct EvalFlags {
   MachineFlags machine;
   std::string checkpoint_path = "/tmp/tfmodel/";
   std::string eval_dir = "/tmp/tfmodel/";
+  bool eval_dir_was_given = false;
   std::string confusion_dir;
   double moving_average_decay = 0;
   int64_t batch_size = 100;
@@ -71,8 +72,8 @@ void AddEvalFlags(CommandLine& line, EvalFlags& flags) {
   line.Add("timeout", flags.timeout, "ends after so many seconds without a new one; 0: never")
       ->check(CLI::NonNegativeNumber);
   line.AddBool("until_trained", flags.until_trained,
-               "ends with the checkpoint of training's last step, or when carole launch has noted "
-               "the job's end in the folder");
+               "ends with the checkpoint of training's last step (a minute later, if it was there "
+               "before), or when carole launch has noted the job's end in the folder");
   line.Add("max_number_of_evaluations", flags.max_number_of_evaluations, "0: any")
       ->check(CLI::NonNegativeNumber);
 }
@@ -94,8 +95,8 @@ struct Evaluated {
 };
 
 // Only rank 0 needs to see the checkpoint, and all ranks evaluate the same one.
-Evaluated ShareCheckpoint(const EvalFlags& flags, const std::string& path, const Job& job,
-                          VariableStore& store) {
+Evaluated ShareCheckpoint(const EvalFlags& flags, const std::string& path,
+                          const train::RunFacts& facts, const Job& job, VariableStore& store) {
   Evaluated evaluated;
   collectives::WorkApart(job.communicator(), "checkpoint", [&] {
     if (!job.is_chief()) return;
@@ -103,6 +104,7 @@ Evaluated ShareCheckpoint(const EvalFlags& flags, const std::string& path, const
     train::ReadVariables(*reader, flags.moving_average_decay != 0 ? train::kAverageSuffix : "",
                          store);
     evaluated = {reader->path(), reader->step().value_or(0)};
+    train::CompareEvaluation(FactsOfCheckpoint(evaluated.path), facts);
     LogInfo("eval", "{}, step {}{}", evaluated.path, evaluated.step,
             flags.moving_average_decay != 0 ? ", moving averages" : "");
   });
@@ -141,8 +143,15 @@ class Output {
                            flags.dataset.dataset_split_name)),
         names_(NamesOfClasses(flags.dataset, input)) {
     if (!job.is_chief() || flags.eval_dir.empty()) return;
-    io::MakeFolder("eval", flags.eval_dir);
-    events_.emplace(flags.eval_dir);
+    try {
+      io::MakeFolder("eval", flags.eval_dir);
+      events_.emplace(flags.eval_dir);
+    } catch (const DiskError& error) {  // another user's, most likely
+      if (flags.eval_dir_was_given) throw;
+      LogWarning("eval",
+                 "{}; --eval_dir, not given, names the folder of the event file: none is written",
+                 error.what());
+    }
   }
 
   void Write(const train::Metrics& metrics, const Evaluated& evaluated) {
@@ -209,8 +218,8 @@ class NewCheckpoints {
   enum class Vote { kNothing, kNew, kEnd };
 
   // One that was there from the start may be the last of an earlier training.
+  static constexpr double kSecondsToGoOn = 60;
   bool IsTrained() const {
-    constexpr double kSecondsToGoOn = 60;
     return is_last_ && (!is_old_ || SecondsSince(*evaluated_) > kSecondsToGoOn);
   }
 
@@ -224,6 +233,10 @@ class NewCheckpoints {
       found_ = files.back().path;
       is_last_ = IsOfLastStep(files.back());
       is_old_ = is_old_ && !evaluated_;
+      if (is_last_ && is_old_) {
+        LogInfo("eval", "{} is of its run's last step; waiting for {:.0f} s, as that may go on",
+                found_, kSecondsToGoOn);
+      }
       evaluated_ = Clock::now();
       return Vote::kNew;
     }
@@ -241,15 +254,15 @@ class NewCheckpoints {
   std::optional<Clock::time_point> evaluated_;  // when the last one was begun
 };
 
-void Follow(const EvalFlags& flags, const Job& job, NewCheckpoints& checkpoints,
-            Evaluation& evaluation, Output& output) {
+void Follow(const EvalFlags& flags, const train::RunFacts& facts, const Job& job,
+            NewCheckpoints& checkpoints, Evaluation& evaluation, Output& output) {
   train::CatchStopSignals();
   LogInfo("eval", "waiting for checkpoints in {}", flags.checkpoint_path);
   for (int64_t done = 0;
        flags.max_number_of_evaluations == 0 || done < flags.max_number_of_evaluations; ++done) {
     const auto path = checkpoints.Wait();
     if (!path) break;
-    const Evaluated evaluated = ShareCheckpoint(flags, *path, job, evaluation.store());
+    const Evaluated evaluated = ShareCheckpoint(flags, *path, facts, job, evaluation.store());
     const auto metrics = evaluation.Run(flags.max_num_batches, train::StopRequested);
     if (!metrics) break;
     if (job.is_chief()) output.Write(*metrics, evaluated);
@@ -264,12 +277,13 @@ int Run(EvalFlags& flags, const NetInput& input, Job& job) {
       flags.eval_batch_size > 0 ? ShareOfMachine(flags.eval_batch_size, job) : flags.batch_size;
   Evaluation evaluation(flags.dataset, input, job, local_batch);
   Output output(flags, input, job);
+  const train::RunFacts facts = DataFacts(flags.dataset, input);
   if (flags.eval_interval_secs > 0) {
-    Follow(flags, job, checkpoints, evaluation, output);
+    Follow(flags, facts, job, checkpoints, evaluation, output);
     return 0;
   }
   const Evaluated evaluated =
-      ShareCheckpoint(flags, flags.checkpoint_path, job, evaluation.store());
+      ShareCheckpoint(flags, flags.checkpoint_path, facts, job, evaluation.store());
   const auto metrics = evaluation.Run(flags.max_num_batches);
   if (job.is_chief()) output.Write(*metrics, evaluated);
   return 0;
@@ -283,6 +297,12 @@ int Eval(const Arguments& arguments) {
                    "Accuracy, loss and confusion matrix of a checkpoint over a split.");
   AddFlags(line, flags);
   if (!ParseWithRecipe(line, arguments, flags.recipe, &Recipe::eval)) return 0;
+  flags.eval_dir_was_given = line.Given("eval_dir");
+  if (flags.until_trained && flags.eval_interval_secs == 0) {
+    throw UsageError(
+        "[flags] --until_trained: got no --eval_interval_secs, so one checkpoint is evaluated at "
+        "once; say how often new ones are looked for");
+  }
   return RunOnInput(line, flags.dataset, flags.net, flags.machine,
                     [&](Job& job, const NetInput& input) { return Run(flags, input, job); });
 }

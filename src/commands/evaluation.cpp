@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "collectives/apart.h"
+#include "io/checkpoint.h"
 
 namespace carole::commands {
 namespace {
@@ -77,6 +78,21 @@ std::string ToAttribute(const std::vector<std::string>& names) {
 
 std::vector<std::string> FromAttribute(const std::string& text) {
   return text.empty() ? std::vector<std::string>() : CLI::detail::split(text, '\n');
+}
+
+train::RunFacts DataFacts(const DatasetFlags& dataset, const NetInput& input) {
+  return {{"dataset", std::string(input.dataset->name)},
+          {"image_size", std::to_string(input.image_size)},
+          {"channels", std::to_string(input.channels)},
+          {"num_classes", std::to_string(input.num_classes)},
+          {"labels_offset", std::to_string(dataset.labels_offset)},
+          {"preprocessing", input.preprocessing},
+          {train::kClassNames, ToAttribute(NamesOfClasses(dataset, input))}};
+}
+
+train::RunFacts FactsOfCheckpoint(const std::string& path) {
+  if (!path.ends_with(".h5") || !io::IsCheckpoint(path)) return {};
+  return io::ReadCheckpointHeader(path).attributes;
 }
 
 }  // namespace carole::commands

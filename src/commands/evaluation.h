@@ -13,6 +13,7 @@
 #include "src/commands/job.h"
 #include "src/train/evaluate.h"
 #include "src/train/metrics.h"
+#include "src/train/run_facts.h"
 #include "src/watch/report_page.h"
 
 namespace carole::commands {
@@ -47,11 +48,16 @@ std::vector<std::string> NamesOfClasses(const io::DatasetEntry& dataset,
                                         int64_t labels_offset, int64_t num_classes);
 std::vector<std::string> NamesOfClasses(const DatasetFlags& dataset, const NetInput& input);
 
-// As a checkpoint's attribute kClassNames carries them, a line for each; "" when it cannot hold so
-// many.
-inline constexpr char kClassNames[] = "class_names";
+// As a checkpoint's attribute train::kClassNames carries them, a line for each; "" when it cannot
+// hold so many.
 std::string ToAttribute(const std::vector<std::string>& names);
 std::vector<std::string> FromAttribute(const std::string& text);
+
+// What labels and pixels mean, for a checkpoint's attributes and to be compared with them.
+train::RunFacts DataFacts(const DatasetFlags& dataset, const NetInput& input);
+
+// What the run that wrote a checkpoint told of itself; nothing for files of other programs.
+train::RunFacts FactsOfCheckpoint(const std::string& path);
 
 // confusion.csv, .png and .html in a folder that is made when missing. Throws DiskError.
 void WriteConfusion(const std::string& folder, const watch::ConfusionFacts& facts,

@@ -1,19 +1,29 @@
 #include "src/commands/flags.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
+#include "collectives/algorithms.h"
+#include "io/datasets.h"
 #include "src/core/whole_number.h"
 
 namespace carole::commands {
+namespace {
+
+// Of a table's rows.
+std::string JoinNames(const auto& table) {
+  return CLI::detail::join(
+      table, [](const auto& row) { return row.name; }, ", ");
+}
+
+}  // namespace
 
 void AddDatasetFlags(CommandLine& line, DatasetFlags& flags) {
   line.Group("Data");
-  line.Add("dataset_name", flags.dataset_name, "imagenet, flowers, cifar10, mnist, fashion_mnist");
+  line.Add("dataset_name", flags.dataset_name, JoinNames(io::kDatasets));
   line.Add("dataset_split_name", flags.dataset_split_name,
            "train, test or validation, as the data set has it");
-  line.Add("dataset_dir,data_dir", flags.dataset_dir, "folder of the TFRecords (required)");
+  line.Add("dataset_dir,data_dir", flags.dataset_dir,
+           "folder of the TFRecords; MNIST's may hold the raw files");
   line.Add("labels_offset", flags.labels_offset,
            "subtracted from every label and from the number of classes")
       ->check(CLI::Range(-1'000'000, 1'000'000));
@@ -56,10 +66,7 @@ void AddNetFlags(CommandLine& line, NetFlags& flags, const std::string& size_nam
 
 void AddOptimizerFlags(CommandLine& line, std::string& optimizer, optim::OptimizerOptions& o) {
   line.Group("Optimizer");
-  std::string names;
-  for (const optim::OptimizerEntry& entry : optim::kOptimizers)
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", entry.name);
-  line.Add("optimizer", optimizer, names);
+  line.Add("optimizer", optimizer, JoinNames(optim::kOptimizers));
   line.Add("weight_decay", o.weight_decay, "L2 regularization of the weights");
   line.Add("momentum", o.momentum, "of momentum and lars");
   line.AddBool("nesterov", o.nesterov, "momentum that looks ahead, of momentum");
@@ -105,9 +112,10 @@ void AddMachineFlags(CommandLine& line, MachineFlags& flags) {
   line.Add("threads", flags.threads, "of each rank; 0: its share of the cores")
       ->check(CLI::Range(0, 4096));
   line.Add(
-      "precision", flags.precision,
-      "of activations and products: fp32, bf16, fp16 or tf32, where the device has it; weights "
-      "stay fp32");
+          "precision", flags.precision,
+          "of activations and products: fp32, bf16, fp16 or tf32, where the device has it; weights "
+          "stay fp32")
+      ->check(CLI::IsMember({"fp32", "bf16", "fp16", "tf32"}));
   line.AddBool("autotune", flags.autotune,
                "on GPUs: time cuDNN's plans for each new convolution, and keep the fastest in "
                "$XDG_CACHE_HOME/carole/plans");
@@ -115,9 +123,10 @@ void AddMachineFlags(CommandLine& line, MachineFlags& flags) {
 
 void AddCollectiveFlags(CommandLine& line, MachineFlags& flags) {
   line.Group("Ranks");
-  line.Add("all_reduce", flags.all_reduce,
-           "auto (between hosts measures once, and keeps it in $XDG_CACHE_HOME/carole/all_reduce), "
-           "ring, tree, shared_memory, hierarchical, hierarchical_tree or mpi");
+  line.Add(
+      "all_reduce", flags.all_reduce,
+      "auto (between hosts measures once, and keeps it in $XDG_CACHE_HOME/carole/all_reduce), " +
+          JoinNames(collectives::kAllReduce));
   line.Add("wire_dtype", flags.wire_dtype,
            "of gradients between hosts: fp32, or bf16 (half the bytes, sums in fp32)")
       ->check(CLI::IsMember({"fp32", "bf16"}));

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <omp.h>
+#include <xmmintrin.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -16,6 +17,7 @@
 #include "io/host.h"
 #include "launch/control_groups.h"
 #include "launch/cores.h"
+#include "launch/doctor.h"
 #include "launch/environment.h"
 #include "launch/tf_config.h"
 #include "src/backend/arena_math.h"
@@ -113,9 +115,32 @@ std::unique_ptr<Backend> MakeBackend(const MachineFlags& flags, int threads,
       fmt::format("[flags] --backend: got {}, want auto, cuda, onednn or reference", name));
 }
 
+// As many as OMP_NUM_THREADS says, at most: whoever sets it shares the machine with others.
+int ThreadsOf(int cores) {
+  const char* text = std::getenv("OMP_NUM_THREADS");
+  const int wanted = text != nullptr ? std::atoi(text) : 0;
+  if (wanted <= 0 || wanted >= cores) return cores;
+  LogInfo("job", "{} of {} cores: OMP_NUM_THREADS says so; --threads wins over it", wanted, cores);
+  return wanted;
+}
+
+// Open MPI binds each of two ranks to one core unless it is told otherwise.
+void WarnOfIdleCores(const collectives::Communicator& communicator) {
+  const auto get = [](const char* name) -> const char* { return std::getenv(name); };
+  const std::optional<launch::Place> place = launch::FindPlace(get);
+  if (!place || place->launcher != "Open MPI" || communicator.local_rank() != 0) return;
+  const launch::Finding found = launch::CheckCores(communicator.local_size());
+  if (found.verdict != launch::Verdict::kOk) LogWarning("job", "{}; {}", found.text, found.fix);
+}
+
+// Denormals cost a hundred cycles each and say nothing; TensorFlow takes them for zeros, too. Holds
+// for the threads that this one starts.
+void FlushDenormals() { _mm_setcsr(_mm_getcsr() | 0x8040); }
+
 }  // namespace
 
 Job::Job(const MachineFlags& flags) : collective_timeout_(flags.collective_timeout) {
+  FlushDenormals();
   const Precision precision = ParsePrecision(flags.precision);
   communicator_ = MakeCommunicator(flags);
   RequireWholeJob(communicator_->size());
@@ -123,7 +148,8 @@ Job::Job(const MachineFlags& flags) : collective_timeout_(flags.collective_timeo
   const Share share = ShareOfCores(*communicator_);
   cores_ = share.cores;
   hyperthreads_ = share.hyperthreads;
-  const int threads = flags.threads > 0 ? flags.threads : cores_;
+  if (flags.threads == 0) WarnOfIdleCores(*communicator_);
+  const int threads = flags.threads > 0 ? flags.threads : ThreadsOf(cores_);
   omp_set_num_threads(threads);
   MakeBackendOnAllRanks(flags, threads, precision);
 }

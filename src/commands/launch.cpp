@@ -50,7 +50,8 @@ void AddFlags(CommandLine& line, LaunchFlags& flags) {
   line.Add("min_hosts", job.min_hosts,
            "go on without lost machines while so many are left; 0: all are needed")
       ->check(CLI::NonNegativeNumber);
-  line.Add("grace_seconds", job.grace_seconds, "that the ranks have to save after SIGTERM")
+  line.Add("grace_seconds", job.grace_seconds,
+           "that the ranks have to save after SIGTERM or SIGINT")
       ->check(CLI::NonNegativeNumber);
   line.Group("Network");
   line.Add("network", job.network, "interfaces or subnets for the job, \"eth1\"; the default: all");
@@ -146,6 +147,12 @@ void RequirePort(const launch::Task& me) {
                     launch::RoleName(me.role), me.index));
 }
 
+bool AsksForHelp(const Arguments& arguments) {
+  return std::ranges::any_of(arguments, [](const std::string& word) {
+    return word == "--help" || word == "-h" || word == "--helpfull";
+  });
+}
+
 launch::Task FindMe(const launch::Cluster& cluster) {
   if (cluster.me.has_value()) return *cluster.me;
   if (cluster.size() == cluster.hosts[0].slots && cluster.tasks.size() == 1)
@@ -179,9 +186,9 @@ int Launch(const Arguments& arguments) {
                    "Trains on all machines of a TF_CONFIG job: run it on each, as\n"
                    "carole launch [FLAGS] -- train [FLAGS OF TRAIN]");
   AddFlags(line, flags);
-  const bool asks_help = !arguments.empty() && (arguments[0] == "--help" || arguments[0] == "-h");
+  const Arguments own(arguments.begin(), std::ranges::find(arguments, "--"));
   launch::SplitArguments split =
-      asks_help ? launch::SplitArguments{arguments, {}} : launch::Split(arguments);
+      AsksForHelp(own) ? launch::SplitArguments{own, {}} : launch::Split(arguments);
   launch::TakeFlags(kOwnFlags, split);
   Training training;
   if (!line.Parse(split.launch) || !ReadTraining(split.train, training)) return 0;

@@ -103,7 +103,8 @@ int ModelSummary(const Arguments& arguments) {
       ->check(CLI::PositiveNumber);
   line.Add("num_classes", options.num_classes, "the default is the net's own")
       ->check(CLI::PositiveNumber);
-  line.Add("precision", precision, "of activations: fp32, bf16, fp16 or tf32");
+  line.Add("precision", precision, "of activations: fp32, bf16, fp16 or tf32")
+      ->check(CLI::IsMember({"fp32", "bf16", "fp16", "tf32"}));
   if (!line.Parse(arguments)) return 0;
   const nets::NetEntry& net = nets::FindNet(name);
   const nets::NetSummary summary = nets::Summarize(*nets::BuildModel(net, options).graph);

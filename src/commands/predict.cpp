@@ -78,14 +78,8 @@ void AddFlags(CommandLine& line, PredictFlags& flags) {
   AddMachineFlags(line, flags.machine);
 }
 
-// What the run that wrote a checkpoint of this program told about its net.
-std::map<std::string, std::string> AttributesOf(const std::string& path) {
-  if (!path.ends_with(".h5")) return {};
-  return io::ReadCheckpointHeader(path).attributes;
-}
-
 // Flags win over what the checkpoint says.
-void Complete(PredictFlags& flags, const std::map<std::string, std::string>& attributes) {
+void Complete(PredictFlags& flags, const train::RunFacts& attributes) {
   auto text = [&](const char* name, std::string& value) {
     const auto found = attributes.find(name);
     if (value.empty() && found != attributes.end()) value = found->second;
@@ -98,7 +92,7 @@ void Complete(PredictFlags& flags, const std::map<std::string, std::string>& att
   };
   std::string names;
   if (flags.dataset_name.empty() && flags.dataset_dir.empty() && flags.labels_offset == 0)
-    text(kClassNames, names);
+    text(train::kClassNames, names);
   flags.class_names = FromAttribute(names);
   text("net", flags.model_name);
   text("dataset", flags.dataset_name);
@@ -302,7 +296,7 @@ int64_t PredictAll(const PredictFlags& flags, const std::vector<fs::path>& image
 
 int Run(PredictFlags& flags, Job& job) {
   const auto weights = io::OpenWeights(flags.checkpoint_path);
-  Complete(flags, AttributesOf(weights->path()));
+  Complete(flags, FactsOfCheckpoint(weights->path()));
   const nets::NetEntry& net = nets::FindNet(flags.model_name);
   if (flags.image_size == 0) flags.image_size = static_cast<int>(net.image_size);
   if (flags.channels == 0) {

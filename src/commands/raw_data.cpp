@@ -51,9 +51,15 @@ fs::path FolderOfRecords(const DatasetFlags& flags, const io::DatasetEntry& data
     if (HoldsAllSplits(folder / name, dataset) || access(folder.c_str(), W_OK) == 0)
       return folder / name;
   }
+  if (!flags.work_dir.empty()) {
+    throw DiskError(
+        fmt::format("[data] --work_dir {}: is not there or cannot be written: want a folder for "
+                    "the TFRecords of {}'s raw files",
+                    flags.work_dir, flags.dataset_dir));
+  }
   throw DiskError(
       fmt::format("[data] {}: cannot be written, so its raw files cannot become TFRecords there; "
-                  "name another folder with --work_dir",
+                  "name a folder for them with --work_dir",
                   flags.dataset_dir));
 }
 

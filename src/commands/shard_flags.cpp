@@ -1,5 +1,7 @@
 #include "src/commands/shard_flags.h"
 
+#include <fmt/format.h>
+
 #include "io/datasets.h"
 #include "src/core/error.h"
 
@@ -16,6 +18,13 @@ void ShardFlags::AddTo(CommandLine& line) {
 }
 
 std::vector<fs::path> ShardFlags::Find() const {
+  std::error_code error;
+  for (const std::string& file : files) {
+    if (fs::is_directory(file, error))
+      throw UsageError(fmt::format(
+          "[flags] {}: is a folder: name TFRecord files, or --dataset_name and --dataset_dir",
+          file));
+  }
   if (!files.empty()) return {files.begin(), files.end()};
   if (dataset_name.empty() || dataset_dir.empty())
     throw UsageError(

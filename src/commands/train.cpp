@@ -93,20 +93,19 @@ train::TrainerOptions MakeTrainerOptions(const TrainFlags& flags, const TrainPla
       .spare_memory = !flags.activation_memory.empty(),
       .on_nan = run.on_nan == "skip" ? train::OnNan::kSkip : train::OnNan::kStop,
       .seed = run.seed,
-      .attributes = {{"net", std::string(input.net->name)},
-                     {"dataset", std::string(input.dataset->name)},
-                     {"image_size", std::to_string(input.image_size)},
-                     {"channels", std::to_string(input.channels)},
-                     {"num_classes", std::to_string(input.num_classes)},
-                     {"labels_offset", std::to_string(flags.dataset.labels_offset)},
-                     {"preprocessing", input.preprocessing},
-                     {kClassNames, ToAttribute(NamesOfClasses(flags.dataset, input))},
-                     {"precision", flags.machine.precision},
-                     {train::kGlobalBatch, std::to_string(plan.global_batch)},
-                     {"max_number_of_steps", std::to_string(plan.max_steps)},
-                     {"flags", given}},
+      .attributes = DataFacts(flags.dataset, input),
       .eval_every = plan.eval_every,
       .keep_best = flags.evaluation.keep_best};
+  const int64_t block = flags.dataset.shuffle_block_records;
+  options.attributes.merge(train::RunFacts{
+      {"net", std::string(input.net->name)},
+      {"precision", flags.machine.precision},
+      {train::kGlobalBatch, std::to_string(plan.global_batch)},
+      {train::kRecordOrder,
+       fmt::format("{} records{}", plan.num_samples,
+                   block > 0 ? fmt::format(" shuffled in blocks of {}", block) : "")},
+      {"max_number_of_steps", std::to_string(plan.max_steps)},
+      {"flags", given}});
   options.stop_requested = MakeStopRequest(run);
   options.warm_start = MakeWarmStart(flags.fine_tuning);
   return options;
@@ -231,6 +230,12 @@ int Train(const Arguments& arguments) {
         fmt::format("[flags] --max_bad_records: got {} beside --reproducible, want 0: what takes a "
                     "record's place depends on the ranks",
                     flags.dataset.max_bad_records));
+  }
+  const EvaluationFlags& evaluation = flags.evaluation;
+  if (evaluation.keep_best && evaluation.every == 0 && evaluation.epochs_per_eval == 0) {
+    throw UsageError(
+        "[flags] --keep_best: nothing is evaluated; give --eval_every or --epochs_per_eval as "
+        "well");
   }
   SetMachineFlags(flags.ranks, flags.machine);
   return RunOnInput(line, flags.dataset, flags.net, flags.machine,

@@ -166,7 +166,10 @@ std::vector<PlanLine> DescribePlan(const TrainFlags& flags, const TrainPlan& pla
       {"length", plan.eval_every > 0
                      ? fmt::format("{}, evaluated every {}", length, plan.eval_every)
                      : length},
-      {"train_dir", fmt::format("{}, seed {}", flags.run.train_dir, flags.run.seed)}};
+      {"train_dir",
+       fmt::format("{}, seed {}",
+                   flags.run.train_dir.empty() ? "none: nothing is saved" : flags.run.train_dir,
+                   flags.run.seed)}};
 }
 
 void LogPlan(std::span<const PlanLine> lines) {

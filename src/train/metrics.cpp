@@ -22,10 +22,13 @@ std::string NameOf(std::span<const std::string> names, int64_t label) {
   return label < static_cast<int64_t>(names.size()) ? names[label] : fmt::format("class {}", label);
 }
 
-size_t WidestName(std::span<const std::string> names, int64_t num_classes) {
+// Of the labels that have a row.
+template <typename HasRow>
+size_t WidestName(std::span<const std::string> names, int64_t num_classes, HasRow has_row) {
   size_t widest = 0;
-  for (int64_t label = 0; label < num_classes; ++label)
-    widest = std::max(widest, NameOf(names, label).size());
+  for (int64_t label = 0; label < num_classes; ++label) {
+    if (has_row(label)) widest = std::max(widest, NameOf(names, label).size());
+  }
   return widest;
 }
 
@@ -109,7 +112,8 @@ double Metrics::accuracy_of(int64_t label) const {
 }
 
 std::string Metrics::ClassTable(std::span<const std::string> names) const {
-  const size_t width = WidestName(names, num_classes_);
+  const size_t width =
+      WidestName(names, num_classes_, [&](int64_t label) { return samples_of(label) > 0; });
   std::string text = "\nPer class\n";
   for (int64_t label = 0; label < num_classes_; ++label) {
     const int64_t samples = samples_of(label);
@@ -121,7 +125,7 @@ std::string Metrics::ClassTable(std::span<const std::string> names) const {
 }
 
 std::string Metrics::ConfusionTable(std::span<const std::string> names) const {
-  const size_t width = WidestName(names, num_classes_);
+  const size_t width = WidestName(names, num_classes_, [](int64_t) { return true; });
   const double largest = *std::max_element(counts_.begin() + kConfusion, counts_.end());
   const size_t cell = std::max<size_t>(fmt::formatted_size("{:.0f}", largest),
                                        fmt::formatted_size("{}", num_classes_ - 1));

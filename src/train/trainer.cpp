@@ -99,7 +99,7 @@ void Trainer::Fill() {
   if (latest) {
     state_ = Restore(latest->checkpoint, latest->path, step_.replica());
     LogInfo("train", "resuming from {} at step {}", latest->path, state_.step);
-    CompareWith(latest->checkpoint.attributes);
+    GoOnFrom(latest->checkpoint.attributes);
     if (options_.warm_start) {
       LogInfo("train", "Ignoring --checkpoint_path because a checkpoint already exists in {}",
               options_.train_dir);
@@ -107,26 +107,33 @@ void Trainer::Fill() {
     if (!is_ours) Write(*checkpoints_, options_.attributes);  // there may be no step left to do
     return;
   }
+  RefuseEarlierBest();
   step_.store().Initialize(state_.seed);
   LogInfo("train", "starting with fresh weights, seed {}", state_.seed);
   if (options_.warm_start) options_.warm_start(step_.store());
   if (step_.replica().averages != nullptr) step_.replica().averages->Reset();
 }
 
-// Of the run so far. Weights and slots are fp32 whatever the precision, so any will do; steps of
-// another batch are counted as if they had been of this one.
-void Trainer::CompareWith(const std::map<std::string, std::string>& attributes) const {
-  const auto tell = [&](const char* name, std::string_view what, std::string_view effect) {
-    const auto before = attributes.find(name), now = options_.attributes.find(name);
-    if (before == attributes.end() || now == options_.attributes.end()) return;
-    if (before->second == now->second) return;
-    LogInfo("train", "the run was {0} {1} so far and goes on {0} {2}{3}", what, before->second,
-            now->second, effect);
-  };
-  tell("precision", "in", "");
-  tell(kGlobalBatch, "in steps of",
-       " samples: what flags say in epochs (the rate's schedule, --train_epochs, "
-       "--epochs_per_eval) counts all steps as of that many");
+// A place in an epoch of other records, or of these in another order, would lose some of them.
+void Trainer::GoOnFrom(const RunFacts& before) {
+  CompareRunFacts(before, options_.attributes);
+  if (options_.seed != state_.seed) {
+    LogInfo("train", "the run keeps the seed it began with, {}; --seed={} is not used", state_.seed,
+            options_.seed);
+  }
+  if (!Differ(before, options_.attributes, kRecordOrder) || state_.position == 0) return;
+  ++state_.epoch;
+  state_.position = 0;
+}
+
+// The most accurate weights of a run that is gone would be taken for this one's.
+void Trainer::RefuseEarlierBest() const {
+  const std::string folder = options_.train_dir + "/" + kBestFolder;
+  if (!best_ || io::ListCheckpoints(folder).empty()) return;
+  throw ConfigError(fmt::format(
+      "[train] {}: holds checkpoints of an earlier run, and {} none to go on from; move "
+      "it away, or choose another --train_dir",
+      folder, options_.train_dir));
 }
 
 ExitCode Trainer::Run() {
@@ -144,7 +151,7 @@ ExitCode Trainer::Run() {
     LogInfo("train", "asked to stop: saving at step {}", state_.step);
   } else {
     LogInfo("", "Stopping Training.");
-    LogInfo("", "Finished training! Saving model to disk.");
+    LogInfo("", "Finished training!{}", options_.train_dir.empty() ? "" : " Saving model to disk.");
   }
   Save();
   collectives::WorkApart(communicator_, "last checkpoint", [this] {

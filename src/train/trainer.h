@@ -17,6 +17,7 @@
 #include "src/core/error.h"
 #include "src/optim/lr_schedule.h"
 #include "src/train/metrics.h"
+#include "src/train/run_facts.h"
 #include "src/train/state.h"
 #include "src/train/straggler.h"
 #include "src/train/train_step.h"
@@ -32,9 +33,6 @@ enum class OnNan {
 };
 inline constexpr int kMaxSkippedInARow = 10;
 
-// Attribute of a checkpoint: samples of a step, of all ranks.
-inline constexpr char kGlobalBatch[] = "global_batch";
-
 struct TrainerOptions {
   std::string train_dir;            // made when missing; "": nothing is read or written
   int64_t max_number_of_steps = 0;  // 0: no end
@@ -44,10 +42,10 @@ struct TrainerOptions {
   int64_t max_bad_records = 0;  // of an epoch, over all ranks
   bool spare_memory = false;  // training waits for checkpoints, which then need no copy of weights
   OnNan on_nan = OnNan::kStop;
-  uint64_t seed = 0;                              // of a new run; a resumed one keeps its own
-  std::map<std::string, std::string> attributes;  // kept in checkpoints: net, flags, version
-  std::optional<io::KerasModel> keras;            // the net as Keras has it, for checkpoints
-  std::function<bool()> stop_requested;           // asked each step; on true the run saves and ends
+  uint64_t seed = 0;                     // of a new run; a resumed one keeps its own
+  RunFacts attributes;                   // kept in checkpoints: net, flags, version
+  std::optional<io::KerasModel> keras;   // the net as Keras has it, for checkpoints
+  std::function<bool()> stop_requested;  // asked each step; on true the run saves and ends
 
   // Gives a new run its first weights, after they were drawn; rank 0 only.
   std::function<void(VariableStore& store)> warm_start;
@@ -97,7 +95,8 @@ class Trainer {
   void Start();
   void Fill();
   void OpenSource();
-  void CompareWith(const std::map<std::string, std::string>& attributes) const;
+  void GoOnFrom(const RunFacts& before);
+  void RefuseEarlierBest() const;
   bool AskedToStop();
   bool MayRunAhead() const;
   void CountValid(io::Batch& batch, int64_t step);

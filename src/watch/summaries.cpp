@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "io/disk.h"
+#include "src/core/error.h"
 #include "src/core/log.h"
 #include "src/core/stopwatch.h"
 #include "src/watch/confusion_picture.h"
@@ -43,12 +44,22 @@ Summaries::~Summaries() {
 
 void Summaries::Started(const train::RunState& state) {
   io::MakeFolder("watch", options_.folder);
-  events_ = std::make_unique<io::EventWriter>(options_.folder);
+  const int64_t first = state.step > 0 ? state.step + 1 : 0;
+  events_ = std::make_unique<io::EventWriter>(options_.folder, first);
   if (!options_.parameters.empty()) events_->AddHyperParameters(state.step, options_.parameters);
   events_->Flush();
   last_ = Clock::now();
   last_step_ = state.step;
   is_open_ = true;
+}
+
+// A run is worth more than its curves; what was not written is tried again with the next values.
+void Summaries::Try(const std::function<void()>& write) {
+  try {
+    write();
+  } catch (const DiskError& error) {
+    LogWarning("watch", "summaries: {}; the run goes on", error.what());
+  }
 }
 
 // One that is due may not have ended when the next begins.
@@ -75,7 +86,11 @@ void Summaries::StepEnded(const train::WatchedStep& step) {
   ++steps_since_;
   images_since_ += step.batch.global_valid;
   exposed_ms_since_ += step.result.exposed_communication_ms;
-  if (last_step_ == due_step_ || IsLast(last_step_) || step.result.stop) Write(step);
+  if (last_step_ != due_step_ && !IsLast(last_step_) && !step.result.stop) return;
+  Try([&] { Write(step); });
+  last_ = Clock::now();
+  steps_since_ = images_since_ = 0;
+  exposed_ms_since_ = 0;
 }
 
 void Summaries::Write(const train::WatchedStep& step) {
@@ -87,9 +102,6 @@ void Summaries::Write(const train::WatchedStep& step) {
     WriteActivations(step.state.step);
   }
   events_->Flush();
-  last_ = Clock::now();
-  steps_since_ = images_since_ = 0;
-  exposed_ms_since_ = 0;
 }
 
 void Summaries::WriteScalars(const train::WatchedStep& step) {
@@ -155,16 +167,20 @@ void Summaries::WriteActivations(int64_t step) {
 }
 
 void Summaries::Evaluated(int64_t step, const train::Metrics& metrics, double /*seconds*/) {
-  for (const auto& [tag, value] : metrics.Scalars())
-    events_->AddScalar(step, tag, static_cast<float>(value));
-  AddPicture(*events_, step, "eval/confusion", ConfusionPicture(metrics));
-  events_->Flush();
+  Try([&] {
+    for (const auto& [tag, value] : metrics.Scalars())
+      events_->AddScalar(step, tag, static_cast<float>(value));
+    AddPicture(*events_, step, "eval/confusion", ConfusionPicture(metrics));
+    events_->Flush();
+  });
 }
 
 void Summaries::Ended(const train::RunState& state, bool /*finished*/) {
   is_open_ = false;
-  if (!options_.parameters.empty()) events_->AddEnd(state.step, true);
-  events_->Flush();
+  Try([&] {
+    if (!options_.parameters.empty()) events_->AddEnd(state.step, true);
+    events_->Flush();
+  });
 }
 
 }  // namespace carole::watch

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -28,7 +29,8 @@ struct SummaryOptions {
 };
 
 // For rank 0. Values are recorded after the first step and the last one, when the run stops, and in
-// between after every so many steps or seconds; results of evaluations always. Throws DiskError.
+// between after every so many steps or seconds; results of evaluations always. Throws DiskError
+// when a run cannot begin its file; later the run goes on without what cannot be written.
 class Summaries final : public train::Watcher {
  public:
   // `step` outlives this and runs no more after it.
@@ -45,6 +47,7 @@ class Summaries final : public train::Watcher {
   using Clock = std::chrono::steady_clock;
 
   bool IsLast(int64_t step) const { return options_.max_steps > 0 && step == options_.max_steps; }
+  void Try(const std::function<void()>& write);
   void AddActivation(const KernelRecord& kernel);
   void Write(const train::WatchedStep& step);
   void WriteScalars(const train::WatchedStep& step);

@@ -30,6 +30,8 @@ class BadInputTest : public CliTest {
 
 TEST_F(BadInputTest, MissingFolder) {
   EXPECT_TRUE(FailsWith(TrainAnEpoch({"--dataset_dir=/no/such/folder"}), 65, {"/no/such/folder"}));
+  EXPECT_TRUE(FailsWith(TrainAnEpoch({"--dataset_dir=" + train_file_}), 65,
+                        {"--dataset_dir " + train_file_ + ": is a file, want its folder"}));
 }
 
 TEST_F(BadInputTest, FoldersThatCannotBeMade) {
@@ -89,6 +91,12 @@ TEST_F(BadInputTest, BudgetSkipsAndCountsOverAllRanks) {
 TEST_F(BadInputTest, BudgetDoesNotFitReproducibleRuns) {
   EXPECT_TRUE(FailsWith(TrainAnEpoch({"--max_bad_records=1", "--reproducible"}), 64,
                         {"--max_bad_records", "--reproducible", "want 0"}));
+}
+
+TEST_F(BadInputTest, FlagsThatWouldDoNothing) {
+  EXPECT_TRUE(FailsWith(TrainAnEpoch({"--keep_best"}), 64, {"--keep_best", "--eval_every"}));
+  EXPECT_TRUE(FailsWith(Carole(EvalWords(train_dir_, {"--until_trained"})), 64,
+                        {"--until_trained", "--eval_interval_secs"}));
 }
 
 TEST_F(BadInputTest, LabelOutOfRange) {
@@ -152,11 +160,11 @@ TEST_F(BadInputTest, KilledRankEndsTheJob) {
   const std::vector<pid_t> ranks = ProcessesWith(train_dir_);
   ASSERT_EQ(ranks.size(), 3U);
   kill(ranks.back(), SIGKILL);
-  const ProcessResult result = job.Wait(15);
+  const ProcessResult result = job.Wait(60);
   EXPECT_FALSE(result.timed_out);
   EXPECT_NE(result.exit_code, 0);
   EXPECT_THAT(result.err, ::testing::ContainsRegex("rank [0-2] .*signal 9"));
-  EXPECT_THAT(ProcessesWith(train_dir_), ::testing::IsEmpty());
+  EXPECT_THAT(ProcessesLeftWith(train_dir_), ::testing::IsEmpty());
   EXPECT_EQ(Carole({"checkpoint", "verify", train_dir_}).exit_code, 0);
 }
 

@@ -75,8 +75,8 @@ TEST(BenchTest, AllreduceOnTwoRanks) {
 }
 
 TEST(BenchTest, UnknownAlgorithmIsWrongUsage) {
-  EXPECT_TRUE(
-      FailsWith(Carole({"bench", "allreduce", "--all_reduce=rings"}), 64, {"rings", "ring"}));
+  EXPECT_TRUE(FailsWith(Carole({"bench", "allreduce", "--all_reduce=rings"}), 64,
+                        {"[comm] --all_reduce", "rings", "ring"}));
 }
 
 class BenchInputTest : public CliTest {};

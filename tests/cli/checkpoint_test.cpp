@@ -102,6 +102,9 @@ TEST(CheckpointCli, SaysWhatIsWrong) {
                         {"variables of lenet are missing"}));
   EXPECT_TRUE(FailsWith(Carole({"checkpoint", "convert", v2, target, "--model_name=lemet"}), 64,
                         {"did you mean lenet"}));
+  for (const std::string& place : {folder.path(), folder.path() + "/new/"})
+    EXPECT_TRUE(FailsWith(Carole({"checkpoint", "convert", v2, place}), 64,
+                          {"[checkpoint] " + place + ": is a folder: name a file"}));
   EXPECT_FALSE(std::filesystem::exists(target));
 }
 

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <thread>
 
 #include "io/image.h"
 
@@ -78,6 +80,11 @@ Words CaroleWords(const Words& arguments, int ranks) {
 
 ProcessResult Carole(const Words& arguments, int ranks) {
   return RunProcess(CaroleWords(arguments, ranks));
+}
+
+Words WithFault(const std::string& fault, Words words) {
+  words.insert(words.begin(), {"env", "CAROLE_TEST_FAULT=" + fault});
+  return words;
 }
 
 void WriteDigits(const std::filesystem::path& folder, int num_train, int num_test) {
@@ -169,6 +176,15 @@ std::vector<pid_t> ProcessesWith(const std::string& text) {
       found.push_back(std::stoi(name));
   }
   return found;
+}
+
+std::vector<pid_t> ProcessesLeftWith(const std::string& text) {
+  std::vector<pid_t> left = ProcessesWith(text);
+  for (int i = 0; i < 300 && !left.empty(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    left = ProcessesWith(text);
+  }
+  return left;
 }
 
 }  // namespace carole::testing

@@ -17,6 +17,9 @@ using Words = std::vector<std::string>;
 Words CaroleWords(const Words& arguments, int ranks = 1);
 ProcessResult Carole(const Words& arguments, int ranks = 1);
 
+// With CAROLE_TEST_FAULT in the environment: RANK:STEP:PHASE:KIND (src/train/phase.h).
+Words WithFault(const std::string& fault, Words words);
+
 // IDX files of drawn digits, 28x28: MNIST's form.
 void WriteDigits(const std::filesystem::path& folder, int num_train, int num_test);
 
@@ -46,5 +49,8 @@ std::string DigestOf(const std::string& path);
 
 // Numbers of the running processes whose command line holds `text`.
 std::vector<pid_t> ProcessesWith(const std::string& text);
+
+// Those that do not end in 30 s: mpirun does not wait for the ranks that it killed.
+std::vector<pid_t> ProcessesLeftWith(const std::string& text);
 
 }  // namespace carole::testing

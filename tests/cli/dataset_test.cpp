@@ -54,6 +54,16 @@ TEST_F(DatasetTest, RepairCopiesTheGoodRecords) {
   EXPECT_NE(result.out.find("299 records, all good"), std::string::npos) << result.out;
 }
 
+TEST_F(DatasetTest, WhatCannotBeVerifiedIsRefusedAtOnce) {
+  EXPECT_TRUE(FailsWith(Carole(Verify(data_dir_)), 64,
+                        {data_dir_, "is a folder: name TFRecord files, or --dataset_name"}));
+  Words words = Verify(train_file_);
+  words.push_back("--repair=" + train_file_ + "/clean");
+  const ProcessResult result = Carole(words);
+  EXPECT_TRUE(FailsWith(result, 74, {"clean", "cannot make the folder"}));
+  EXPECT_EQ(result.out.find("good records"), std::string::npos) << result.out;
+}
+
 TEST_F(DatasetTest, DrawnPicturesAreBuiltVerifiedAndShown) {
   const std::string drawn = folder_ / "drawn";
   const Words build = {"dataset",
@@ -87,6 +97,9 @@ TEST_F(DatasetTest, MissingRawFilesAreNamed) {
   EXPECT_TRUE(FailsWith(Carole({"dataset", "build", "--dataset_name=mnist", "--raw_dir",
                                 folder_ / "nowhere", "--dataset_dir", folder_ / "out"}),
                         65, {"nowhere"}));
+  EXPECT_TRUE(FailsWith(Carole({"dataset", "build", "--dataset_name=cifar10", "--raw_dir",
+                                folder_ / "raw", "--dataset_dir", folder_ / "out"}),
+                        65, {"[io.build] --raw_dir", "no data_batch_1.bin there or in"}));
   EXPECT_TRUE(FailsWith(
       Carole({"dataset", "build", "--dataset_name=imagenet", "--dataset_dir", folder_ / "out"}), 64,
       {"--raw_dir"}));

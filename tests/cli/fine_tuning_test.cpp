@@ -61,6 +61,18 @@ TEST_F(FineTuningTest, ScopesMayBeEmpty) {
               HasSubstr("--trainable_scopes=LeNet/fc4 "));
 }
 
+TEST_F(FineTuningTest, EvaluationSaysWhereItIsNotAsTraining) {
+  Train(train_dir_, {"--max_number_of_steps=1"});
+  EXPECT_THAT(Carole(EvalWords(train_dir_)).err, ::testing::Not(HasSubstr("this evaluation is")));
+  EXPECT_THAT(Carole(EvalWords(train_dir_, {"--preprocessing_name=cifarnet"})).err,
+              HasSubstr("run was with --preprocessing_name lenet, this evaluation is with "
+                        "--preprocessing_name cifarnet"));
+  std::ofstream(data_dir_ + "/labels.txt")
+      << "0:one\n1:zero\n2:two\n3:three\n4:four\n5:five\n6:six\n7:seven\n8:eight\n9:nine\n";
+  EXPECT_TRUE(FailsWith(Carole(EvalWords(train_dir_)), 78,
+                        {"class 0 was zero in training", "is one now", "another order"}));
+}
+
 TEST_F(FineTuningTest, EvaluatesAndKeepsTheBest) {
   const ProcessResult run =
       Train(train_dir_, {"--eval_every=6", "--keep_best", "--moving_average_decay=0.5"}, 2);
@@ -98,8 +110,8 @@ TEST_F(FineTuningTest, EvaluatesAndKeepsTheBest) {
 
 TEST_F(FineTuningTest, FollowsARunUntilNothingComes) {
   Train(train_dir_, {"--max_number_of_steps=2"});
-  Subprocess follower(CaroleWords(
-      EvalWords(train_dir_, {"--eval_interval_secs=0.1", "--timeout=8", "--eval_dir=", "--json"})));
+  Subprocess follower(CaroleWords(EvalWords(
+      train_dir_, {"--eval_interval_secs=0.1", "--timeout=15", "--eval_dir=", "--json"})));
   ASSERT_TRUE(follower.WaitUntil(
       [&] { return follower.err().find("model.ckpt-2.h5, step 2") != std::string::npos; }, 60));
   Train(train_dir_, {"--max_number_of_steps=4"});

@@ -78,6 +78,18 @@ TEST_F(StopTest, KeepsItsExitCodeWhenSignalsGoOnToItsEnd) {
   EXPECT_TRUE(FailsWith(job.Wait(), 75, {"saving at step"}));
 }
 
+// The terminal is closed, or Ctrl-C has ended the `tee` that the log goes to.
+TEST_F(StopTest, WhenItsTerminalOrReaderIsGone) {
+  EXPECT_TRUE(FailsWith(StopAt(SIGHUP, "train_dir  ", {}), 75, {"saving at step"}));
+  std::filesystem::remove_all(train_dir_);
+  std::string train;
+  for (const std::string& word :
+       CaroleWords(TrainWords(train_dir_, {"--max_number_of_steps=3", "--log_every_n_steps=1"})))
+    train += "'" + word + "' ";
+  EXPECT_EQ(RunProcess({"bash", "-c", train + "2>&1 | true; exit ${PIPESTATUS[0]}"}).exit_code, 0);
+  EXPECT_TRUE(std::filesystem::exists(train_dir_ + "/model.ckpt-3.h5"));
+}
+
 TEST_F(StopTest, WhenItsTimeIsOver) {
   const Words steps = {"--max_number_of_steps=100000", "--max_time=1s"};
   EXPECT_TRUE(FailsWith(Carole(TrainWords(train_dir_, steps), 2), 75, {"saving at step"}));

@@ -1,10 +1,27 @@
 // carole train and eval as users run them: alone, under mpirun, stopped and gone on.
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "tests/cli/cli.h"
 
 namespace carole::testing {
 namespace {
+
+using ::testing::HasSubstr;
+
+// A line of /proc/PROCESS/status.
+std::string StatusOf(pid_t process, const std::string& field) {
+  const std::string status = ReadText("/proc/" + std::to_string(process) + "/status");
+  const std::string start = "\n" + field + ":\t";
+  const size_t found = status.find(start);
+  if (found == std::string::npos) return "";
+  const size_t begin = found + start.size();
+  return status.substr(begin, status.find('\n', begin) - begin);
+}
+
+bool IsPending(int signal, pid_t process) {
+  return (std::stoull(StatusOf(process, "ShdPnd"), nullptr, 16) >> (signal - 1) & 1) != 0;
+}
 
 class TrainTest : public CliTest {
  protected:
@@ -13,6 +30,27 @@ class TrainTest : public CliTest {
     const ProcessResult result = Carole(TrainWords(train_dir, more), ranks);
     EXPECT_EQ(result.exit_code, 0) << result.err;
     return result;
+  }
+
+  // The signal comes while rank 0 stands still, so that the run is not over before.
+  void StopAndGoOn(int signal, int ranks) {
+    const Words steps = {"--max_number_of_steps=100"};
+    Train(folder_ / "whole", steps, ranks);
+    Subprocess job(WithFault("0:5:input:stop", CaroleWords(TrainWords(train_dir_, steps), ranks)));
+    pid_t rank = 0;
+    const auto stands_still = [&] {
+      for (pid_t process : ProcessesWith(train_dir_)) {
+        if (StatusOf(process, "State").starts_with("T")) rank = process;
+      }
+      return rank != 0;
+    };
+    ASSERT_TRUE(job.WaitUntil(stands_still, 60)) << job.err();
+    job.Signal(signal);  // mpirun hands it on
+    ASSERT_TRUE(job.WaitUntil([&] { return IsPending(signal, rank); }, 60)) << job.err();
+    kill(rank, SIGCONT);
+    EXPECT_TRUE(FailsWith(job.Wait(), 75, {"asked to stop", "saving at step"}));
+    Train(train_dir_, steps, ranks);
+    EXPECT_EQ(DigestOf(train_dir_), DigestOf(folder_ / "whole"));
   }
 };
 
@@ -32,16 +70,16 @@ TEST_F(TrainTest, LogsAsTheOriginalAndLearns) {
        {"3274634 parameters", "32 local, 32 global", "momentum 0.9", "300 samples", "num_ps_tasks",
         "Saving checkpoint to path", "Recording summary at step 60.",
         "global_step/sec: ", "Stopping Training.", "Finished training! Saving model to disk."})
-    EXPECT_THAT(run.err, ::testing::HasSubstr(text));
+    EXPECT_THAT(run.err, HasSubstr(text));
   EXPECT_LT(LossAt(run.err, 60), LossAt(run.err, 4) - 0.5) << run.err;
   const auto log_file = *std::filesystem::directory_iterator(folder_ / "log");
-  EXPECT_THAT(ReadText(log_file), ::testing::HasSubstr("total_loss_1"));
+  EXPECT_THAT(ReadText(log_file), HasSubstr("total_loss_1"));
   const ProcessResult eval = Carole(EvalWords(train_dir_, {"--eval_dir", folder_ / "eval"}));
   EXPECT_EQ(eval.exit_code, 0) << eval.err;
-  EXPECT_THAT(eval.out, ::testing::HasSubstr("seven"));
+  EXPECT_THAT(eval.out, HasSubstr("seven"));
   const auto event_file = *std::filesystem::directory_iterator(folder_ / "eval");
   for (const char* tag : {"eval/Accuracy", "eval/Loss"})
-    EXPECT_THAT(ReadText(event_file), ::testing::HasSubstr(tag));
+    EXPECT_THAT(ReadText(event_file), HasSubstr(tag));
 }
 
 // Those at which summaries were recorded.
@@ -63,7 +101,7 @@ TEST_F(TrainTest, RecordsSummariesBySteps) {
 TEST_F(TrainTest, TwoRanksDoWhatOneDoesWithTwiceTheBatch) {
   const ProcessResult one = Train(folder_ / "one", {"--batch_size=16"});
   const ProcessResult two = Train(folder_ / "two", {"--batch_size=8"}, 2);
-  EXPECT_THAT(two.err, ::testing::HasSubstr("8 local, 16 global"));
+  EXPECT_THAT(two.err, HasSubstr("8 local, 16 global"));
   for (int step : {4, 8, 12})
     EXPECT_NEAR(LossAt(one.err, step), LossAt(two.err, step), 2e-3) << "step " << step;
 }
@@ -102,45 +140,23 @@ TEST_F(TrainTest, NoRankAppliesWhatIsNotFinite) {
   Words skipping = hot;
   skipping.push_back("--on_nan=skip");
   const ProcessResult skipped = Carole(TrainWords(train_dir_, skipping), 2);
-  EXPECT_THAT(skipped.err, ::testing::HasSubstr("no rank applies it"));
-  EXPECT_THAT(skipped.err, ::testing::Not(::testing::HasSubstr("global step 2:")));
+  EXPECT_THAT(skipped.err, HasSubstr("no rank applies it"));
+  EXPECT_THAT(skipped.err, ::testing::Not(HasSubstr("global step 2:")));
   EXPECT_TRUE(FailsWith(skipped, 78, {"diverged"}));
 }
 
 TEST_F(TrainTest, GoesOnBitwiseAfterKill) {
   Train(folder_ / "whole");
-  Subprocess killed(CaroleWords(TrainWords(train_dir_, {"--save_interval_secs=0"})));
-  ASSERT_TRUE(
-      killed.WaitUntil([&] { return killed.err().find("ckpt-5.h5") != std::string::npos; }, 60))
-      << killed.err();
-  killed.Signal(SIGKILL);
-  EXPECT_EQ(killed.Wait().exit_code, 128 + SIGKILL);
+  const Words killed = CaroleWords(TrainWords(train_dir_, {"--save_interval_secs=0"}));
+  EXPECT_EQ(RunProcess(WithFault("0:8:input:kill", killed)).exit_code, 128 + SIGKILL);
   const ProcessResult rest = Train(train_dir_);
   EXPECT_THAT(rest.err, ::testing::ContainsRegex("resuming from .*model.ckpt-[0-9]+.h5 at step"));
   EXPECT_EQ(DigestOf(train_dir_), DigestOf(folder_ / "whole"));
 }
 
-TEST_F(TrainTest, SavesOnTermAndGoesOnBitwise) {
-  const Words steps = {"--max_number_of_steps=100", "--log_every_n_steps=1"};
-  Train(folder_ / "whole", steps);
-  Subprocess stopped(CaroleWords(TrainWords(train_dir_, steps)));
-  ASSERT_TRUE(stopped.WaitUntil([&] { return LossAt(stopped.err(), 3) > 0; }, 60)) << stopped.err();
-  stopped.Signal(SIGTERM);
-  EXPECT_TRUE(FailsWith(stopped.Wait(), 75, {"asked to stop", "saving at step"}));
-  Train(train_dir_, steps);
-  EXPECT_EQ(DigestOf(train_dir_), DigestOf(folder_ / "whole"));
-}
+TEST_F(TrainTest, SavesOnTermAndGoesOnBitwise) { StopAndGoOn(SIGTERM, 1); }
 
-TEST_F(TrainTest, RanksSaveTogetherOnUsr1AndGoOnBitwise) {
-  const Words steps = {"--max_number_of_steps=100", "--log_every_n_steps=1"};
-  Train(folder_ / "whole", steps, 2);
-  Subprocess stopped(CaroleWords(TrainWords(train_dir_, steps), 2));
-  ASSERT_TRUE(stopped.WaitUntil([&] { return LossAt(stopped.err(), 3) > 0; }, 60)) << stopped.err();
-  stopped.Signal(SIGUSR1);  // mpirun hands it on
-  EXPECT_TRUE(FailsWith(stopped.Wait(), 75, {"asked to stop"}));
-  Train(train_dir_, steps, 2);
-  EXPECT_EQ(DigestOf(train_dir_), DigestOf(folder_ / "whole"));
-}
+TEST_F(TrainTest, RanksSaveTogetherOnUsr1AndGoOnBitwise) { StopAndGoOn(SIGUSR1, 2); }
 
 // A power of two only moves exponents.
 TEST_F(TrainTest, LossScaleChangesNothingUntilGradientsOverflow) {
@@ -149,7 +165,7 @@ TEST_F(TrainTest, LossScaleChangesNothingUntilGradientsOverflow) {
   EXPECT_EQ(DigestOf(folder_ / "scaled"), DigestOf(folder_ / "plain"));
   Train(train_dir_, {"--loss_scale=dynamic"});
   const ProcessResult shown = Carole({"checkpoint", "inspect", train_dir_});
-  EXPECT_THAT(shown.out, ::testing::HasSubstr("loss_scale_good_steps"));
+  EXPECT_THAT(shown.out, HasSubstr("loss_scale_good_steps"));
   EXPECT_TRUE(FailsWith(Carole(TrainWords(folder_ / "odd", {"--loss_scale=1000"})), 64,
                         {"--loss_scale", "got 1000, want auto, dynamic, or a power of two"}));
 }
@@ -157,9 +173,9 @@ TEST_F(TrainTest, LossScaleChangesNothingUntilGradientsOverflow) {
 // lenet's images are bytes unless it is told otherwise, as its preprocessing makes whole pixels.
 TEST_F(TrainTest, BytesGiveTheBitsOfFloatsWherePixelsAreWhole) {
   const ProcessResult bytes = Train(train_dir_, {}, 2);
-  EXPECT_THAT(bytes.err, ::testing::HasSubstr("preprocessing lenet, as uint8"));
+  EXPECT_THAT(bytes.err, HasSubstr("preprocessing lenet, as uint8"));
   const ProcessResult floats = Train(folder_ / "floats", {"--input_dtype=fp32"}, 2);
-  EXPECT_THAT(floats.err, ::testing::HasSubstr("preprocessing lenet, as fp32"));
+  EXPECT_THAT(floats.err, HasSubstr("preprocessing lenet, as fp32"));
   EXPECT_EQ(DigestOf(train_dir_), DigestOf(folder_ / "floats"));
 }
 
@@ -167,7 +183,7 @@ TEST_F(TrainTest, BytesGiveTheBitsOfFloatsWherePixelsAreWhole) {
 TEST_F(TrainTest, BytesStayCloseToFloatsElsewhere) {
   const Words resized = {"--preprocessing_name=imagenet_resnet", "--learning_rate=0.0005"};
   const ProcessResult floats = Train(folder_ / "floats", resized);
-  EXPECT_THAT(floats.err, ::testing::HasSubstr("preprocessing imagenet_resnet, as fp32"));
+  EXPECT_THAT(floats.err, HasSubstr("preprocessing imagenet_resnet, as fp32"));
   Words bytes = resized;
   bytes.push_back("--input_dtype=uint8");
   const ProcessResult rounded = Train(train_dir_, bytes);
@@ -187,9 +203,41 @@ TEST_F(TrainTest, GoesOnInAnotherPrecisionAndSaysSo) {
     GTEST_SKIP() << "bf16 is refused here";
   }
   const ProcessResult rest = Train(train_dir_, {"--max_number_of_steps=14"});
-  EXPECT_THAT(rest.err, ::testing::HasSubstr("the run was in bf16 so far and goes on in fp32"));
+  EXPECT_THAT(rest.err, HasSubstr("the run was in bf16 so far and goes on in fp32"));
   EXPECT_EQ(Train(train_dir_, {"--max_number_of_steps=16"}).err.find("goes on in"),
             std::string::npos);
+}
+
+// A run is worth more than its curves.
+TEST_F(TrainTest, GoesOnWhereSummariesFindNoRoom) {
+  std::string train;
+  const std::string log_dir = folder_ / "log";
+  std::filesystem::create_directory(log_dir);
+  for (const std::string& word : CaroleWords(TrainWords(
+           train_dir_, {"--max_number_of_steps=2", "--histograms", "--log_dir=" + log_dir})))
+    train += " '" + word + "'";
+  const std::string mount = "mount -t tmpfs -o size=4k none '" + log_dir + "' || exit 99;";
+  const ProcessResult run = RunProcess({"unshare", "--mount", "sh", "-c", mount + train});
+  if (run.exit_code == 99 || run.exit_code == 1)
+    GTEST_SKIP() << "skipped: no full disk can be made here: " << run.err;
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.err, HasSubstr("No space left on device"));
+  EXPECT_THAT(run.err, HasSubstr("the run goes on"));
+  EXPECT_TRUE(std::filesystem::exists(train_dir_ + "/model.ckpt-2.h5"));
+}
+
+TEST_F(TrainTest, SaysWhatThreadsItTakes) {
+  if (std::thread::hardware_concurrency() < 2) GTEST_SKIP() << "skipped: one core";
+  const Words train = CaroleWords(TrainWords("", {"--max_number_of_steps=1", "--threads=0"}));
+  Words few = {"env", "OMP_NUM_THREADS=1"},
+        bound = {"mpirun", "--allow-run-as-root", "-np", "1", "--bind-to", "core"};
+  few.insert(few.end(), train.begin(), train.end());
+  bound.insert(bound.end(), train.begin(), train.end());
+  const ProcessResult fewer = RunProcess(few);
+  EXPECT_THAT(fewer.err, HasSubstr("OMP_NUM_THREADS says so; --threads wins over it"));
+  EXPECT_THAT(fewer.err, HasSubstr("1 x 1 threads"));
+  EXPECT_THAT(fewer.err, HasSubstr("none: nothing is saved"));
+  EXPECT_THAT(RunProcess(bound).err, HasSubstr("start with mpirun --bind-to none"));
 }
 
 TEST_F(TrainTest, FinishedRunStaysAsItIs) {

@@ -1,5 +1,7 @@
 // Ranks that disagree, do not come, leave or give up: the others get an error that names them, in
 // time.
+#include "collectives/contract.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +29,7 @@ using ::testing::Not;
 const std::vector<int> kPerHost = {0, 1, 2};
 
 CommunicatorOptions Impatient(int per_host) {
-  return {.warn_seconds = 0.2, .deadline_seconds = 1.2, .ranks_per_host = per_host};
+  return {.warn_seconds = 0.5, .deadline_seconds = 4, .ranks_per_host = per_host};
 }
 
 // Far above what a loaded machine takes, far below the deadline that nobody has asked for, 60 s.
@@ -230,13 +232,13 @@ TEST(WorkApart, MayTakeLongerThanTheDeadline) {
            [](Communicator& c) {
              bool done = false;
              collectives::WorkApart(c, "work", [&] {
-               if (c.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(4));
+               if (c.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(8));
                done = true;
              });
              c.Barrier({.what = "behind"});
              Require(done, "the work is done");
            },
-           {.deadline_seconds = 2.5});
+           {.deadline_seconds = 6});
 }
 
 TEST(WorkApart, ThrowsOnTheRankThatFails) {
@@ -318,6 +320,17 @@ TEST(Replicas, OfTwoNoneIsInTheMinority) {
                                  HasSubstr("there is no majority"))));
 }
 
+// As after scontrol suspend.
+TEST(Watch, TimeInWhichItWasSuspendedIsNoWaiting) {
+  const std::vector<std::string> names = {"rank 0 (a)", "rank 1 (b)"};
+  collectives::Watch watch({.warn_seconds = 1, .deadline_seconds = 2}, names, {});
+  const std::vector<int> missing = {1};
+  watch.Begin({});
+  watch.Check(missing);
+  std::this_thread::sleep_for(std::chrono::milliseconds(2200));
+  EXPECT_NO_THROW(watch.Check(missing));
+}
+
 TEST(Launcher, FindsTheSizeOfTheJob) {
   std::map<std::string, const char*> environment;
   const auto get = [&](const char* name) {
@@ -330,6 +343,8 @@ TEST(Launcher, FindsTheSizeOfTheJob) {
   EXPECT_THROW(collectives::RequireWholeJob(*collectives::FindLaunch(get), 1), ConfigError);
   collectives::RequireWholeJob(*collectives::FindLaunch(get), 4);
   environment["SLURM_STEP_NUM_TASKS"] = "1";
+  EXPECT_FALSE(collectives::FindLaunch(get).has_value());
+  environment["PMIX_RANK"] = "0";
   collectives::RequireWholeJob(*collectives::FindLaunch(get), 1);
 }
 

@@ -151,7 +151,7 @@ void SumWhile(std::atomic<bool>& fault) {
              device.Fetch();
              std::this_thread::sleep_for(std::chrono::seconds(60));
            },
-           {.deadline_seconds = 1});
+           {.deadline_seconds = 5});
 }
 
 TEST(NcclDeathTest, SumThatDoesNotEndEndsTheProcess) {

@@ -75,7 +75,7 @@ class ContainerTest(unittest.TestCase):
         words = self.containers.words(
             example, ["/usr/bin/python", f"/data/{program or program_of(example)}", *CALL, *flags],
             user=f"{USER}:{USER}", env=QUIET, volumes={data: "/data/data:ro", self.output: "/data/output"})
-        result = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+        result = subprocess.run(words, capture_output=True, text=True, timeout=400, check=False)
         self.assertEqual(result.returncode, 0, result.stderr)
         return result.stderr
 
@@ -136,7 +136,7 @@ class ContainerTest(unittest.TestCase):
                     volumes={self.imagenet: "/data/data:ro", self.output: "/data/output"})
                 processes[kind] = hosts.start(host, words, f"{kind}.log")
             logs = lambda: "\n".join(hosts.log(f"{kind}.log") for kind in processes)  # noqa: E731
-            wait_until(lambda: all(process.poll() is not None for process in processes.values()), 60, logs)
+            wait_until(lambda: all(process.poll() is not None for process in processes.values()), 300, logs)
             self.assertEqual({process.poll() for process in processes.values()}, {0}, logs())
             self.assertIn("2 ranks on 2 machines", hosts.log("master.log"))
             self.assertIn("nothing to do", hosts.log("ps.log"))
@@ -150,7 +150,7 @@ class ContainerTest(unittest.TestCase):
                   "task": {"type": "chief", "index": 0}}
         words = self.containers.words("mnist", ["/usr/bin/python", "/data/mnist.py", *CALL], user=f"{USER}:{USER}",
                                       env={"TF_CONFIG": json.dumps(config)})
-        result = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+        result = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
         self.assertEqual(result.returncode, 78, result.stderr)
         self.assertIn(f"[launch] user: the system has no name for it: got user id {USER}", result.stderr)
 
@@ -186,7 +186,7 @@ class ContainerTest(unittest.TestCase):
             workers = [hosts.start(host, self.containers.words("carole", command["Worker"], user=user, env=QUIET,
                                                                volumes=volumes), "worker.log") for host in (1, 2)]
             probe = ["bash", "-c", f"exec 3<>/dev/tcp/{hosts.address(2)}/2222"]
-            wait_until(lambda: hosts.start(0, probe, "probe.log").wait() == 0, 20, lambda: hosts.log("worker.log"))
+            wait_until(lambda: hosts.start(0, probe, "probe.log").wait() == 0, 120, lambda: hosts.log("worker.log"))
             launcher = hosts.start(0, self.containers.words(
                 "carole", command["Launcher"], user=user, volumes=volumes,
                 env={**QUIET, "OMPI_MCA_orte_keep_fqdn_hostnames": "true",
@@ -194,7 +194,7 @@ class ContainerTest(unittest.TestCase):
                      "OMPI_MCA_plm_rsh_args": "-o ConnectionAttempts=10", "OMPI_MCA_orte_set_default_slots": "1",
                      "NVIDIA_VISIBLE_DEVICES": "", "NVIDIA_DRIVER_CAPABILITIES": ""}), "launcher.log")
             logs = lambda: hosts.log("launcher.log") + hosts.log("worker.log")  # noqa: E731
-            self.assertEqual(launcher.wait(60), 0, logs())
+            self.assertEqual(launcher.wait(300), 0, logs())
             self.assertTrue(all(worker.poll() is None for worker in workers), logs())
             self.assertRegex(hosts.log("launcher.log"), re.compile(r"ranks +2 x"), logs())
         self.expect_checkpoint(2, uid)

@@ -48,8 +48,8 @@ class LinksTest(unittest.TestCase):
         self.addCleanup(process.kill)
         return process
 
-    def expect_good(self, case, deadline=30):
-        output, _ = (process := self.start(case, deadline)).communicate(timeout=60)
+    def expect_good(self, case, deadline=60):
+        output, _ = (process := self.start(case, deadline)).communicate(timeout=200)
         self.assertEqual(process.returncode, 0, output)
 
     def test_sums_over_messages(self):
@@ -69,17 +69,17 @@ class LinksTest(unittest.TestCase):
 
     def test_cut_between_two_workers(self):
         """The launcher hears all of them and notices nothing."""
-        process = self.start("endless", 3)
+        process = self.start("endless", 8)
         self.assertTrue(any(line == "step 0\n" for line in process.stdout))
         start = time.monotonic()
         self.drop(1, "-s", self.hosts.address(2))
         self.drop(2, "-s", self.hosts.address(1))
-        output, _ = process.communicate(timeout=40)
+        output, _ = process.communicate(timeout=200)
         self.assertEqual(process.returncode, 69, output)
-        self.assertLess(time.monotonic() - start, 3 + 15)
+        self.assertLess(time.monotonic() - start, 60)
         self.assertRegex(output, re.compile(r"deadline: .*rank [12] \("))
         wait_until(lambda: subprocess.run(["pgrep", "-f", PROGRAM + " endless"], stdout=subprocess.DEVNULL,
-                                          check=False).returncode != 0, 5, "processes are left behind")
+                                          check=False).returncode != 0, 30, "processes are left behind")
 
 
 def main():

@@ -65,7 +65,7 @@ def browse(browser, page, *words):
             [browser, "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
              "--enable-logging=stderr", "--hide-scrollbars",
              f"--user-data-dir={folder}/profile", f"--log-net-log={log}", *words,
-             page.absolute().as_uri()], capture_output=True, text=True, timeout=60)
+             page.absolute().as_uri()], capture_output=True, text=True, timeout=200)
         assert done.returncode == 0, done.stderr
         urls = re.findall(r'"url":"([^"]*)"', log.read_text())
     return done.stdout, done.stderr, urls

@@ -85,7 +85,7 @@ TEST(EventWriter, TwoWritersHaveTwoFilesAndStepsDoNotGoDown) {
 
 TEST(EventWriter, MissingFolderIsADiskError) {
   EXPECT_THAT([] { EventWriter writer("/nonexistent/folder"); },
-              ThrowsMessage<DiskError>(HasSubstr("make the folder first")));
+              ThrowsMessage<DiskError>(HasSubstr("make its folder first")));
 }
 
 TEST(EventWriter, RefusedWriteLeavesWholeRecordsOnly) {

@@ -53,7 +53,7 @@ TEST(RunLock, KilledHolderFreesTheFolder) {
 
 TEST(RunLock, MissingFolderIsADiskError) {
   EXPECT_THAT([&] { RunLock lock("/nonexistent/folder"); },
-              ThrowsMessage<DiskError>(HasSubstr("make the folder first")));
+              ThrowsMessage<DiskError>(HasSubstr("make its folder first")));
 }
 
 }  // namespace

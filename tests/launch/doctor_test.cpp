@@ -148,6 +148,12 @@ TEST(Doctor, DiskThatCannotBeWritten) {
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
+TEST(Doctor, DiskOfAFolderThatTrainingWouldMake) {
+  const std::string here = std::filesystem::current_path();
+  EXPECT_THAT(CheckDisk("no_such_run").text, HasSubstr(here + ": "));
+  EXPECT_THAT(CheckDisk("no/such/run/").text, HasSubstr(here + ": "));
+}
+
 const nlohmann::json* Find(const nlohmann::json& machine, const std::string& check) {
   for (const auto& finding : machine.at("findings")) {
     if (finding.at("check") == check) return &finding;

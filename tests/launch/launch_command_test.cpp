@@ -45,6 +45,18 @@ TEST(LaunchCommand, BadInput) {
   }
 }
 
+TEST(LaunchCommand, HelpOfItsOwn) {
+  for (const Words& words :
+       {Words{"--help"}, Words{"-h"}, Words{"--helpfull"}, Words{"--work_dir=x", "--help"},
+        Words{"--help", "--", "train", "--batch_size=8"}}) {
+    Words command{CAROLE_BINARY, "launch"};
+    command.insert(command.end(), words.begin(), words.end());
+    const ProcessResult result = RunProcess(command, 30);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(result.out, ::testing::HasSubstr("--max_restarts")) << words[0];
+  }
+}
+
 TEST(LaunchCommand, HelpOfTraining) {
   const ProcessResult result =
       RunProcess({CAROLE_BINARY, "launch", "--", "train", "--ps=idle", "--help"}, 30);

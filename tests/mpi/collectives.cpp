@@ -117,7 +117,7 @@ const std::map<std::string, void (*)(Communicator&)> kCases = {
 int Main(int argc, char** argv) {
   const auto c = collectives::MakeMpiCommunicator(
       {.warn_seconds = 1,
-       .deadline_seconds = argc > 3 ? std::atof(argv[3]) : 3,
+       .deadline_seconds = argc > 3 ? std::atof(argv[3]) : 60,
        .wire_dtype = std::string_view(argv[1]) == "bf16" ? "bf16" : "fp32",
        .ranks_per_host = argc > 2 ? std::atoi(argv[2]) : 0});
   try {

@@ -11,7 +11,7 @@ env CAROLE_TEST_JOB="$log" timeout -s KILL $((seconds + 30)) "$@" >"$log" 2>&1
 got=$?
 took=$(($(date +%s) - start))
 cat "$log"
-for _ in 1 2 3 4 5 6 7 8 9 10; do # mpirun does not wait for those that it killed
+for _ in $(seq 150); do # mpirun does not wait for those that it killed
   left=$(grep -lsz "^CAROLE_TEST_JOB=$log\$" /proc/[0-9]*/environ | wc -l)
   [ "$left" -gt 0 ] || break
   sleep 0.2

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The scripts of slurm/ on a real Slurm: slurm_test.py CAROLE [unittest's options]."""
 
+import contextlib
 import json
 import os
 import re
@@ -18,7 +19,7 @@ from slurm import Slurm  # noqa: E402
 
 CAROLE = ""
 DATA = ""
-LONG = 180  # seconds: jobs wait for each other's nodes, and machines may be busy
+LONG = 600  # seconds: jobs wait for each other's nodes, and machines may be busy
 FASHION_MNIST = "/usr/share/datasets/fashion-mnist"
 
 
@@ -27,6 +28,12 @@ def digest(train_dir):
     result = subprocess.run([CAROLE, "checkpoint", "inspect", "--json", train_dir], capture_output=True, text=True,
                             check=True)
     return json.loads(result.stdout)["state_digest"]
+
+
+def status(process, field):
+    """A line of /proc/PROCESS/status."""
+    with open(f"/proc/{process}/status", encoding="ascii") as file:
+        return re.search(rf"^{field}:\s+(.*)$", file.read(), re.MULTILINE)[1]
 
 
 class SlurmTest(unittest.TestCase):
@@ -70,6 +77,11 @@ class SlurmTest(unittest.TestCase):
     def await_step(self, step):
         wait_until(lambda: f"global step {step}:" in self.log(), LONG, self.log)
 
+    def on_last_node(self, job, *names):
+        """Numbers of the job's processes there with these names."""
+        node = self.slurm.do("scontrol", "show", "hostnames", self.slurm.job(job)["nodes"]).split()[-1]
+        return [number for name in names for number in self.slurm.processes_on(node, name)]
+
     def expect_completed(self, job, restarts=0):
         ended = self.slurm.wait(job, LONG, self.log)
         self.assertEqual((ended["state"], ended["restarts"]), ("COMPLETED", restarts), self.log())
@@ -94,12 +106,18 @@ class SlurmTest(unittest.TestCase):
         self.expect_completed(self.jobs[-1])
         self.assertIn("Ankle boot", self.log())
 
-    # The steps get the signal: under mpirun only the ranks of other nodes than the script's.
+    # The steps get the signal: under mpirun only the ranks of other nodes than the script's. One of those stands still
+    # until it has it, so that the run is not over before.
     def save_requeue_and_resume(self, start):
-        steps = 150
-        job = self.submit("train_cpu.sbatch", ["-N2"], self.train_flags(steps), CAROLE_START=start)
-        self.await_step(4)
-        self.slurm.do("scancel", "--signal=USR1", job)
+        steps = 40
+        job = self.submit("train_cpu.sbatch", ["-N2"], self.train_flags(steps), CAROLE_START=start,
+                          CAROLE_TEST_FAULT="1:20:input:stop")
+        self.await_step(20)
+        (rank,) = self.on_last_node(job, os.path.basename(CAROLE))
+        wait_until(lambda: status(rank, "State").startswith("T"), LONG, self.log)
+        self.slurm.do("scancel", "--batch", "--signal=USR1", job)
+        wait_until(lambda: int(status(rank, "ShdPnd"), 16) >> (signal.SIGUSR1 - 1) & 1, LONG, self.log)
+        os.kill(rank, signal.SIGCONT)
         self.expect_completed(job, restarts=1)
         self.assertRegex(self.log(), r"(?s)saving at step.*ended with code 75 after 0 restarts.*resuming from")
         self.assertIn("ended with code 0 after 1 restarts", self.log())
@@ -110,6 +128,15 @@ class SlurmTest(unittest.TestCase):
 
     def test_usr1_under_srun(self):
         self.save_requeue_and_resume("srun")
+
+    # The ranks save, but nobody asked for more.
+    def test_scancel_under_srun(self):
+        job = self.submit("train_cpu.sbatch", ["-N2"], self.train_flags(100000), CAROLE_START="srun")
+        self.await_step(3)
+        self.slurm.do("scancel", job)
+        ended = self.slurm.wait(job, LONG, self.log)
+        self.assertEqual((ended["state"], ended["restarts"]), ("CANCELLED", 0), self.log())
+        self.assertIn("ended with code 75", self.log())
 
     # A limit that comes near once training runs. Slurm looks every 30 s.
     def test_time_limit(self):
@@ -126,8 +153,7 @@ class SlurmTest(unittest.TestCase):
     def kill_rank(self, start):
         job = self.submit("train_cpu.sbatch", ["-N2"], self.train_flags(100000), CAROLE_START=start)
         self.await_step(3)
-        node = self.slurm.do("scontrol", "show", "hostnames", self.slurm.job(job)["nodes"]).split()[-1]
-        ranks = self.slurm.processes_on(node, os.path.basename(CAROLE))
+        ranks = self.on_last_node(job, os.path.basename(CAROLE))
         self.assertTrue(ranks, "no rank found")
         os.kill(ranks[0], signal.SIGKILL)
         ended = self.slurm.wait(job, LONG, self.log)
@@ -141,11 +167,10 @@ class SlurmTest(unittest.TestCase):
 
     # All that runs on the node dies, as when it loses power.
     def test_lost_node(self):
-        job = self.submit("train_cpu.sbatch", ["-N2"], self.train_flags(400, "--save_interval_secs=0.5"))
+        job = self.submit("train_cpu.sbatch", ["-N2"], self.train_flags(1000, "--save_interval_secs=0.5"))
         wait_until(lambda: self.log().count("Saving checkpoint") >= 2, LONG, self.log)
-        node = self.slurm.do("scontrol", "show", "hostnames", self.slurm.job(job)["nodes"]).split()[-1]
-        for name in ("orted", os.path.basename(CAROLE)):
-            for number in self.slurm.processes_on(node, name):
+        for number in self.on_last_node(job, "orted", os.path.basename(CAROLE)):
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(number, signal.SIGKILL)
         self.expect_completed(job, restarts=1)
         self.assertRegex(self.log(), r"(?s)ended with code (205|69) after 0 restarts.*resuming from")

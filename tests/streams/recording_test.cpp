@@ -130,7 +130,7 @@ void ReplayForEver() {
              device.stream()->Wait();
              std::this_thread::sleep_for(std::chrono::seconds(60));
            },
-           {.deadline_seconds = 1});
+           {.deadline_seconds = 5});
 }
 
 // Though its recording is still there, for whose end NCCL's own abort would wait.

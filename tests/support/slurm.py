@@ -9,6 +9,7 @@ GPUs are pretended: device files that Slurm deals out, with nothing behind them.
         slurm.wait(job, 60)
 """
 
+import contextlib
 import os
 import re
 import shutil
@@ -50,7 +51,9 @@ ReturnToService=2
 PropagateResourceLimits=NONE
 SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0
 JobRequeue=1
-KillWait=5
+KillWait=20
+MessageTimeout=60
+BatchStartTimeout=60
 SlurmdTimeout=300
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
@@ -92,7 +95,7 @@ class Slurm:
             for node in self.nodes:
                 self._daemon(["unshare", "--uts", "sh", "-c", 'hostname "$1" && exec "$2" -N "$1"', "node", node,
                               find_program("slurmd")])
-            wait_until(lambda: self.states().count("idle") == len(self.nodes), 40,
+            wait_until(lambda: self.states().count("idle") == len(self.nodes), 200,
                        lambda: f"nodes are {self.states()}")
         except (RuntimeError, TimeoutError) as error:
             reason = f"{error}: {self._tail('slurmctld.log')}"
@@ -185,13 +188,14 @@ class Slurm:
         """Numbers of a job's processes called `name` on a node."""
         found = []
         for number in self._processes(name):
-            with open(f"/proc/{number}/environ", "rb") as file:
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError), \
+                    open(f"/proc/{number}/environ", "rb") as file:
                 if f"SLURMD_NODENAME={node}".encode() in file.read().split(b"\0"):
                     found.append(number)
         return found
 
     def do(self, *words):
-        result = subprocess.run(words, env=self.env, capture_output=True, text=True, timeout=30, check=False)
+        result = subprocess.run(words, env=self.env, capture_output=True, text=True, timeout=120, check=False)
         if result.returncode != 0:
             raise RuntimeError(f"{' '.join(words)}: {result.stderr.strip()}")
         return result.stdout
@@ -204,7 +208,7 @@ class Slurm:
 
     def submit(self, *words, env=None):
         result = subprocess.run(["sbatch", "--parsable", *words], env={**self.env, **(env or {})}, capture_output=True,
-                                text=True, timeout=30, check=False)
+                                text=True, timeout=120, check=False)
         if result.returncode != 0:
             raise RuntimeError(f"sbatch: {result.stderr.strip()}")
         return result.stdout.strip()
@@ -220,6 +224,12 @@ class Slurm:
     def wait(self, job, seconds, what=""):
         """Until the job is over; returns job(job)."""
         ends = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL"}
-        wait_until(lambda: set(self.job(job)["states"]) <= ends, seconds,
-                   lambda: f"job {job}: {self.job(job)}: {what() if callable(what) else what}")
-        return self.job(job)
+        last = {"states": ["unknown"]}
+
+        def is_over():
+            with contextlib.suppress(RuntimeError):  # slurmctld may be busy
+                last.update(self.job(job))
+            return set(last["states"]) <= ends
+
+        wait_until(is_over, seconds, lambda: f"job {job}: {last}: {what() if callable(what) else what}")
+        return last

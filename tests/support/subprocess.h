@@ -57,7 +57,7 @@ class Subprocess {
   }
 
   // Waits for the end; a program that takes longer is killed.
-  ProcessResult Wait(double seconds = 120) {
+  ProcessResult Wait(double seconds = 400) {
     WaitUntil([] { return false; }, seconds);
     const bool timed_out = pid_ > 0;
     if (timed_out) {
@@ -102,7 +102,7 @@ class Subprocess {
   double seconds_ = 0;
 };
 
-inline ProcessResult RunProcess(const std::vector<std::string>& words, double seconds = 120) {
+inline ProcessResult RunProcess(const std::vector<std::string>& words, double seconds = 400) {
   return Subprocess(words).Wait(seconds);
 }
 

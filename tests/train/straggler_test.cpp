@@ -86,7 +86,7 @@ std::string LogOf(bool late_to_steps, bool late_to_others) {
       c.AllReduce(std::span(value), {.what = "gradients"});
     };
     for (int step = 0; step < 50; ++step) {
-      sum(late_to_steps, 20);
+      sum(late_to_steps, 60);
       if (step == 20) {
         const StragglerWatch::Pause pause(watch);
         sum(late_to_others, 4000);

@@ -189,6 +189,55 @@ TEST(TrainerTest, SaysThatStepsHaveAnotherSize) {
   EXPECT_THAT(log_of("4", 5), HasSubstr("was in steps of 8 so far and goes on in steps of 4 samp"));
 }
 
+// What goes on from three steps of four of an epoch's 22 samples, with another attribute.
+struct GoneOn {
+  JobResult result;
+  std::string log;
+};
+GoneOn GoOnWith(const char* name, const char* before, const char* now) {
+  const TemporaryFolder folder;
+  Job job{.options = OptionsFor(folder, 3)};
+  job.options.attributes = {{name, before}};
+  ExpectNoErrors(RunJob(job));
+  job.options.attributes = {{name, now}};
+  job.options.max_number_of_steps = 4;
+  ::testing::internal::CaptureStderr();
+  JobResult result = RunJob(job);
+  return {std::move(result), ::testing::internal::GetCapturedStderr()};
+}
+
+TEST(TrainerTest, BeginsAnEpochOfOtherRecords) {
+  const GoneOn same = GoOnWith(kRecordOrder, "22 records", "22 records");
+  EXPECT_EQ(same.result.state.epoch, 0);
+  EXPECT_EQ(same.result.state.position, 16);
+  const GoneOn other = GoOnWith(kRecordOrder, "30 records", "22 records");
+  EXPECT_EQ(other.result.state.epoch, 1);
+  EXPECT_EQ(other.result.state.position, 4);
+  EXPECT_THAT(other.log, HasSubstr("was on 30 records so far and goes on on 22 records: an epoch"));
+}
+
+TEST(TrainerTest, ComparesWhatDataMean) {
+  const GoneOn more = GoOnWith(kClassNames, "cat\ndog", "cat\ndog\nemu");
+  ExpectNoErrors(more.result);
+  const GoneOn renamed = GoOnWith(kClassNames, "cat\ndog", "cat\nhound");
+  ExpectNoErrors(renamed.result);
+  EXPECT_THAT(renamed.log, HasSubstr("class 1 was dog in training so far and is hound now"));
+  const GoneOn swapped = GoOnWith(kClassNames, "cat\ndog", "dog\ncat");
+  EXPECT_THAT(swapped.result.errors[0], HasSubstr("the same names in another order"));
+  EXPECT_THAT(GoOnWith("preprocessing", "lenet", "cifarnet").log,
+              HasSubstr("was with --preprocessing_name lenet so far and goes on with"));
+}
+
+TEST(TrainerTest, RefusesTheBestOfAnEarlierRun) {
+  const TemporaryFolder folder;
+  ExpectNoErrors(RunJob({.options = OptionsFor(folder, 2)}));
+  std::filesystem::create_directory(folder / "best");
+  std::filesystem::rename(io::CheckpointPath(folder.path(), 2), folder / "best/model.ckpt-2.h5");
+  Job job{.options = OptionsFor(folder, 3)};
+  job.options.keep_best = true;
+  EXPECT_THAT(RunJob(job).errors[0], HasSubstr("best: holds checkpoints of an earlier run"));
+}
+
 std::vector<int64_t> StepsSaved(const TemporaryFolder& folder) {
   std::vector<int64_t> steps;
   for (const auto& file : io::ListCheckpoints(folder.path())) steps.push_back(file.step);
@@ -237,8 +286,8 @@ TEST(TrainerTest, ARankMayGetReadyForLongerThanTheDeadline) {
   using std::chrono::milliseconds;
   const Job job{.options = {.max_number_of_steps = 2},
                 .num_ranks = 2,
-                .start_time = milliseconds(4000),
-                .deadline_seconds = 3};
+                .start_time = milliseconds(8000),
+                .deadline_seconds = 6};
   const JobResult result = RunJob(job);
   ExpectNoErrors(result);
   EXPECT_EQ(result.state.step, 2);

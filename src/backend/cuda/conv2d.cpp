@@ -44,10 +44,18 @@ struct Task {
   // Forward, done in the same pass, as is a.relu.
   bool bias = false, residual = false;
 
-  // Of an image that is padded before.
-  Task Symmetric() const {
+  // As the library takes it best: a filter over the whole image is a product, and lies like one
+  // (for so large filters there are few kernels, in 16 bits none with tensor cores); an image that
+  // TensorFlow pads on one side more is padded before.
+  Task ForLibrary() const {
     Task task = *this;
     const Padding& p = a.padding;
+    if (p == Padding{} && a.groups == 1 && a.dilation == 1 && w[2] == x[2] && w[3] == x[3]) {
+      task.x = Shape{x[0], x[1] * x[2] * x[3], 1, 1};
+      task.w = Shape{w[0], task.x[1], 1, 1};
+      task.a.stride_h = task.a.stride_w = 1;
+      return task;
+    }
     if (p.top == p.bottom && p.left == p.right) return task;
     task.x = Shape{x[0], x[1], x[2] + p.top + p.bottom, x[3] + p.left + p.right};
     task.a.padding = {};
@@ -225,7 +233,7 @@ class Convolution : public CudaKernel {
  public:
   Convolution(const OpSpec& spec, const Device& device)
       : CudaKernel(spec, device),
-        task_(MakeTask(spec).Symmetric()),
+        task_(MakeTask(spec).ForLibrary()),
         padding_(spec.attributes_as<Conv2dAttributes>().padding) {
     if (task_.a.padding != padding_) padded_bytes_ = AlignUp(task_.x.size() * SizeOf(task_.type));
     const Plan* plan = &PlanOnce(task_, device);
@@ -356,7 +364,7 @@ extern "C" void carole_check_plan(const OpSpec& spec, Precision precision, const
   fe::error_t error = described->deserialize({gpu.begin(), gpu.end()});
   Device device;
   device.tf32 = precision == Precision::kTf32;
-  const Task task = MakeTask(spec).Symmetric();
+  const Task task = MakeTask(spec).ForLibrary();
   if (error.is_good()) error = MakePlan(task, device, described).error;
   if (error.is_bad() && !in_one_pass) error = MakePlan(task.Plain(), device, described).error;
   trouble = error.is_good() ? "" : error.get_message();

@@ -1,0 +1,26 @@
+// What a run's checkpoints tell of it in their attributes, beside what goes on from them.
+#pragma once
+
+#include <map>
+#include <string>
+
+namespace carole::train {
+
+// Attributes' names.
+inline constexpr char kGlobalBatch[] = "global_batch";  // samples of a step
+inline constexpr char kClassNames[] = "class_names";    // a line for each
+inline constexpr char kRecordOrder[] = "record_order";  // what a place in an epoch depends on
+
+using RunFacts = std::map<std::string, std::string>;
+
+// Tells in the log what differs for a run that goes on; as a warning where its weights may mean
+// something else then. Throws ConfigError for the same classes in another order.
+void CompareRunFacts(const RunFacts& before, const RunFacts& now);
+
+// The same for an evaluation of what the run left.
+void CompareEvaluation(const RunFacts& run, const RunFacts& evaluation);
+
+// Whether both tell it, and not the same.
+bool Differ(const RunFacts& before, const RunFacts& now, const char* name);
+
+}  // namespace carole::train
