@@ -211,6 +211,16 @@ class LaunchTest(unittest.TestCase):
         self.expect_ends(chief0=75, worker0=75, worker1=75)
         self.assertIn("saving at step", self.log("chief0"))
 
+    # As platforms do when they take all machines away. A worker that left at once would take its ranks along.
+    def test_termination_of_all_machines_saves_too(self):
+        cluster, tasks = self.three()
+        self.start_job(cluster, tasks, [f"--work_dir={self.work_dir}"], train_flags(self.train_dir, 100000))
+        self.await_step(3)
+        for task in ("worker0", "worker1", "chief0"):
+            self.hosts.signal(self.processes[task], signal.SIGTERM)
+        self.expect_ends(chief0=75, worker0=75, worker1=75)
+        self.assertIn("saving at step", self.log("chief0"))
+
     def start_evaluator(self, cluster, training):
         self.start(2, cluster, "evaluator", 0, [], training)
         wait_until(lambda: "waiting for checkpoints" in self.log("evaluator0"), LONG, self.logs)
