@@ -89,7 +89,7 @@ class Watch {
   // To be called a few times a second while waiting for `missing` ranks: reports a stall once, in
   // the log. Throws CommError when one of them is gone or the deadline is over. Time in which this
   // process did not look does not count: who was suspended (scontrol suspend, Ctrl-Z) has not
-  // waited, and the others were most likely suspended too.
+  // waited, and the others were most likely suspended too. (MPI's own sums and NCCL's count all.)
   void Check(std::span<const int> missing);
 
   // The waiting that was checked is over.

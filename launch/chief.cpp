@@ -150,7 +150,7 @@ bool Chief::Gather(double seconds) {
 
 // The first request to stop lets the ranks save; a second one, or the time, ends them.
 void Chief::Handle(int signal, Process& mpirun) {
-  const bool asks_to_save = (signal == SIGTERM || signal == SIGINT) && stop_signal_ == 0;
+  const bool asks_to_save = AsksToEnd(signal) && stop_signal_ == 0;
   if (signal != SIGUSR2) stop_signal_ = signal;
   if (asks_to_save) {
     LogInfo("launch", "asked to stop: the ranks save, and have {:g} s", options_.grace_seconds);
@@ -191,7 +191,10 @@ void Chief::TellTheEnd(int exit_code) {
   for (Held& other : others_) other.leash->End(exit_code);
   const double end = SteadySeconds() + kFarewellSeconds;
   for (Held& other : others_) {
-    while (other.holds && !other.leash->Gone() && SteadySeconds() < end) signals_.Wait(kPollMs);
+    while (other.holds && !other.leash->Gone() && SteadySeconds() < end) {
+      const auto signal = signals_.Wait(kPollMs);
+      if (signal && AsksToEnd(*signal)) return;
+    }
   }
 }
 

@@ -28,8 +28,8 @@ struct JobOptions {
 // stop before training began. Throws CommError when machines do not come in time, ConfigError for
 // programs and keys that are missing.
 //
-// SIGTERM or SIGINT asks the ranks to save (SIGUSR1) and ends them after grace_seconds; the other
-// signals go to mpirun as they are. After a loss it starts again, from the last checkpoint,
+// SIGTERM, SIGINT or SIGHUP asks the ranks to save (SIGUSR1) and ends them after grace_seconds; the
+// other signals go to mpirun as they are. After a loss it starts again, from the last checkpoint,
 // max_restarts times.
 int RunChief(const Cluster& cluster, const JobOptions& options);
 

@@ -73,9 +73,14 @@ std::string FindProgram(const std::string& name, const std::string& package) {
   throw ConfigError(fmt::format("[launch] {}: no such program in PATH; install {}", name, package));
 }
 
+bool AsksToEnd(int signal) { return signal == SIGTERM || signal == SIGINT || signal == SIGHUP; }
+
 Signals::Signals() {
   sigemptyset(&set_);
   for (int signal : kSignals) sigaddset(&set_, signal);
+  struct sigaction hangup {};
+  sigaction(SIGHUP, nullptr, &hangup);
+  if (hangup.sa_handler != SIG_IGN) sigaddset(&set_, SIGHUP);  // nohup ignores it
   sigprocmask(SIG_BLOCK, &set_, &before_);
 }
 

@@ -16,6 +16,8 @@ std::string FindProgram(const std::string& name, const std::string& package);
 
 // Blocks the signals that people and schedulers send while it lives, so that they are taken in
 // turn. One object at a time, made before other threads.
+bool AsksToEnd(int signal);  // SIGTERM, SIGINT or SIGHUP
+
 class Signals {
  public:
   Signals();
@@ -23,7 +25,7 @@ class Signals {
   Signals(const Signals&) = delete;
   Signals& operator=(const Signals&) = delete;
 
-  // Sleeps so long, or until SIGTERM, SIGINT, SIGUSR1 or SIGUSR2 comes and is returned.
+  // Sleeps so long, or until SIGTERM, SIGINT, SIGHUP, SIGUSR1 or SIGUSR2 comes and is returned.
   std::optional<int> Wait(int milliseconds) const;
 
  private:

@@ -120,15 +120,18 @@ void Server::PassOnSshdsWords() {
 
 int Server::Run() {
   double last_session = SteadySeconds();
-  double end = 1e30;
+  int stop_signal = 0;
+  double end = 0;  // then
   for (;;) {
-    if (const auto signal = signals_.Wait(kPollMs); signal == SIGTERM || signal == SIGINT) {
-      if (end < 1e30 || !HasSession(sshd_->pid())) return 128 + *signal;
-      LogInfo("launch", "asked to stop: the ranks here have {:g} s to save with the others",
+    if (const auto signal = signals_.Wait(kPollMs); signal && AsksToEnd(*signal)) {
+      if (stop_signal != 0 || !HasSession(sshd_->pid())) return 128 + *signal;
+      // Where the platform stops all machines the chief lets all ranks save, these among them.
+      LogInfo("launch", "asked to stop: waiting up to {:g} s for the chief to end the job",
               options_.grace_seconds);
+      stop_signal = *signal;
       end = SteadySeconds() + options_.grace_seconds;
     }
-    if (SteadySeconds() > end) return 128 + SIGTERM;
+    if (stop_signal != 0 && SteadySeconds() > end) return 128 + stop_signal;
     // It goes on with the other address family when the port of one is taken.
     const bool is_taken = sshd_->Output().find("Bind to port") != std::string::npos;
     if (is_taken || !sshd_->Running()) FailSshd();

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <mutex>
 #include <stop_token>
+#include <system_error>
 #include <thread>
 
 #include "collectives/engine.h"
@@ -96,11 +97,15 @@ class MpiBackend final : public Backend {
 
   void StopWaiting() override { node_->Abort(); }
   void Abort(int exit_code) override {
-    std::thread([exit_code] {  // a thread that is stuck in MPI may hold its locks
-      std::this_thread::sleep_for(std::chrono::seconds(5));
+    try {
+      std::thread([exit_code] {  // another thread may be stuck in MPI and hold its locks
+        std::this_thread::sleep_for(std::chrono::seconds(5));
+        std::_Exit(exit_code);
+      })
+          .detach();
+    } catch (const std::system_error&) {
       std::_Exit(exit_code);
-    })
-        .detach();
+    }
     MPI_Abort(MPI_COMM_WORLD, exit_code);
     std::_Exit(exit_code);
   }

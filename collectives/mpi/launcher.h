@@ -12,7 +12,8 @@ struct Launch {
   int num_processes = 1;
 };
 
-// nullopt: no launcher started this process. `get` is getenv or a test's stand-in.
+// nullopt: no launcher started this process, or Slurm did so for one task alone, without PMIx.
+// `get` is getenv or a test's stand-in.
 std::optional<Launch> FindLaunch(const std::function<const char*(const char*)>& get);
 
 // Throws ConfigError when the launcher started several processes that each see a job of one.

@@ -94,6 +94,15 @@ struct Evaluated {
   int64_t step = 0;
 };
 
+// Training may delete the file once it is open here.
+train::RunFacts FactsOf(const std::string& path) {
+  try {
+    return FactsOfCheckpoint(path);
+  } catch (const Error&) {
+    return {};
+  }
+}
+
 // Only rank 0 needs to see the checkpoint, and all ranks evaluate the same one.
 Evaluated ShareCheckpoint(const EvalFlags& flags, const std::string& path,
                           const train::RunFacts& facts, const Job& job, VariableStore& store) {
@@ -104,7 +113,7 @@ Evaluated ShareCheckpoint(const EvalFlags& flags, const std::string& path,
     train::ReadVariables(*reader, flags.moving_average_decay != 0 ? train::kAverageSuffix : "",
                          store);
     evaluated = {reader->path(), reader->step().value_or(0)};
-    train::CompareEvaluation(FactsOfCheckpoint(evaluated.path), facts);
+    train::CompareEvaluation(FactsOf(evaluated.path), facts);
     LogInfo("eval", "{}, step {}{}", evaluated.path, evaluated.step,
             flags.moving_average_decay != 0 ? ", moving averages" : "");
   });

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <exception>
 #include <span>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
@@ -115,13 +116,14 @@ std::unique_ptr<Backend> MakeBackend(const MachineFlags& flags, int threads,
       fmt::format("[flags] --backend: got {}, want auto, cuda, onednn or reference", name));
 }
 
-// As many as OMP_NUM_THREADS says, at most: whoever sets it shares the machine with others.
-int ThreadsOf(int cores) {
+// At most as many as OMP_NUM_THREADS says: whoever sets it shares the machine with others.
+Share Bounded(const Share& share) {
   const char* text = std::getenv("OMP_NUM_THREADS");
   const int wanted = text != nullptr ? std::atoi(text) : 0;
-  if (wanted <= 0 || wanted >= cores) return cores;
-  LogInfo("job", "{} of {} cores: OMP_NUM_THREADS says so; --threads wins over it", wanted, cores);
-  return wanted;
+  if (wanted <= 0 || wanted >= share.cores) return share;
+  LogInfo("job", "{} of {} cores: OMP_NUM_THREADS says so; --threads wins over it", wanted,
+          share.cores);
+  return {.cores = wanted, .hyperthreads = wanted};
 }
 
 // Open MPI binds each of two ranks to one core unless it is told otherwise.
@@ -129,6 +131,8 @@ void WarnOfIdleCores(const collectives::Communicator& communicator) {
   const auto get = [](const char* name) -> const char* { return std::getenv(name); };
   const std::optional<launch::Place> place = launch::FindPlace(get);
   if (!place || place->launcher != "Open MPI" || communicator.local_rank() != 0) return;
+  const char* policy = get("OMPI_MCA_hwloc_base_binding_policy");
+  if (policy != nullptr && std::string_view(policy) == "none") return;
   const launch::Finding found = launch::CheckCores(communicator.local_size());
   if (found.verdict != launch::Verdict::kOk) LogWarning("job", "{}; {}", found.text, found.fix);
 }
@@ -145,11 +149,14 @@ Job::Job(const MachineFlags& flags) : collective_timeout_(flags.collective_timeo
   communicator_ = MakeCommunicator(flags);
   RequireWholeJob(communicator_->size());
   SetLogRank(rank(), size());
-  const Share share = ShareOfCores(*communicator_);
+  Share share = ShareOfCores(*communicator_);
+  if (flags.threads == 0) {
+    WarnOfIdleCores(*communicator_);
+    share = Bounded(share);
+  }
   cores_ = share.cores;
   hyperthreads_ = share.hyperthreads;
-  if (flags.threads == 0) WarnOfIdleCores(*communicator_);
-  const int threads = flags.threads > 0 ? flags.threads : ThreadsOf(cores_);
+  const int threads = flags.threads > 0 ? flags.threads : cores_;
   omp_set_num_threads(threads);
   MakeBackendOnAllRanks(flags, threads, precision);
 }

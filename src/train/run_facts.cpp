@@ -74,7 +74,7 @@ void CompareRunFacts(const RunFacts& before, const RunFacts& now) {
   Tell(LogLevel::kInfo, kGoesOn, before, now, kGlobalBatch, "in steps of",
        " samples: what flags say in epochs (the rate's schedule, --train_epochs, "
        "--epochs_per_eval) counts all steps as of that many");
-  Tell(LogLevel::kInfo, kGoesOn, before, now, kRecordOrder, "on", ": an epoch begins");
+  Tell(LogLevel::kInfo, kGoesOn, before, now, kRecordOrder, "with", ": an epoch begins");
   CompareData(kGoesOn, before, now);
 }
 

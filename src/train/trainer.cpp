@@ -201,6 +201,7 @@ bool Trainer::Evaluate() {
 }
 
 void Trainer::KeepBest(double accuracy) {
+  checkpoints_->Wait();  // what is best/ alone is taken for an earlier run's
   best_accuracy_ = accuracy;
   std::map<std::string, std::string> attributes = options_.attributes;
   attributes[kAccuracy] = fmt::format("{:.6f}", accuracy);

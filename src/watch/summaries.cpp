@@ -53,7 +53,7 @@ void Summaries::Started(const train::RunState& state) {
   is_open_ = true;
 }
 
-// A run is worth more than its curves; what was not written is tried again with the next values.
+// A run is worth more than its curves: values that find no room are lost, later ones are tried.
 void Summaries::Try(const std::function<void()>& write) {
   try {
     write();

@@ -213,7 +213,8 @@ TEST(TrainerTest, BeginsAnEpochOfOtherRecords) {
   const GoneOn other = GoOnWith(kRecordOrder, "30 records", "22 records");
   EXPECT_EQ(other.result.state.epoch, 1);
   EXPECT_EQ(other.result.state.position, 4);
-  EXPECT_THAT(other.log, HasSubstr("was on 30 records so far and goes on on 22 records: an epoch"));
+  EXPECT_THAT(other.log,
+              HasSubstr("was with 30 records so far and goes on with 22 records: an epoch"));
 }
 
 TEST(TrainerTest, ComparesWhatDataMean) {
