@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "collectives/algorithms.h"
 #include "collectives/roll_call.h"

@@ -14,10 +14,11 @@ namespace carole::launch {
 // names the Debian package to install.
 std::string FindProgram(const std::string& name, const std::string& package);
 
+// SIGTERM, SIGINT and SIGHUP do.
+bool AsksToEnd(int signal);
+
 // Blocks the signals that people and schedulers send while it lives, so that they are taken in
 // turn. One object at a time, made before other threads.
-bool AsksToEnd(int signal);  // SIGTERM, SIGINT or SIGHUP
-
 class Signals {
  public:
   Signals();
