@@ -17,27 +17,15 @@ import time
 import torch
 
 import peer_nets as nets
-import peer_torch
 import torch_nets
 
 
-def make_net(name):
-    """The net, once it is sure that it has as many parameters as carole's."""
-    spec = nets.GPU_NETS[name]
-    make = torch_nets.NETS.get(name)
-    net = make(spec["classes"]) if make else peer_torch.make_net(name, spec)
-    count = sum(p.numel() for p in net.parameters() if p.requires_grad)
-    if count != spec["parameters"]:
-        sys.exit(f"[bench] {name}: got {count} parameters, want {spec['parameters']}: not the same work")
-    return net
-
-
 def measure(args, batch):
-    spec = nets.GPU_NETS[args.model_name]
+    spec = nets.NETS[args.model_name]
     torch.manual_seed(1)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = args.precision == "tf32"
     torch.backends.cudnn.benchmark = True
-    net = make_net(args.model_name).to(args.device, memory_format=torch.channels_last).train()
+    net = torch_nets.make_net(args.model_name).to(args.device, memory_format=torch.channels_last).train()
     images = torch.randn(batch, spec["channels"], spec["size"], spec["size"], device=args.device)
     images = images.to(memory_format=torch.channels_last)
     labels = torch.randint(spec["classes"], (batch,), device=args.device)
@@ -83,7 +71,7 @@ def measure(args, batch):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model_name", default="resnet_v1_50", choices=sorted(nets.GPU_NETS))
+    parser.add_argument("--model_name", default="resnet_v1_50", choices=sorted(nets.NETS))
     parser.add_argument("--precision", default="bf16", choices=["fp32", "tf32", "bf16", "fp16"])
     parser.add_argument("--batch_size", default="64", help="one or more, with commas")
     parser.add_argument("--steps", type=int, default=50)

@@ -1,8 +1,10 @@
 """What the peers have to train: the same nets, sizes and hyper-parameters as `carole bench train`.
 
 TF-Slim's ResNet puts the stride of a block into its last unit, on the 3x3 convolution, and shortens the shortcut
-by picking every second pixel; both peers build exactly that, so all three do the same arithmetic.
+by picking every second pixel; the peers build exactly that, so that all do the same arithmetic.
 """
+
+import sys
 
 LEARNING_RATE = 0.01
 MOMENTUM = 0.9
@@ -11,15 +13,20 @@ BATCH_NORM_DECAY = 0.997
 BATCH_NORM_EPSILON = 1.001e-5
 LENET_KEEP = 0.5
 
+# `batch`: of a training on CPUs.
 NETS = {
     "resnet_v1_50": {"size": 224, "channels": 3, "classes": 1000, "batch": 16, "parameters": 25_557_032},
     "lenet": {"size": 28, "channels": 1, "classes": 10, "batch": 64, "parameters": 3_274_634},
+    "vgg_16": {"size": 224, "channels": 3, "classes": 1000, "batch": 8, "parameters": 138_357_544},
+    "inception_v3": {"size": 299, "channels": 3, "classes": 1000, "batch": 16, "parameters": 27_143_152},
+    "mobilenet_v2": {"size": 224, "channels": 3, "classes": 1000, "batch": 16, "parameters": 3_504_872},
 }
-GPU_NETS = NETS | {  # beside PyTorch on a GPU (torch_nets.py)
-    "vgg_16": {"size": 224, "channels": 3, "classes": 1000, "parameters": 138_357_544},
-    "inception_v3": {"size": 299, "channels": 3, "classes": 1000, "parameters": 27_143_152},
-    "mobilenet_v2": {"size": 224, "channels": 3, "classes": 1000, "parameters": 3_504_872},
-}
+
+
+def check_parameters(name, count):
+    """Ends the benchmark of a peer whose net is not carole's."""
+    if count != NETS[name]["parameters"]:
+        sys.exit(f"[bench] {name}: got {count} parameters, want {NETS[name]['parameters']}: not the same work")
 
 
 def resnet_units():
@@ -29,3 +36,14 @@ def resnet_units():
         for unit in range(units):
             yield channels, base, block_stride if unit == units - 1 else 1
             channels = 4 * base
+
+
+def mobilenet_v2_units():
+    """Yields (input channels, output channels, stride, expansion) of every inverted residual of mobilenet_v2."""
+    channels = 32
+    for factor, c_out, block_stride, units in (
+        (1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 2, 3), (6, 64, 2, 4), (6, 96, 1, 3), (6, 160, 2, 3), (6, 320, 1, 1),
+    ):  # fmt: skip
+        for unit in range(units):
+            yield channels, c_out, block_stride if unit == 0 else 1, factor
+            channels = c_out

@@ -36,16 +36,16 @@ class Net:
         return lambda x: tf.nn.bias_add(tf.matmul(x, w), bias)
 
     def conv_bn(self, c_in, c_out, size, stride=1):
-        conv = self.conv(c_in, c_out, size, stride)
-        scale, offset = self.variable([c_out], 1.0), self.variable([c_out], 0.0)
-        mean, variance = tf.Variable(tf.zeros([c_out])), tf.Variable(tf.ones([c_out]))
-        self.moving += [mean, variance]
+        return self.batch_norm(self.conv(c_in, c_out, size, stride), c_out, nets.BATCH_NORM_EPSILON)
+
+    def batch_norm(self, layer, channels, epsilon=1e-3):
+        scale, offset = self.variable([channels], 1.0), self.variable([channels], 0.0)
+        mean, variance = tf.Variable(tf.zeros([channels])), tf.Variable(tf.ones([channels]))
 
         def apply(x):
             y, new_mean, new_variance, *_ = tf.raw_ops.FusedBatchNormV3(
-                x=conv(x), scale=scale, offset=offset, mean=mean, variance=variance,
-                epsilon=nets.BATCH_NORM_EPSILON, exponential_avg_factor=1 - nets.BATCH_NORM_DECAY,
-                data_format="NHWC", is_training=True)  # fmt: skip
+                x=layer(x), scale=scale, offset=offset, mean=mean, variance=variance, epsilon=epsilon,
+                exponential_avg_factor=1 - nets.BATCH_NORM_DECAY, data_format="NHWC", is_training=True)  # fmt: skip
             mean.assign(new_mean)
             variance.assign(new_variance)
             return y
@@ -70,40 +70,90 @@ class Net:
         return apply
 
 
-def make_net(name, spec):
-    net = Net()
-    if name == "resnet_v1_50":
-        stem = net.conv_bn(spec["channels"], 64, 7, 2)
-        units = [net.bottleneck(*unit) for unit in nets.resnet_units()]
-        logits = net.linear(2048, spec["classes"])
+    def depthwise(self, channels, stride):
+        w = self.variable([3, 3, channels, 1], tf.random.truncated_normal([3, 3, channels, 1], stddev=0.3))
+        return lambda x: tf.nn.depthwise_conv2d(x, w, [1, stride, stride, 1], "SAME")
 
-        def apply(x):
-            y = tf.nn.max_pool2d(tf.nn.relu(stem(x)), 3, 2, "SAME")
-            for unit in units:
-                y = unit(y)
-            return logits(tf.reduce_mean(y, [1, 2]))
+    def inverted_residual(self, c_in, c_out, stride, factor):
+        wide, layers = c_in * factor, []
+        if factor > 1:
+            layers += [self.batch_norm(self.conv(c_in, wide, 1), wide), tf.nn.relu6]
+        layers += [self.batch_norm(self.depthwise(wide, stride), wide), tf.nn.relu6]
+        layers += [self.batch_norm(self.conv(wide, c_out, 1), c_out)]
+        residual = stride == 1 and c_in == c_out
+        return lambda x: chain(layers, x) + x if residual else chain(layers, x)
 
-        return net, apply
-    conv1, conv2 = net.conv_bias(spec["channels"], 32, 5), net.conv_bias(32, 64, 5)
-    features = 64 * (spec["size"] // 4) ** 2
-    hidden, logits = net.linear(features, 1024), net.linear(1024, spec["classes"])
 
-    def apply(x):
-        y = tf.nn.max_pool2d(tf.nn.relu(conv1(x)), 2, 2, "VALID")
-        y = tf.nn.max_pool2d(tf.nn.relu(conv2(y)), 2, 2, "VALID")
-        y = tf.nn.relu(hidden(tf.reshape(y, [-1, features])))
-        return logits(tf.nn.dropout(y, 1 - nets.LENET_KEEP))
+def chain(layers, x):
+    for layer in layers:
+        x = layer(x)
+    return x
 
-    return net, apply
+
+def max_pool(size, padding):
+    return lambda x: tf.nn.max_pool2d(x, size, 2, padding)
+
+
+def mean(x):
+    return tf.reduce_mean(x, [1, 2])
+
+
+def flatten(x):
+    return tf.reshape(x, [x.shape[0], -1])
+
+
+def dropout(rate):
+    return lambda x: tf.nn.dropout(x, rate)
+
+
+def resnet_v1_50(net, classes):
+    stem = [net.conv_bn(3, 64, 7, 2), tf.nn.relu, max_pool(3, "SAME")]
+    return [*stem, *[net.bottleneck(*unit) for unit in nets.resnet_units()], mean, net.linear(2048, classes)]
+
+
+def lenet(net, classes):
+    return [
+        net.conv_bias(1, 32, 5), tf.nn.relu, max_pool(2, "VALID"),
+        net.conv_bias(32, 64, 5), tf.nn.relu, max_pool(2, "VALID"), flatten,
+        net.linear(7 * 7 * 64, 1024), tf.nn.relu, dropout(1 - nets.LENET_KEEP), net.linear(1024, classes),
+    ]  # fmt: skip
+
+
+def vgg_16(net, classes):
+    layers, c_in = [], 3
+    for c_out, count in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
+        for _ in range(count):
+            layers += [net.conv_bias(c_in, c_out, 3), tf.nn.relu]
+            c_in = c_out
+        layers.append(max_pool(2, "VALID"))
+    return [
+        *layers, flatten,
+        net.linear(7 * 7 * 512, 4096), tf.nn.relu, dropout(0.5),
+        net.linear(4096, 4096), tf.nn.relu, dropout(0.5), net.linear(4096, classes),
+    ]  # fmt: skip
+
+
+def mobilenet_v2(net, classes):
+    return [
+        net.batch_norm(net.conv(3, 32, 3, 2), 32), tf.nn.relu6,
+        *[net.inverted_residual(*unit) for unit in nets.mobilenet_v2_units()],
+        net.batch_norm(net.conv(320, 1280, 1), 1280), tf.nn.relu6,
+        mean, dropout(0.2), net.linear(1280, classes),
+    ]  # fmt: skip
+
+
+NETS = {"resnet_v1_50": resnet_v1_50, "lenet": lenet, "vgg_16": vgg_16, "mobilenet_v2": mobilenet_v2}
 
 
 def prepare(name, batch, threads):
-    """Returns (version, parameter count, a function that runs one training step and returns its loss)."""
+    """Returns (version, a function that runs one training step and returns its loss)."""
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.config.threading.set_inter_op_parallelism_threads(1)
     tf.random.set_seed(1)
     spec = nets.NETS[name]
-    net, apply = make_net(name, spec)
+    net = Net()
+    layers = NETS[name](net, spec["classes"])
+    nets.check_parameters(name, sum(v.shape.num_elements() for v in net.trainable))
     slots = [tf.Variable(tf.zeros_like(v)) for v in net.trainable]
     decayed = {v.ref() for v in net.kernels}
     inputs = tf.random.normal([batch, spec["size"], spec["size"], spec["channels"]])
@@ -112,7 +162,7 @@ def prepare(name, batch, threads):
     @tf.function(jit_compile=False)
     def train(x, labels):
         with tf.GradientTape() as tape:
-            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=apply(x))
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=chain(layers, x))
             loss = tf.reduce_mean(losses)
         for v, slot, dv in zip(net.trainable, slots, tape.gradient(loss, net.trainable)):
             dv = dv + nets.WEIGHT_DECAY * v if v.ref() in decayed else dv
@@ -120,5 +170,4 @@ def prepare(name, batch, threads):
                                              momentum=nets.MOMENTUM)  # fmt: skip
         return loss
 
-    count = sum(v.shape.num_elements() for v in net.trainable)
-    return tf.__version__, count, lambda: float(train(inputs, targets))
+    return tf.__version__, lambda: float(train(inputs, targets))

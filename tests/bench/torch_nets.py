@@ -1,8 +1,10 @@
-"""VGG-16, Inception v3 and MobileNet v2 for PyTorch, with the layers and parameters that carole's have (TF-Slim's)."""
+"""The nets of peer_nets.py for PyTorch, with the layers and parameters that carole's have (TF-Slim's)."""
 
 import torch
 import torch.nn.functional as F
 from torch import nn
+
+import peer_nets
 
 
 def conv_bn(c_in, c_out, kernel, stride=1, padding=0, groups=1, epsilon=1e-3, decay=0.997, gamma=True, activation=None):
@@ -10,6 +12,52 @@ def conv_bn(c_in, c_out, kernel, stride=1, padding=0, groups=1, epsilon=1e-3, de
     norm.weight.requires_grad_(gamma)
     layers = [nn.Conv2d(c_in, c_out, kernel, stride, padding, groups=groups, bias=False), norm]
     return nn.Sequential(*layers, *([activation(inplace=True)] if activation else []))
+
+
+def lenet(classes):
+    relu = lambda: nn.ReLU(inplace=True)
+    return nn.Sequential(
+        nn.Conv2d(1, 32, 5, padding=2), relu(), nn.MaxPool2d(2),
+        nn.Conv2d(32, 64, 5, padding=2), relu(), nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(7 * 7 * 64, 1024), relu(), nn.Dropout(1 - peer_nets.LENET_KEEP),
+        nn.Linear(1024, classes),
+    )  # fmt: skip
+
+
+class Bottleneck(nn.Module):
+    def __init__(self, c_in, base, stride):
+        super().__init__()
+        self.stride = stride
+        self.shortcut = None if c_in == 4 * base else resnet_conv(c_in, 4 * base, 1, stride)
+        self.conv1 = resnet_conv(c_in, base, 1)
+        self.conv2 = resnet_conv(base, base, 3, stride)
+        self.conv3 = resnet_conv(base, 4 * base, 1)
+
+    def forward(self, x):
+        if self.shortcut is not None:
+            shortcut = self.shortcut(x)
+        else:
+            shortcut = x if self.stride == 1 else x[:, :, :: self.stride, :: self.stride]
+        y = F.relu_(self.conv1(x))
+        y = F.relu_(self.conv2(y))
+        return F.relu_(self.conv3(y).add_(shortcut))
+
+
+def resnet_conv(c_in, c_out, kernel, stride=1):
+    return conv_bn(c_in, c_out, kernel, stride, kernel // 2, epsilon=peer_nets.BATCH_NORM_EPSILON)
+
+
+def resnet_v1_50(classes):
+    return nn.Sequential(
+        resnet_conv(3, 64, 7, 2),
+        nn.ReLU(inplace=True),
+        nn.MaxPool2d(3, 2, ceil_mode=True),
+        *[Bottleneck(*unit) for unit in peer_nets.resnet_units()],
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(2048, classes),
+    )
 
 
 def vgg_16(classes):
@@ -43,13 +91,9 @@ class InvertedResidual(nn.Module):
 
 
 def mobilenet_v2(classes):
-    layers, c_in = [conv_bn(3, 32, 3, 2, 1, activation=nn.ReLU6)], 32
-    for factor, c_out, stride, count in (
-        (1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 2, 3), (6, 64, 2, 4), (6, 96, 1, 3), (6, 160, 2, 3), (6, 320, 1, 1),
-    ):  # fmt: skip
-        for i in range(count):
-            layers.append(InvertedResidual(c_in, c_out, stride if i == 0 else 1, factor))
-            c_in = c_out
+    layers = [conv_bn(3, 32, 3, 2, 1, activation=nn.ReLU6)]
+    for unit in peer_nets.mobilenet_v2_units():
+        layers.append(InvertedResidual(*unit))
     return nn.Sequential(
         *layers,
         conv_bn(320, 1280, 1, activation=nn.ReLU6),
@@ -151,7 +195,19 @@ class InceptionV3(nn.Module):
         return self.top(x), self.aux(x)
 
 
-NETS = {"vgg_16": vgg_16, "inception_v3": InceptionV3, "mobilenet_v2": mobilenet_v2}
+NETS = {
+    "resnet_v1_50": resnet_v1_50,
+    "lenet": lenet,
+    "vgg_16": vgg_16,
+    "inception_v3": InceptionV3,
+    "mobilenet_v2": mobilenet_v2,
+}
+
+
+def make_net(name):
+    net = NETS[name](peer_nets.NETS[name]["classes"])
+    peer_nets.check_parameters(name, sum(p.numel() for p in net.parameters() if p.requires_grad))
+    return net
 
 
 def loss_of(outputs, labels):

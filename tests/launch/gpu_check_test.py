@@ -344,7 +344,7 @@ class GpuCheckTest(unittest.TestCase):
         """gpu_torch.py refuses a net whose parameters are not as many as peer_nets.py says."""
         with open(os.path.join(ROOT, "nets", "nets.h"), encoding="utf-8") as file:
             ours = dict(re.findall(r'"(\w+)"[^}]*?num_parameters = ([\d\']+)', file.read()))
-        peers = runpy.run_path(os.path.join(ROOT, "tests", "bench", "peer_nets.py"))["GPU_NETS"]
+        peers = runpy.run_path(os.path.join(ROOT, "tests", "bench", "peer_nets.py"))["NETS"]
         self.assertGreaterEqual(len(peers), 5)
         for name, net in peers.items():
             self.assertEqual(net["parameters"], int(ours[name].replace("'", "")), name)
