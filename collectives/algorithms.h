@@ -1,8 +1,8 @@
 // The all-reduce algorithms by name, and the plans that they run. ALGORITHMS.md says which wins
 // when.
 //
-// To add one: write it in its own .cpp (CMakeLists.txt) as a function of (Exchange&, std::span<T>),
-// declare it here, add a row.
+// To add one: write it in its own .cpp as a function of (Exchange&, std::span<T>), declare it here,
+// add a row.
 #pragma once
 
 #include <iterator>

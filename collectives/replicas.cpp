@@ -60,11 +60,11 @@ std::string DescribeOdd(const Communicator& communicator, std::span<const uint64
                : text + ", and there is no majority";
 }
 
-void BroadcastAndVerify(Communicator& communicator, std::span<float> weights, std::string_view what,
-                        int64_t step) {
+void BroadcastAndVerify(Communicator& communicator, std::span<float> weights,
+                        std::string_view what) {
   if (communicator.size() == 1) return;
-  communicator.Broadcast(std::as_writable_bytes(weights), 0, {.what = what, .step = step});
-  VerifyReplicas(communicator, weights, what, step);
+  communicator.Broadcast(std::as_writable_bytes(weights), 0, {.what = what});
+  VerifyReplicas(communicator, weights, what);
 }
 
 }  // namespace carole::collectives

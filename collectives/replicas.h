@@ -24,6 +24,6 @@ std::string DescribeOdd(const Communicator& communicator, std::span<const uint64
 
 // Rank 0's weights to all ranks, then VerifyReplicas().
 void BroadcastAndVerify(Communicator& communicator, std::span<float> weights,
-                        std::string_view what = "weights", int64_t step = 0);
+                        std::string_view what = "weights");
 
 }  // namespace carole::collectives

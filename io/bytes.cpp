@@ -10,6 +10,7 @@
 #include <cerrno>
 
 #include "io/disk.h"
+#include "io/host.h"
 #include "src/core/error.h"
 
 namespace carole::io {
@@ -92,10 +93,8 @@ class FileSink : public Sink {
   // Unique among the processes and threads of all hosts that may write the same file at once.
   static std::filesystem::path TemporaryName(const std::filesystem::path& path) {
     static std::atomic<int> counter{0};
-    char host[64] = {};
-    gethostname(host, sizeof(host) - 1);
-    return path.parent_path() /
-           fmt::format(".{}.{}-{}-{}.tmp", path.filename().string(), host, getpid(), counter++);
+    return path.parent_path() / fmt::format(".{}.{}-{}-{}.tmp", path.filename().string(),
+                                            HostName(), getpid(), counter++);
   }
 
   static FileDescriptor Create(const std::filesystem::path& path) {

@@ -6,9 +6,9 @@
 
 namespace carole::io {
 
-uint32_t Crc32c(std::string_view bytes, uint32_t crc) {
+uint32_t Crc32c(std::string_view bytes) {
   constexpr size_t kMaxPiece = size_t{1} << 30;  // ISA-L counts in int
-  uint32_t state = ~crc;                         // ISA-L leaves both inversions to the caller
+  uint32_t state = ~0u;                          // ISA-L leaves both inversions to the caller
   while (!bytes.empty()) {
     const size_t piece = std::min(bytes.size(), kMaxPiece);
     auto* data = reinterpret_cast<unsigned char*>(const_cast<char*>(bytes.data()));

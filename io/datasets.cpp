@@ -11,17 +11,10 @@
 #include "io/bytes.h"
 #include "io/datasets/imagenet_lists.h"
 #include "src/core/error.h"
+#include "src/core/join_names.h"
 
 namespace carole::io {
 namespace {
-
-template <typename Entries>
-std::string JoinNames(const Entries& entries) {
-  std::string names;
-  for (const auto& entry : entries)
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", entry.name);
-  return names;
-}
 
 struct ShardNumber {
   std::string stem;  // what stands before the number

@@ -1,5 +1,5 @@
 // Every dataset this program knows: names of its files, splits, classes, and how raw data becomes
-// TFRecords. Add a file datasets/NAME.cpp (CMakeLists.txt), a declaration and a row.
+// TFRecords. Add a file datasets/NAME.cpp, a declaration and a row.
 #pragma once
 
 #include <cstdint>

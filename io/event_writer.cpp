@@ -34,8 +34,8 @@ constexpr protozero::pbf_tag_type kValueTag = 1, kSimpleValue = 2, kImage = 4, k
 constexpr protozero::pbf_tag_type kPluginData = 1, kPluginName = 1, kContent = 2;  // Metadata
 constexpr protozero::pbf_tag_type kHeight = 1, kWidth = 2, kColorspace = 3, kEncoded = 4;  // Image
 constexpr protozero::pbf_tag_type kMin = 1, kMax = 2, kNum = 3, kSum = 4, kSumSquares = 5,
-                                  kBucketLimit = 6, kBucket = 7;                 // HistogramProto
-constexpr protozero::pbf_tag_type kDType = 1, kTensorShape = 2, kStringVal = 8;  // TensorProto
+                                  kBucketLimit = 6, kBucket = 7;  // HistogramProto
+constexpr protozero::pbf_tag_type kDType = 1, kTensorShape = 2;   // TensorProto
 // HParamsPluginData, SessionStartInfo, SessionEndInfo; google.protobuf.Value and a map's entry.
 constexpr protozero::pbf_tag_type kSessionStart = 3, kSessionEnd = 4;
 constexpr protozero::pbf_tag_type kHparams = 1, kStartTime = 5, kStatus = 1, kEndTime = 2;
@@ -44,7 +44,7 @@ constexpr protozero::pbf_tag_type kNumberValue = 2, kStringValue = 3, kBoolValue
 constexpr protozero::pbf_tag_type kDim = 2, kSize = 1;  // TensorShapeProto
 }  // namespace field
 
-constexpr int kDTypeFloat = 1, kDTypeString = 7;
+constexpr int kDTypeFloat = 1;
 constexpr int kStatusSuccess = 1, kStatusFailure = 2;
 constexpr int kSessionLogStart = 1;
 
@@ -96,21 +96,6 @@ void EventWriter::AppendStart(int64_t step) {
 void EventWriter::AddScalar(int64_t step, std::string_view tag, float value) {
   Add(step, tag,
       [&](std::string& out) { protozero::pbf_writer(out).add_float(field::kSimpleValue, value); });
-}
-
-void EventWriter::AddText(int64_t step, std::string_view tag, std::string_view markdown) {
-  Add(step, tag, [&](std::string& out) {
-    protozero::pbf_writer value(out);
-    {
-      protozero::pbf_writer tensor(value, field::kTensor);
-      tensor.add_enum(field::kDType, kDTypeString);
-      tensor.add_message(field::kTensorShape, std::string());  // a scalar
-      tensor.add_bytes(field::kStringVal, markdown.data(), markdown.size());
-    }
-    protozero::pbf_writer metadata(value, field::kMetadata);
-    protozero::pbf_writer plugin(metadata, field::kPluginData);
-    plugin.add_string(field::kPluginName, "text");
-  });
 }
 
 void EventWriter::AddImage(int64_t step, std::string_view tag, const EventImage& image) {

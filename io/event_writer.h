@@ -39,8 +39,6 @@ class EventWriter {
   ~EventWriter();  // flushes; an error is logged
 
   void AddScalar(int64_t step, std::string_view tag, float value);
-  // Shown as Markdown.
-  void AddText(int64_t step, std::string_view tag, std::string_view markdown);
   void AddImage(int64_t step, std::string_view tag, const EventImage& image);
   // Values that are not finite are left out.
   void AddHistogram(int64_t step, std::string_view tag, std::span<const float> values);

@@ -8,12 +8,12 @@ namespace carole::io {
 namespace {
 
 // Adds the time of its life to a sum.
-class Stopwatch {
+class TimeAdder {
  public:
-  explicit Stopwatch(std::chrono::nanoseconds& sum) : sum_(sum) {}
-  Stopwatch(const Stopwatch&) = delete;
-  Stopwatch& operator=(const Stopwatch&) = delete;
-  ~Stopwatch() { sum_ += std::chrono::steady_clock::now() - start_; }
+  explicit TimeAdder(std::chrono::nanoseconds& sum) : sum_(sum) {}
+  TimeAdder(const TimeAdder&) = delete;
+  TimeAdder& operator=(const TimeAdder&) = delete;
+  ~TimeAdder() { sum_ += std::chrono::steady_clock::now() - start_; }
 
  private:
   std::chrono::nanoseconds& sum_;
@@ -25,7 +25,7 @@ class Stopwatch {
 void Picture::Open(std::string_view bytes, const JpegOptions& options) {
   CAROLE_CHECK(options.channels == 1 || options.channels == 3,
                "images have 1 or 3 channels, not {}", options.channels);
-  const Stopwatch watch(decode_time_);
+  const TimeAdder adder(decode_time_);
   jpeg_ = IsJpeg(bytes);
   scaling_ = options.scaling;
   if (jpeg_) {
@@ -55,7 +55,7 @@ int Picture::DivisorFor(float times_smaller) const {
 }
 
 ImageView Picture::Decode(const Window& window, int divisor) {
-  const Stopwatch watch(decode_time_);
+  const TimeAdder adder(decode_time_);
   if (jpeg_) {
     decoder_.Decode(window, &window_, divisor);
     return window_.view();

@@ -6,18 +6,17 @@
 
 #include "io/resize.h"
 #include "src/core/error.h"
+#include "src/core/join_names.h"
 
 namespace carole::io {
 
 const PreprocessingEntry& FindPreprocessing(std::string_view name) {
-  std::string names;
   for (const PreprocessingEntry& entry : kPreprocessings) {
     if (entry.name == name) return entry;
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", entry.name);
   }
   throw UsageError(fmt::format(
       "[io.preprocessing] --preprocessing_name: unknown preprocessing: got '{}', want one of {}",
-      name, names));
+      name, JoinNames(kPreprocessings)));
 }
 
 const Normalization& NormalizationOf(const PreprocessingEntry& entry) {

@@ -15,6 +15,7 @@
 #include "launch/text.h"
 #include "src/core/error.h"
 #include "src/core/log.h"
+#include "src/core/stopwatch.h"
 
 namespace carole::launch {
 namespace {

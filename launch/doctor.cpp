@@ -22,6 +22,7 @@
 #include "launch/process.h"
 #include "launch/text.h"
 #include "src/core/error.h"
+#include "src/core/stopwatch.h"
 
 namespace carole::launch {
 namespace {
@@ -73,11 +74,11 @@ double MeasureWriting(const std::string& path) {
     good = write(file, block.data(), block.size()) == static_cast<ssize_t>(block.size());
   good = good && fsync(file) == 0;
   const int error = errno;
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  const double seconds = SecondsSince(start);
   close(file);
   unlink(path.c_str());
   errno = error;
-  return good ? kBlocks * static_cast<double>(block.size()) / seconds.count() : 0;
+  return good ? kBlocks * static_cast<double>(block.size()) / seconds : 0;
 }
 
 }  // namespace

@@ -2,9 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
-
 #include "launch/ssh.h"
+#include "src/core/stopwatch.h"
 
 namespace carole::launch {
 namespace {
@@ -21,10 +20,6 @@ std::string LastLine(std::string text) {
 }
 
 }  // namespace
-
-double SteadySeconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 Leash::Leash(std::string ssh, std::string ssh_config, Task task)
     : ssh_(std::move(ssh)), ssh_config_(std::move(ssh_config)), task_(std::move(task)) {}

@@ -39,7 +39,4 @@ class Leash {
 // The file that a leash writes, in the folder that sshd's sessions know as CAROLE_LAUNCH_DIR.
 inline constexpr const char* kEndFile = "end";
 
-// Seconds on a clock that only goes forward.
-double SteadySeconds();
-
 }  // namespace carole::launch

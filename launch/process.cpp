@@ -56,6 +56,7 @@ std::vector<char*> ToArgv(const std::vector<std::string>& words) {
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
+  std::signal(SIGPIPE, SIG_DFL);
   execv(argv[0], argv);
   _exit(127);
 }
@@ -82,14 +83,25 @@ Signals::Signals() {
   sigaction(SIGHUP, nullptr, &hangup);
   if (hangup.sa_handler != SIG_IGN) sigaddset(&set_, SIGHUP);  // nohup ignores it
   sigprocmask(SIG_BLOCK, &set_, &before_);
+  // Ctrl-C ends `... 2>&1 | tee LOG` before the job has saved: nobody reads its log any more.
+  struct sigaction ignore {};
+  ignore.sa_handler = SIG_IGN;
+  sigaction(SIGPIPE, &ignore, &pipe_before_);
 }
 
-Signals::~Signals() { sigprocmask(SIG_SETMASK, &before_, nullptr); }
+Signals::~Signals() {
+  sigaction(SIGPIPE, &pipe_before_, nullptr);
+  sigprocmask(SIG_SETMASK, &before_, nullptr);
+}
 
-std::optional<int> Signals::Wait(int milliseconds) const {
+std::optional<int> Signals::Wait(int milliseconds) {
   const timespec time{milliseconds / 1000, milliseconds % 1000 * 1'000'000L};
   const int signal = sigtimedwait(&set_, nullptr, &time);
-  return signal > 0 ? std::optional(signal) : std::nullopt;
+  if (signal <= 0) return std::nullopt;
+  // Who closes a terminal does not insist: SIGHUP comes from its shell, and again from its end.
+  if (signal == SIGHUP && asked_to_end_) return std::nullopt;
+  asked_to_end_ = asked_to_end_ || AsksToEnd(signal);
+  return signal;
 }
 
 Process::Process(const Options& options) {

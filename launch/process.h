@@ -18,7 +18,7 @@ std::string FindProgram(const std::string& name, const std::string& package);
 bool AsksToEnd(int signal);
 
 // Blocks the signals that people and schedulers send while it lives, so that they are taken in
-// turn. One object at a time, made before other threads.
+// turn, and ignores SIGPIPE. One object at a time, made before other threads.
 class Signals {
  public:
   Signals();
@@ -26,12 +26,15 @@ class Signals {
   Signals(const Signals&) = delete;
   Signals& operator=(const Signals&) = delete;
 
-  // Sleeps so long, or until SIGTERM, SIGINT, SIGHUP, SIGUSR1 or SIGUSR2 comes and is returned.
-  std::optional<int> Wait(int milliseconds) const;
+  // Sleeps so long, or until SIGTERM, SIGINT, SIGHUP, SIGUSR1 or SIGUSR2 comes and is returned;
+  // SIGHUP only if nothing asked to end before.
+  std::optional<int> Wait(int milliseconds);
 
  private:
   sigset_t set_;
   sigset_t before_;
+  struct sigaction pipe_before_;
+  bool asked_to_end_ = false;
 };
 
 // A child in a process group of its own; it gets SIGTERM when this process dies, and SIGKILL when

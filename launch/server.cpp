@@ -17,6 +17,7 @@
 #include "launch/text.h"
 #include "src/core/error.h"
 #include "src/core/log.h"
+#include "src/core/stopwatch.h"
 
 namespace carole::launch {
 namespace {
@@ -37,7 +38,7 @@ std::vector<std::string> RanksEnvironment() {
 }
 
 // The chief makes the shared key; until then there is none.
-void AwaitKey(const std::filesystem::path& path, const Signals& signals, double seconds) {
+void AwaitKey(const std::filesystem::path& path, Signals& signals, double seconds) {
   const double end = SteadySeconds() + seconds;
   while (!std::filesystem::exists(path)) {
     if (SteadySeconds() > end)

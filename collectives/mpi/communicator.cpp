@@ -247,7 +247,7 @@ void SendSegmentsAtOnce(size_t segment_bytes) {
 }  // namespace
 
 std::unique_ptr<Communicator> MakeMpiCommunicator(const CommunicatorOptions& options) {
-  const auto launch = FindLaunch([](const char* name) { return std::getenv(name); });
+  const auto launch = FindLaunch(std::getenv);
   if (!launch) return std::move(MakeLocalCommunicators(1, options).front());
   int is_initialised = 0;
   CAROLE_MPI(MPI_Initialized(&is_initialised));

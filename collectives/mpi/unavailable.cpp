@@ -10,7 +10,7 @@
 namespace carole::collectives {
 
 std::unique_ptr<Communicator> MakeMpiCommunicator(const CommunicatorOptions& options) {
-  const auto launch = FindLaunch([](const char* name) { return std::getenv(name); });
+  const auto launch = FindLaunch(std::getenv);
   if (launch && launch->num_processes > 1) {
     throw ConfigError("[comm] job: carole was built without MPI: got " +
                       std::to_string(launch->num_processes) +

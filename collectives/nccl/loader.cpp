@@ -12,6 +12,7 @@
 #include "collectives/nccl/nccl.h"
 #include "src/core/error.h"
 #include "src/core/module.h"
+#include "src/core/stopwatch.h"
 
 namespace carole::collectives {
 namespace {
@@ -68,12 +69,12 @@ void UseNccl(Communicator& communicator, const DevicePlace& place, double deadli
   communicator.Broadcast(std::as_writable_bytes(std::span(id)), 0, {.what = "nccl id"});
   const auto start = std::chrono::steady_clock::now();
   const auto wait = [&] {
-    const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
-    if (waited.count() < deadline_seconds) return;
+    const double waited = SecondsSince(start);
+    if (waited < deadline_seconds) return;
     throw CommError(fmt::format(
         "[nccl] connecting {} ranks: deadline: not through after {:.0f} s; NCCL_DEBUG=INFO shows "
         "which network interfaces it tries, NCCL_SOCKET_IFNAME chooses one",
-        communicator.size(), waited.count()));
+        communicator.size(), waited));
   };
   communicator.SetDeviceSums(std::unique_ptr<DeviceSums>(
       nccl.connect(id, communicator.rank(), communicator.size(), place, wait)));

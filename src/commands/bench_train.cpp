@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <memory>
 #include <numeric>
 
@@ -61,10 +60,6 @@ int64_t PeakRssOverRanks(collectives::Communicator& communicator) {
   return std::ranges::max(AllGather(communicator, mine, {.what = "memory"}));
 }
 
-double MonotonicSeconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
 // A barrier is what precedes every collective: the comparison alone.
 double BarrierMs(collectives::Communicator& communicator) {
   constexpr int kBarriers = 200;
@@ -93,10 +88,10 @@ Measurement Measure(const BenchFlags& flags, int64_t local_batch, Job& job, trai
   const auto num_collectives = std::make_shared<std::atomic<int>>(0);  // the thread of sums counts
   job.communicator().SetObserver(
       [num_collectives](const collectives::CollectiveRecord&) { ++*num_collectives; });
-  const double start_s = MonotonicSeconds();
+  const double start_s = SteadySeconds();
   for (int i = 0; i < flags.steps; ++i) {
     const train::StepResult r = run();
-    result.step_ends_s.push_back(MonotonicSeconds());
+    result.step_ends_s.push_back(SteadySeconds());
     const double parts[] = {r.input_ms, r.forward_ms, r.backward_ms, r.exposed_communication_ms,
                             r.optimizer_ms};
     for (int p = 0; p < Measurement::kParts; ++p)

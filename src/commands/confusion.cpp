@@ -1,10 +1,11 @@
 // The confusion matrix as a table for spreadsheets, as pixels and as a page with names.
+#include "src/watch/confusion.h"
+
 #include <fmt/format.h>
 
 #include "io/disk.h"
 #include "io/image.h"
 #include "src/commands/evaluation.h"
-#include "src/watch/confusion_picture.h"
 
 namespace carole::commands {
 namespace {

@@ -22,6 +22,7 @@
 #include "src/commands/json.h"
 #include "src/commands/version.h"
 #include "src/core/error.h"
+#include "src/core/stopwatch.h"
 
 namespace carole::commands {
 namespace {
@@ -77,19 +78,18 @@ std::vector<std::string> GatherTexts(Communicator& communicator, const std::stri
   return texts;
 }
 
-double Now(bool steady) {
-  using std::chrono::duration;
-  return steady ? duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count()
-                : duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+// Of the clock on the wall.
+double SecondsSince1970() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 // Ranks leave a barrier within its own time, and then read their clocks.
 Finding CheckClocks(Communicator& communicator) {
   double best_skew = 0, best_error = 1e30;
   for (int round = 0; round < 3; ++round) {
-    const double start = Now(true);
+    const double start = SteadySeconds();
     communicator.Barrier({.what = "clocks"});
-    double mine[] = {Now(false), Now(true) - start};
+    double mine[] = {SecondsSince1970(), SteadySeconds() - start};
     std::vector<double> all(2 * communicator.size());
     communicator.AllGather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)),
                            {.what = "clocks"});

@@ -103,9 +103,10 @@ train::RunFacts FactsOf(const std::string& path) {
   }
 }
 
-// Only rank 0 needs to see the checkpoint, and all ranks evaluate the same one.
+// Only rank 0 needs to see the checkpoint, and all ranks evaluate the same one. Its run's data are
+// compared with `facts`, unless null.
 Evaluated ShareCheckpoint(const EvalFlags& flags, const std::string& path,
-                          const train::RunFacts& facts, const Job& job, VariableStore& store) {
+                          const train::RunFacts* facts, const Job& job, VariableStore& store) {
   Evaluated evaluated;
   collectives::WorkApart(job.communicator(), "checkpoint", [&] {
     if (!job.is_chief()) return;
@@ -113,7 +114,7 @@ Evaluated ShareCheckpoint(const EvalFlags& flags, const std::string& path,
     train::ReadVariables(*reader, flags.moving_average_decay != 0 ? train::kAverageSuffix : "",
                          store);
     evaluated = {reader->path(), reader->step().value_or(0)};
-    train::CompareEvaluation(FactsOf(evaluated.path), facts);
+    if (facts) train::CompareEvaluation(FactsOf(evaluated.path), *facts);
     LogInfo("eval", "{}, step {}{}", evaluated.path, evaluated.step,
             flags.moving_average_decay != 0 ? ", moving averages" : "");
   });
@@ -271,7 +272,8 @@ void Follow(const EvalFlags& flags, const train::RunFacts& facts, const Job& job
        flags.max_number_of_evaluations == 0 || done < flags.max_number_of_evaluations; ++done) {
     const auto path = checkpoints.Wait();
     if (!path) break;
-    const Evaluated evaluated = ShareCheckpoint(flags, *path, facts, job, evaluation.store());
+    const Evaluated evaluated =  // of one run: what it differs in is told once
+        ShareCheckpoint(flags, *path, done == 0 ? &facts : nullptr, job, evaluation.store());
     const auto metrics = evaluation.Run(flags.max_num_batches, train::StopRequested);
     if (!metrics) break;
     if (job.is_chief()) output.Write(*metrics, evaluated);
@@ -292,7 +294,7 @@ int Run(EvalFlags& flags, const NetInput& input, Job& job) {
     return 0;
   }
   const Evaluated evaluated =
-      ShareCheckpoint(flags, flags.checkpoint_path, facts, job, evaluation.store());
+      ShareCheckpoint(flags, flags.checkpoint_path, &facts, job, evaluation.store());
   const auto metrics = evaluation.Run(flags.max_num_batches);
   if (job.is_chief()) output.Write(*metrics, evaluated);
   return 0;

@@ -4,19 +4,10 @@
 
 #include "collectives/algorithms.h"
 #include "io/datasets.h"
+#include "src/core/join_names.h"
 #include "src/core/whole_number.h"
 
 namespace carole::commands {
-namespace {
-
-// Of a table's rows.
-std::string JoinNames(const auto& table) {
-  return CLI::detail::join(
-      table, [](const auto& row) { return row.name; }, ", ");
-}
-
-}  // namespace
-
 void AddDatasetFlags(CommandLine& line, DatasetFlags& flags) {
   line.Group("Data");
   line.Add("dataset_name", flags.dataset_name, JoinNames(io::kDatasets));

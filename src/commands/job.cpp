@@ -42,10 +42,9 @@ std::unique_ptr<collectives::Communicator> MakeCommunicator(const MachineFlags& 
 
 // N processes that each believe to be alone are an error, not N trainings.
 void RequireWholeJob(int ranks) {
-  const auto get = [](const char* name) -> const char* { return std::getenv(name); };
-  if (const std::optional<launch::Place> place = launch::FindPlace(get)) {
+  if (const std::optional<launch::Place> place = launch::FindPlace(std::getenv)) {
     launch::RequireWholeJob(*place, ranks);
-  } else if (const char* tf_config = get("TF_CONFIG")) {
+  } else if (const char* tf_config = std::getenv("TF_CONFIG")) {
     launch::RequireWholeJob(launch::ParseTfConfig(tf_config, 0), ranks);
   }
 }
@@ -77,9 +76,8 @@ Share ShareOfCores(collectives::Communicator& communicator) {
 
 // Each rank of a host has a GPU of its own. Throws ConfigError when there are too few.
 int ChooseGpu() {
-  const auto get = [](const char* name) -> const char* { return std::getenv(name); };
-  const std::optional<launch::Place> place = launch::FindPlace(get);
-  return place ? launch::ChooseGpu(*place, CountGpus(), get("CUDA_VISIBLE_DEVICES")) : 0;
+  const std::optional<launch::Place> place = launch::FindPlace(std::getenv);
+  return place ? launch::ChooseGpu(*place, CountGpus(), std::getenv("CUDA_VISIBLE_DEVICES")) : 0;
 }
 
 // Whether every rank can compute on one.
@@ -120,18 +118,19 @@ std::unique_ptr<Backend> MakeBackend(const MachineFlags& flags, int threads,
 Share Bounded(const Share& share) {
   const char* text = std::getenv("OMP_NUM_THREADS");
   const int wanted = text != nullptr ? std::atoi(text) : 0;
-  if (wanted <= 0 || wanted >= share.cores) return share;
-  LogInfo("job", "{} of {} cores: OMP_NUM_THREADS says so; --threads wins over it", wanted,
-          share.cores);
-  return {.cores = wanted, .hyperthreads = wanted};
+  if (wanted <= 0 || wanted >= share.hyperthreads) return share;
+  const Share bounded{.cores = std::min(wanted, share.cores), .hyperthreads = wanted};
+  LogInfo("job",
+          "{} of {} cores, {} of {} hyperthreads: OMP_NUM_THREADS says so; --threads wins over it",
+          bounded.cores, share.cores, bounded.hyperthreads, share.hyperthreads);
+  return bounded;
 }
 
 // Open MPI binds each of two ranks to one core unless it is told otherwise.
 void WarnOfIdleCores(const collectives::Communicator& communicator) {
-  const auto get = [](const char* name) -> const char* { return std::getenv(name); };
-  const std::optional<launch::Place> place = launch::FindPlace(get);
+  const std::optional<launch::Place> place = launch::FindPlace(std::getenv);
   if (!place || place->launcher != "Open MPI" || communicator.local_rank() != 0) return;
-  const char* policy = get("OMPI_MCA_hwloc_base_binding_policy");
+  const char* policy = std::getenv("OMPI_MCA_hwloc_base_binding_policy");
   if (policy != nullptr && std::string_view(policy) == "none") return;
   const launch::Finding found = launch::CheckCores(communicator.local_size());
   if (found.verdict != launch::Verdict::kOk) LogWarning("job", "{}; {}", found.text, found.fix);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "src/core/error.h"
+#include "src/core/join_names.h"
 
 namespace carole::commands {
 namespace {
@@ -162,15 +163,6 @@ constexpr WithoutMeaning kWithoutMeaning[] = {
     {"log_device_placement", "`carole bench train` tells where the time of a step goes", true},
 };
 
-std::string Names() {
-  std::string names;
-  for (const Recipe& recipe : kRecipes) {
-    names += names.empty() ? "" : ", ";
-    names += recipe.name;
-  }
-  return names;
-}
-
 // What a command line says before it is parsed, else `usual`.
 std::string_view RecipeIn(std::span<const std::string> words, std::string_view usual) {
   constexpr std::string_view kFlag = "--recipe", kWithValue = "--recipe=";
@@ -185,19 +177,17 @@ std::string_view RecipeIn(std::span<const std::string> words, std::string_view u
 
 }  // namespace
 
-std::span<const Recipe> Recipes() { return kRecipes; }
-
 const Recipe& FindRecipe(std::string_view name) {
   for (const Recipe& recipe : kRecipes) {
     if (recipe.name == name) return recipe;
   }
-  throw UsageError(
-      fmt::format("[flags] --recipe: no such recipe: got {}, want one of {}", name, Names()));
+  throw UsageError(fmt::format("[flags] --recipe: no such recipe: got {}, want one of {}", name,
+                               JoinNames(kRecipes)));
 }
 
 void AddRecipeFlags(CommandLine& line, std::string& recipe) {
   line.Group("Recipe");
-  line.Add("recipe", recipe, "whose defaults hold: " + Names());
+  line.Add("recipe", recipe, "whose defaults hold: " + JoinNames(kRecipes));
   line.Group("Other programs' names");
   for (const Spelling& s : kSpellings) {
     if (line.Has(s.flag)) line.AddSpelling(s.name, s.flag, s.value, s.allowed);

@@ -28,8 +28,6 @@ struct Recipe {
   std::string_view otherwise;       // what is done here as its users wanted, and not as it did
 };
 
-std::span<const Recipe> Recipes();
-
 // Throws UsageError that lists the names.
 const Recipe& FindRecipe(std::string_view name);
 

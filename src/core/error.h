@@ -10,7 +10,7 @@
 
 namespace carole {
 
-// Exit codes of the program (design.md section 2; the numbers of sysexits.h where one fits).
+// Exit codes of the program (the numbers of sysexits.h where one fits).
 enum class ExitCode : int {
   kOk = 0,
   kUsage = 64,         // a flag or command is wrong

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "src/core/error.h"
+#include "src/core/join_names.h"
 
 namespace carole::optim {
 namespace {
@@ -20,8 +21,6 @@ void CheckEpsilon(const OptimizerOptions& o) {
 void CheckFraction(const char* flag, double value) {
   CheckFlag(value >= 0 && value < 1, flag, value, "0 <= value < 1");
 }
-
-}  // namespace
 
 UpdatePlan PlanSgd(const OptimizerOptions&) {
   return {.rule = UpdateRule::kSgd, .coefficients = {}, .slots = {}};
@@ -90,14 +89,23 @@ UpdatePlan PlanFtrl(const OptimizerOptions& o) {
           .slots = {{"Ftrl", initial}, {"Ftrl_1", 0}}};
 }
 
+constexpr OptimizerEntry kRows[] = {
+    {.name = "adadelta", .plan = PlanAdadelta}, {.name = "adagrad", .plan = PlanAdagrad},
+    {.name = "adam", .plan = PlanAdam},         {.name = "ftrl", .plan = PlanFtrl},
+    {.name = "lars", .plan = PlanLars},         {.name = "momentum", .plan = PlanMomentum},
+    {.name = "rmsprop", .plan = PlanRmsProp},   {.name = "sgd", .plan = PlanSgd},
+};
+
+}  // namespace
+
+constinit const std::span<const OptimizerEntry> kOptimizers = kRows;
+
 const OptimizerEntry& FindOptimizer(std::string_view name) {
-  std::string names;
   for (const OptimizerEntry& entry : kOptimizers) {
     if (entry.name == name) return entry;
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", entry.name);
   }
-  throw UsageError(
-      fmt::format("[optim] --optimizer: no such optimizer: got {}, want one of {}", name, names));
+  throw UsageError(fmt::format("[optim] --optimizer: no such optimizer: got {}, want one of {}",
+                               name, JoinNames(kOptimizers)));
 }
 
 }  // namespace carole::optim

@@ -1,9 +1,10 @@
-// Every optimizer of this program: a row here, a function in optimizers.cpp that says which rule,
+// Every optimizer of this program: a row and a function in optimizers.cpp that says which rule,
 // numbers and slots it has, the rule's name in UpdateRule (src/backend/update.h) and the rule
 // itself in src/backend/update_rules.h; its flags are in src/commands/flags.cpp. Names, defaults
 // and arithmetic are those of TF-Slim's trainer, which lacks lars.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -55,21 +56,7 @@ struct OptimizerEntry {
   UpdatePlan (*plan)(const OptimizerOptions& options);
 };
 
-UpdatePlan PlanAdadelta(const OptimizerOptions& options);
-UpdatePlan PlanAdagrad(const OptimizerOptions& options);
-UpdatePlan PlanAdam(const OptimizerOptions& options);
-UpdatePlan PlanFtrl(const OptimizerOptions& options);
-UpdatePlan PlanLars(const OptimizerOptions& options);
-UpdatePlan PlanMomentum(const OptimizerOptions& options);
-UpdatePlan PlanRmsProp(const OptimizerOptions& options);
-UpdatePlan PlanSgd(const OptimizerOptions& options);
-
-inline constexpr OptimizerEntry kOptimizers[] = {
-    {.name = "adadelta", .plan = PlanAdadelta}, {.name = "adagrad", .plan = PlanAdagrad},
-    {.name = "adam", .plan = PlanAdam},         {.name = "ftrl", .plan = PlanFtrl},
-    {.name = "lars", .plan = PlanLars},         {.name = "momentum", .plan = PlanMomentum},
-    {.name = "rmsprop", .plan = PlanRmsProp},   {.name = "sgd", .plan = PlanSgd},
-};
+extern const std::span<const OptimizerEntry> kOptimizers;
 
 // Throws UsageError that lists the names.
 const OptimizerEntry& FindOptimizer(std::string_view name);

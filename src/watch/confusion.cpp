@@ -1,4 +1,5 @@
-// The confusion matrix as a part of the report.
+#include "src/watch/confusion.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -6,8 +7,6 @@
 #include <numeric>
 
 #include "src/watch/chart.h"
-#include "src/watch/confusion_picture.h"
-#include "src/watch/report_page.h"
 
 namespace carole::watch {
 namespace {

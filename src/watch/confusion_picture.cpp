@@ -1,7 +1,7 @@
-#include "src/watch/confusion_picture.h"
-
 #include <algorithm>
 #include <cmath>
+
+#include "src/watch/confusion.h"
 
 namespace carole::watch {
 

@@ -7,6 +7,7 @@
 
 #include "src/core/error.h"
 #include "src/watch/chart.h"
+#include "src/watch/confusion.h"
 #include "src/watch/report_style.h"
 
 namespace carole::watch {

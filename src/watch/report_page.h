@@ -29,10 +29,6 @@ std::string MakeReport(const ReportFacts& facts, const History& history);
 // The history that a page of MakeReport() carries. Throws DataError when it carries none.
 History HistoryOfReport(std::string_view page);
 
-// A picture of up to kMaxDrawnClasses, else a table of the pairs that are confused most often.
-inline constexpr int64_t kMaxDrawnClasses = 40;
-std::string DrawConfusion(const Confusion& confusion, const std::vector<std::string>& names);
-
 // The confusion matrix alone, in the report's style.
 struct ConfusionFacts {
   std::string title;

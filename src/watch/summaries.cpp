@@ -9,7 +9,7 @@
 #include "src/core/error.h"
 #include "src/core/log.h"
 #include "src/core/stopwatch.h"
-#include "src/watch/confusion_picture.h"
+#include "src/watch/confusion.h"
 
 namespace carole::watch {
 namespace {
@@ -44,8 +44,7 @@ Summaries::~Summaries() {
 
 void Summaries::Started(const train::RunState& state) {
   io::MakeFolder("watch", options_.folder);
-  const int64_t first = state.step > 0 ? state.step + 1 : 0;
-  events_ = std::make_unique<io::EventWriter>(options_.folder, first);
+  events_ = std::make_unique<io::EventWriter>(options_.folder, state.step + 1);
   if (!options_.parameters.empty()) events_->AddHyperParameters(state.step, options_.parameters);
   events_->Flush();
   last_ = Clock::now();

@@ -331,24 +331,29 @@ INSTANTIATE_TEST_SUITE_P(Backends, Conformance,
                                   std::get<1>(info.param).name;
                          });
 
-class Chains : public ::testing::TestWithParam<TestedBackend> {};
+class Chains : public ::testing::TestWithParam<TestedBackend> {
+ protected:
+  void SetUp() override {
+    if (const std::string trouble = GetParam().trouble(); !trouble.empty())
+      GTEST_SKIP() << "skipped: " << trouble;
+    backend_ = GetParam().make(kThreads);
+    if (!backend_->Supports(Conv2dSpec({.x = {1, 8, 3, 3}, .k = 8})))
+      GTEST_SKIP() << "skipped: " << backend_->name() << " has no convolutions";
+  }
+  std::unique_ptr<Backend> backend_;
+};
 
 // Blocked activations stay blocked: a plan with these operations needs no reorder.
 TEST_P(Chains, ChannelOperationsKeepBlocks) {
-  if (const std::string trouble = GetParam().trouble(); !trouble.empty())
-    GTEST_SKIP() << "skipped: " << trouble;
-  const auto backend = GetParam().make(kThreads);
-  const UseMemoryOf memory(*backend);
-  if (!backend->Supports(Conv2dSpec({.x = {1, 8, 3, 3}, .k = 8})))
-    GTEST_SKIP() << "skipped: " << backend->name() << " has no convolutions";
+  const UseMemoryOf memory(*backend_);
   const Shape x{2, 32, 6, 6};
-  const Layout blocks = HandedOn(*backend, x);
+  const Layout blocks = HandedOn(*backend_, x);
   for (OpSpec spec : {ConcatSpec(x, {32, 32}), SliceSpec(x, 16, 16), Pad2dSpec(x, {0, 0, 1, 1}),
                       ScaleChannelsSpec(x)}) {
-    spec = AskedFor(*backend, spec, true);
-    const auto kernel = backend->MakeKernel(spec);
+    spec = AskedFor(*backend_, spec, true);
+    const auto kernel = backend_->MakeKernel(spec);
     EXPECT_EQ(kernel->input_layouts()[0], blocks) << Name(spec.kind);
-    EXPECT_EQ(kernel->output_layouts()[0], HandedOn(*backend, spec.outputs[0].shape))
+    EXPECT_EQ(kernel->output_layouts()[0], HandedOn(*backend_, spec.outputs[0].shape))
         << Name(spec.kind);
   }
 }
@@ -357,12 +362,7 @@ TEST_P(Chains, ChannelOperationsKeepBlocks) {
 // divides, handed on without a reorder to plain. What a kernel leaves in the padding of a blocked
 // layout would show in the second convolution.
 TEST_P(Chains, PaddedChannelsDoNotLeak) {
-  if (const std::string trouble = GetParam().trouble(); !trouble.empty())
-    GTEST_SKIP() << "skipped: " << trouble;
-  const auto backend = GetParam().make(kThreads);
-  const UseMemoryOf memory(*backend);
-  if (!backend->Supports(Conv2dSpec({.x = {1, 8, 3, 3}, .k = 8})))
-    GTEST_SKIP() << "skipped: " << backend->name() << " has no convolutions";
+  const UseMemoryOf memory(*backend_);
   const ConvSizes first{.x = {2, 3, 10, 10}, .k = 20, .r = 3, .s = 3, .bias = true};
   const BatchNormSizes norm{.x = first.y(), .attributes = {.relu = true}};
   const PoolSizes pool{first.y(), {}};
@@ -389,7 +389,7 @@ TEST_P(Chains, PaddedChannelsDoNotLeak) {
     }
     return result;
   };
-  ExpectClose("y", run(*backend, DType::kF32), run(Oracle(), DType::kF64), 9.0 * 20 * 9 * 3);
+  ExpectClose("y", run(*backend_, DType::kF32), run(Oracle(), DType::kF64), 9.0 * 20 * 9 * 3);
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, Chains, ::testing::ValuesIn(kTested),

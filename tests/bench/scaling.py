@@ -57,9 +57,10 @@ def torch_rank(args):
         dist.init_process_group("gloo", init_method="file://" + args.store, rank=args.rank, world_size=args.ranks)
         parallel = lambda module: DistributedDataParallel(module, gradient_as_bucket_view=True)
     _, step = peer_torch.prepare(net, NETS[net], 1, parallel)
-    print(json.dumps(peers.time_steps(step, NETS[net], args.steps, WARMUP_STEPS)))
+    print(json.dumps(peers.time_steps(step, NETS[net], args.steps, WARMUP_STEPS)), flush=True)
     if args.store:
         dist.destroy_process_group()
+        os._exit(0)  # gloo's threads may abort the interpreter's end
 
 
 def descendants(pid):

@@ -4,6 +4,6 @@
 
 namespace carole::io {
 
-uint32_t Crc32c(std::string_view, uint32_t) { return 0; }
+uint32_t Crc32c(std::string_view) { return 0; }
 
 }  // namespace carole::io

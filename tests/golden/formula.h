@@ -7,17 +7,10 @@
 #include <vector>
 
 #include "src/core/hash.h"
+#include "src/core/rng.h"
 #include "src/core/shape.h"
 
 namespace carole::golden {
-
-// Steele, Lea & Flood 2014, "Fast splittable pseudorandom number generators".
-constexpr uint64_t SplitMix64(uint64_t z) {
-  z += 0x9E3779B97F4A7C15ULL;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL;
-  return z ^ (z >> 31);
-}
 
 // Uniform in [-1, 1).
 inline double Uniform(uint64_t name_hash, uint64_t i) {

@@ -55,7 +55,6 @@ void WriteEventSample(const std::string& folder) {
     for (int step = 1; step < 60; ++step) before.AddScalar(step, "total_loss_1", 9.0f);
   }
   EventWriter writer(folder, 1);
-  writer.AddText(0, "parameters", "|flag|value|\n|---|---|\n|batch_size|8|");
   for (int step = 0; step < 5; ++step) {
     writer.AddScalar(step * 10, "total_loss_1", 2.0f - 0.25f * static_cast<float>(step));
   }

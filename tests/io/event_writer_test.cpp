@@ -69,7 +69,7 @@ TEST(EventWriter, ScalarsAreThereAfterFlush) {
 TEST(EventWriter, LargeAmountsAreWrittenWithoutFlush) {
   const TemporaryFolder folder;
   EventWriter writer(folder.path());
-  writer.AddText(0, "text", std::string(300'000, 'x'));
+  writer.AddScalar(0, std::string(300'000, 'x'), 1);
   EXPECT_EQ(ReadRecords(ReadText(writer.path())).size(), 2u);
 }
 
@@ -94,12 +94,12 @@ TEST(EventWriter, RefusedWriteLeavesWholeRecordsOnly) {
   if (child == 0) {
     std::signal(SIGXFSZ, SIG_IGN);
     EventWriter writer(folder.path());
-    writer.AddText(1, "small", "x");
+    writer.AddScalar(1, "small", 1);
     writer.Flush();
     const rlimit limit{4096, RLIM_INFINITY};
     setrlimit(RLIMIT_FSIZE, &limit);
     try {
-      writer.AddText(2, "large", std::string(300'000, 'x'));
+      writer.AddScalar(2, std::string(300'000, 'x'), 1);
     } catch (const DiskError&) {
       _exit(42);
     }

@@ -5,6 +5,7 @@
 
 #include "src/core/error.h"
 #include "src/watch/chart.h"
+#include "src/watch/confusion.h"
 #include "src/watch/report_page.h"
 
 namespace carole::watch {

@@ -357,17 +357,21 @@ std::unique_ptr<Kernel> MakeConv2dBackwardFilter(const OpSpec& spec, const Devic
 
 // Whether cuDNN has a plan for a convolution on a GPU that is described in its own JSON and need
 // not be there, or, unless `in_one_pass`, for what is not left to another pass: `trouble` gets its
-// words, or nothing. For tests.
+// words, or nothing; `tensor_cores`: whether a plan uses them. For tests.
 extern "C" void carole_check_plan(const OpSpec& spec, Precision precision, const std::string& gpu,
-                                  bool in_one_pass, std::string& trouble) {
+                                  bool in_one_pass, std::string& trouble, bool& tensor_cores) {
   const auto described = std::make_shared<fe::DeviceProperties>();
   fe::error_t error = described->deserialize({gpu.begin(), gpu.end()});
   Device device;
   device.tf32 = precision == Precision::kTf32;
   const Task task = MakeTask(spec).ForLibrary();
-  if (error.is_good()) error = MakePlan(task, device, described).error;
-  if (error.is_bad() && !in_one_pass) error = MakePlan(task.Plain(), device, described).error;
-  trouble = error.is_good() ? "" : error.get_message();
+  Plan plan{.graph = nullptr, .error = error};
+  if (error.is_good()) plan = MakePlan(task, device, described);
+  if (plan.error.is_bad() && !in_one_pass) plan = MakePlan(task.Plain(), device, described);
+  trouble = plan.error.is_good() ? "" : plan.error.get_message();
+  if (plan.error.is_bad()) return;
+  plan.graph->select_numeric_notes({fe::NumericalNote_t::TENSOR_CORE});
+  tensor_cores = plan.graph->check_support().is_good();
 }
 
 }  // namespace carole::cuda

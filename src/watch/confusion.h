@@ -1,4 +1,4 @@
-// The confusion matrix as pixels, and what its rows are called.
+// The confusion matrix as pixels and as a part of the report, and what its rows are called.
 #pragma once
 
 #include <string>
@@ -6,11 +6,17 @@
 
 #include "io/image.h"
 #include "src/train/metrics.h"
+#include "src/watch/history.h"
 
 namespace carole::watch {
 
 // A square for each cell, the darker the larger its share of the label's samples.
 io::Image ConfusionPicture(const train::Metrics& metrics);
+
+// HTML: a picture of up to kMaxDrawnClasses, else a table of the pairs that are confused most
+// often.
+inline constexpr int64_t kMaxDrawnClasses = 40;
+std::string DrawConfusion(const Confusion& confusion, const std::vector<std::string>& names);
 
 // The label's name, or its number where it has none.
 std::string LabelName(const std::vector<std::string>& names, int64_t label);
