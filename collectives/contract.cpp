@@ -167,10 +167,10 @@ void Watch::Check(std::span<const int> missing) {
     throw CommError(
         fmt::format("[comm] {}: {} is gone: {}", Doing(), NamesOf(std::span(&rank, 1)), why));
   }
-  constexpr auto kSuspended = std::chrono::seconds(2);  // looks come every 50 ms at most
+  constexpr auto kSuspended = std::chrono::seconds(2);  // looks come every 50 ms or sooner
   const auto now = std::chrono::steady_clock::now();
   const auto since_look = now - std::exchange(last_look_, now);
-  if (since_look > kSuspended) start_ += since_look;
+  if (since_look > kSuspended) start_ += since_look - kSuspended;
   const std::chrono::duration<double> waited = now - start_;
   if (hooks_.roll_call != nullptr && waited.count() >= options_.warn_seconds / 2)
     hooks_.roll_call->Call(header_.sequence, missing.front());

@@ -137,12 +137,14 @@ int Server::Run() {
     const bool is_taken = sshd_->Output().find("Bind to port") != std::string::npos;
     if (is_taken || !sshd_->Running()) FailSshd();
     PassOnSshdsWords();
+    const bool has_session = HasSession(sshd_->pid());  // before the end that one may have told
     if (const auto code = ReadEnd(folder_ / kEndFile)) {
       sshd_->Signal(SIGTERM);
       LogInfo("launch", "the chief says that the job ended with exit code {}", *code);
       return *code;
     }
-    if (HasSession(sshd_->pid())) last_session = SteadySeconds();
+    if (has_session) last_session = SteadySeconds();
+    if (stop_signal != 0 && !has_session) return 128 + stop_signal;
     if (SteadySeconds() - last_session > options_.start_timeout)
       throw CommError(fmt::format("[launch] job: no chief for {:g} s at {} port {}",
                                   options_.start_timeout, TaskName(me_), me_.port));

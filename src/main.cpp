@@ -87,8 +87,9 @@ void FillClosedStreams() {
 }
 
 // What is still held back may find the disk full.
+// A reader that has seen enough (`| head`) is no error.
 void FlushOutput() {
-  if (std::fflush(stdout) != 0)
+  if (std::fflush(stdout) != 0 && errno != EPIPE)
     carole::io::ThrowDiskError("output", "standard output", "write", errno);
 }
 

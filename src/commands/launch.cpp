@@ -51,7 +51,7 @@ void AddFlags(CommandLine& line, LaunchFlags& flags) {
            "go on without lost machines while so many are left; 0: all are needed")
       ->check(CLI::NonNegativeNumber);
   line.Add("grace_seconds", job.grace_seconds,
-           "that the ranks have to save after SIGTERM or SIGINT")
+           "that the ranks have to save after SIGTERM, SIGINT or SIGHUP")
       ->check(CLI::NonNegativeNumber);
   line.Group("Network");
   line.Add("network", job.network, "interfaces or subnets for the job, \"eth1\"; the default: all");

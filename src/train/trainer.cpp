@@ -118,8 +118,8 @@ void Trainer::Fill() {
 void Trainer::GoOnFrom(const RunFacts& before) {
   CompareRunFacts(before, options_.attributes);
   if (options_.seed != state_.seed) {
-    LogInfo("train", "the run keeps the seed it began with, {}; --seed={} is not used", state_.seed,
-            options_.seed);
+    LogInfo("train", "the run keeps the seed it began with, {}; this command's, {}, is not used",
+            state_.seed, options_.seed);
   }
   if (!Differ(before, options_.attributes, kRecordOrder) || state_.position == 0) return;
   ++state_.epoch;

@@ -34,7 +34,7 @@ class TrainTest : public CliTest {
 
   // The signal comes while rank 0 stands still, so that the run is not over before.
   void StopAndGoOn(int signal, int ranks) {
-    const Words steps = {"--max_number_of_steps=100"};
+    const Words steps = {"--max_number_of_steps=100", "--collective_timeout=600"};
     Train(folder_ / "whole", steps, ranks);
     Subprocess job(WithFault("0:5:input:stop", CaroleWords(TrainWords(train_dir_, steps), ranks)));
     pid_t rank = 0;

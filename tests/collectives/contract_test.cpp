@@ -323,12 +323,14 @@ TEST(Replicas, OfTwoNoneIsInTheMinority) {
 // As after scontrol suspend.
 TEST(Watch, TimeInWhichItWasSuspendedIsNoWaiting) {
   const std::vector<std::string> names = {"rank 0 (a)", "rank 1 (b)"};
-  collectives::Watch watch({.warn_seconds = 1, .deadline_seconds = 2}, names, {});
+  collectives::Watch watch({.warn_seconds = 1, .deadline_seconds = 4}, names, {});
   const std::vector<int> missing = {1};
   watch.Begin({});
   watch.Check(missing);
-  std::this_thread::sleep_for(std::chrono::milliseconds(2200));
+  std::this_thread::sleep_for(std::chrono::seconds(5));
   EXPECT_NO_THROW(watch.Check(missing));
+  std::this_thread::sleep_for(std::chrono::milliseconds(2200));
+  EXPECT_THROW(watch.Check(missing), CommError) << "it looks so seldom, but waits";
 }
 
 TEST(Launcher, FindsTheSizeOfTheJob) {

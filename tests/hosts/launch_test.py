@@ -205,7 +205,8 @@ class LaunchTest(unittest.TestCase):
 
     def test_termination_saves_and_all_leave_with_75(self):
         cluster, tasks = self.three()
-        self.start_job(cluster, tasks, [f"--work_dir={self.work_dir}"], train_flags(self.train_dir, 100000))
+        self.start_job(cluster, tasks, [f"--work_dir={self.work_dir}", f"--grace_seconds={LONG}"],
+                       train_flags(self.train_dir, 100000))  # fmt: skip
         self.await_step(3)
         self.hosts.signal(self.processes["chief0"], signal.SIGTERM)
         self.expect_ends(chief0=75, worker0=75, worker1=75)
@@ -214,7 +215,8 @@ class LaunchTest(unittest.TestCase):
     # As platforms do when they take all machines away. A worker that left at once would take its ranks along.
     def test_termination_of_all_machines_saves_too(self):
         cluster, tasks = self.three()
-        self.start_job(cluster, tasks, [f"--work_dir={self.work_dir}"], train_flags(self.train_dir, 100000))
+        self.start_job(cluster, tasks, [f"--work_dir={self.work_dir}", f"--grace_seconds={LONG}"],
+                       train_flags(self.train_dir, 100000))  # fmt: skip
         self.await_step(3)
         for task in ("worker0", "worker1", "chief0"):
             self.hosts.signal(self.processes[task], signal.SIGTERM)

@@ -110,8 +110,8 @@ class SlurmTest(unittest.TestCase):
     # until it has it, so that the run is not over before.
     def save_requeue_and_resume(self, start):
         steps = 40
-        job = self.submit("train_cpu.sbatch", ["-N2"], self.train_flags(steps), CAROLE_START=start,
-                          CAROLE_TEST_FAULT="1:20:input:stop")
+        job = self.submit("train_cpu.sbatch", ["-N2"], self.train_flags(steps, "--collective_timeout=600"),
+                          CAROLE_START=start, CAROLE_TEST_FAULT="1:20:input:stop")
         self.await_step(20)
         (rank,) = self.on_last_node(job, os.path.basename(CAROLE))
         wait_until(lambda: status(rank, "State").startswith("T"), LONG, self.log)
