@@ -56,7 +56,10 @@ cp -r "$source_root/tests/data" "$top/tests/data"
 [[ -z ${CAROLE_GOLDENS:-} ]] || cp -r "$CAROLE_GOLDENS" "$top/tests/data/goldens/more"
 cp "$source_root/launch/gpu_check.sh" "$source_root"/tests/bench/{gpu_torch,torch_nets,peer_nets}.py "$top/"
 fashion_mnist=/usr/share/datasets/fashion-mnist
-[[ ! -d $fashion_mnist ]] || cp -rL "$fashion_mnist" "$top/share/"
+if [[ -d $fashion_mnist ]]; then
+  cp -rL "$fashion_mnist" "$top/share/"
+  gunzip "$top"/share/fashion-mnist/*.gz # xz packs it better
+fi
 
 # Open MPI, where its prefix has it relative to itself.
 cp -L "$(command -v mpirun)" "$(command -v orted)" "$top/bin/"
