@@ -60,8 +60,7 @@ class Chief {
     bool holds = false;
   };
   std::vector<Held> others_;
-  int stop_signal_ = 0;  // the last that asked to stop, or to save and stop
-  bool asked_to_end_ = false;
+  int stop_signal_ = 0;      // the first that asked to end; before, the last that asked to save
   double kill_time_ = 1e30;  // when mpirun gets SIGTERM
 };
 
@@ -152,9 +151,8 @@ bool Chief::Gather(double seconds) {
 
 // The first request to stop lets the ranks save; a second one, or the time, ends them.
 void Chief::Handle(int signal, Process& mpirun) {
-  const bool asks_to_save = AsksToEnd(signal) && !asked_to_end_;
-  asked_to_end_ = asked_to_end_ || AsksToEnd(signal);
-  if (signal != SIGUSR2) stop_signal_ = signal;
+  const bool was_asked = AsksToEnd(stop_signal_), asks_to_save = AsksToEnd(signal) && !was_asked;
+  if (signal != SIGUSR2 && !was_asked) stop_signal_ = signal;
   if (asks_to_save) {
     LogInfo("launch", "asked to stop: the ranks save, and have {:g} s", options_.grace_seconds);
     kill_time_ = SteadySeconds() + options_.grace_seconds;

@@ -84,13 +84,11 @@ Signals::Signals() {
   if (hangup.sa_handler != SIG_IGN) sigaddset(&set_, SIGHUP);  // nohup ignores it
   sigprocmask(SIG_BLOCK, &set_, &before_);
   // Ctrl-C ends `... 2>&1 | tee LOG` before the job has saved: nobody reads its log any more.
-  struct sigaction ignore {};
-  ignore.sa_handler = SIG_IGN;
-  sigaction(SIGPIPE, &ignore, &pipe_before_);
+  pipe_before_ = std::signal(SIGPIPE, SIG_IGN);
 }
 
 Signals::~Signals() {
-  sigaction(SIGPIPE, &pipe_before_, nullptr);
+  std::signal(SIGPIPE, pipe_before_);
   sigprocmask(SIG_SETMASK, &before_, nullptr);
 }
 

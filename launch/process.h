@@ -33,7 +33,7 @@ class Signals {
  private:
   sigset_t set_;
   sigset_t before_;
-  struct sigaction pipe_before_;
+  void (*pipe_before_)(int);
   bool asked_to_end_ = false;
 };
 

@@ -63,9 +63,15 @@ bool IsFused(const OpSpec& spec) {
          spec.attributes_as<Conv2dAttributes>().relu;
 }
 
-TEST(Plans, CuDnnHasOneForEveryConvolutionInEveryPrecision) {
-  if (const std::string lacking = Lacking(); !lacking.empty())
-    GTEST_SKIP() << "skipped: " << lacking;
+class Plans : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (const std::string lacking = Lacking(); !lacking.empty())
+      GTEST_SKIP() << "skipped: " << lacking;
+  }
+};
+
+TEST_F(Plans, CuDnnHasOneForEveryConvolutionInEveryPrecision) {
   int num_planned = 0;
   for (const ConformanceCase& c : ConformanceCases()) {
     if (!IsPlanned(c.name)) continue;
@@ -81,9 +87,7 @@ TEST(Plans, CuDnnHasOneForEveryConvolutionInEveryPrecision) {
 }
 
 // VGG's first, at the batch from which cuDNN had none with tensor cores for its filter's gradient.
-TEST(Plans, FullyConnectedLayersOfImagesUseTensorCores) {
-  if (const std::string lacking = Lacking(); !lacking.empty())
-    GTEST_SKIP() << "skipped: " << lacking;
+TEST_F(Plans, FullyConnectedLayersOfImagesUseTensorCores) {
   const ConvSizes fc6{.x = {256, 512, 7, 7}, .k = 4096, .r = 7, .s = 7};
   for (const OpSpec& spec :
        {Conv2dSpec(fc6), Conv2dBackwardDataSpec(fc6), Conv2dBackwardFilterSpec(fc6)}) {

@@ -22,6 +22,8 @@ NETS = {
     "mobilenet_v2": {"size": 224, "channels": 3, "classes": 1000, "batch": 16, "parameters": 3_504_872},
 }
 
+VGG_16_STAGES = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))  # channels, convolutions
+
 
 def check_parameters(name, count):
     """Ends the benchmark of a peer whose net is not carole's."""

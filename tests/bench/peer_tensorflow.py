@@ -121,7 +121,7 @@ def lenet(net, classes):
 
 def vgg_16(net, classes):
     layers, c_in = [], 3
-    for c_out, count in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
+    for c_out, count in nets.VGG_16_STAGES:
         for _ in range(count):
             layers += [net.conv_bias(c_in, c_out, 3), tf.nn.relu]
             c_in = c_out

@@ -91,6 +91,10 @@ def command(contender, net, args):
             str(args.threads), "--steps", str(steps), "--warmup_steps", str(warmup)]  # fmt: skip
 
 
+def contenders_of(net, args):
+    return [contender for contender in args.contenders if (net, contender) not in NOT_WRITTEN]
+
+
 def mpi_environment():
     """Open MPI runs as root only when told so twice."""
     return dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
@@ -152,7 +156,6 @@ def processor():
 def summarize(results, net, contenders):
     """Prints the net's table; returns its rows."""
     spec, rows = peer_nets.NETS[net], []
-    contenders = [c for c in contenders if (net, c) not in NOT_WRITTEN]
     for contender in contenders:
         runs = [r for r in results if r["net"] == net and r["contender"] == contender]
         speeds = [r["images_per_second"] for r in runs]
@@ -204,17 +207,18 @@ def main():
     if "carole" in args.contenders and not os.access(args.carole, os.X_OK):
         sys.exit(f"[bench] {args.carole}: not there; run ./run build")
     print(f"{processor()}, {args.threads} of {os.cpu_count()} cores, load {os.getloadavg()[0]:.2f} before the start")
+    for net, contender in sorted(NOT_WRITTEN):
+        if net in args.nets and contender in args.contenders:
+            print(f"skipped: {net} by {contender}: not written for it here")
     results, rows = [], []
     for net in args.nets:
         for i in range(args.rounds):
-            for contender in args.contenders:
-                if (net, contender) in NOT_WRITTEN:
-                    continue
+            for contender in contenders_of(net, args):
                 results.append(measure(contender, net, args))
                 speed = results[-1]["images_per_second"]
                 print(f"round {i + 1}/{args.rounds}  {net:14}{contender:12}{speed:10,.1f} images/s", flush=True)
     for net in args.nets:
-        rows += summarize(results, net, args.contenders)
+        rows += summarize(results, net, contenders_of(net, args))
     if args.json:
         with open(args.json, "w", encoding="utf-8") as file:
             json.dump({"processor": processor(), "threads": args.threads, "medians": rows, "runs": results}, file,

@@ -7,7 +7,7 @@
     ./run bench-scaling --nets=vgg_16 --bucket_plan=fixed --beside=in_step --turns=5    a slow net, in less time
 
 Both ways use the same cores, one for each rank, so that the ratio shows communication and waiting alone. PyTorch does
-the same with DistributedDataParallel over gloo.
+the same with DistributedDataParallel over gloo, for the nets of peer_nets.py.
 
 A step of several ranks lasts as long as the slowest of them takes, whatever its sums cost, and a core that others
 disturb is now and then slow. A third way shows how much that is: ranks that keep step but sum no gradients (local SGD).
@@ -272,8 +272,9 @@ def main():
     rows = []
     for net in args.nets:
         for who in args.contenders:
-            rows.append(summarize(net, who, measure(net, who, args)))
-            peers.save(args, "scaling", rows)
+            if who == "carole" or net in peer_nets.NETS:
+                rows.append(summarize(net, who, measure(net, who, args)))
+                peers.save(args, "scaling", rows)
 
 
 if __name__ == "__main__":

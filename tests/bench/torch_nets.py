@@ -62,7 +62,7 @@ def resnet_v1_50(classes):
 
 def vgg_16(classes):
     layers, c_in = [], 3
-    for c_out, count in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
+    for c_out, count in peer_nets.VGG_16_STAGES:
         for _ in range(count):
             layers += [nn.Conv2d(c_in, c_out, 3, padding=1), nn.ReLU(inplace=True)]
             c_in = c_out

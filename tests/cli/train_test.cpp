@@ -1,6 +1,5 @@
 // carole train and eval as users run them: alone, under mpirun, stopped and gone on.
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "tests/cli/cli.h"
 
