@@ -181,6 +181,13 @@ class Communicator {
   virtual void AllReduce(std::span<double> data, const Tag& tag) = 0;
 };
 
+// How many ranks say yes.
+inline int CountRanks(Communicator& communicator, bool yes, const Tag& tag) {
+  double count = yes ? 1 : 0;
+  communicator.AllReduce(std::span(&count, 1), tag);
+  return static_cast<int>(count);
+}
+
 // What each rank says, rank by rank.
 template <typename T>
 std::vector<T> AllGather(Communicator& communicator, const T& mine, const Tag& tag) {

@@ -57,7 +57,6 @@ struct InputCounters {
   double parse_ms = 0;    // example
   double decode_ms = 0;   // JPEG, PNG
   double augment_ms = 0;  // preprocessing
-  double wait_ms = 0;     // that Next() waited for a batch
 };
 
 class BatchSource {

@@ -15,15 +15,7 @@
 namespace carole::io {
 namespace {
 
-void Sync(std::string_view tag, const std::string& path, int flags) {
-  const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | flags));
-  if (!file.is_open()) ThrowDiskError(tag, path, "open", errno);
-  // Some network file systems have no fsync for folders and say EINVAL; their rename is durable.
-  if (fsync(file.get()) != 0 && errno != EINVAL) ThrowDiskError(tag, path, "write to disk", errno);
-}
-
-}  // namespace
-
+// What a person can do about it; "" when nothing comes to mind.
 std::string_view DiskHint(int error) {
   switch (error) {
     case ENOSPC:
@@ -45,6 +37,15 @@ std::string_view DiskHint(int error) {
       return "";
   }
 }
+
+void Sync(std::string_view tag, const std::string& path, int flags) {
+  const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | flags));
+  if (!file.is_open()) ThrowDiskError(tag, path, "open", errno);
+  // Some network file systems have no fsync for folders and say EINVAL; their rename is durable.
+  if (fsync(file.get()) != 0 && errno != EINVAL) ThrowDiskError(tag, path, "write to disk", errno);
+}
+
+}  // namespace
 
 void ThrowDiskError(std::string_view tag, const std::string& path, std::string_view what,
                     int error) {

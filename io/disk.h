@@ -7,9 +7,6 @@
 
 namespace carole::io {
 
-// What a person can do about this errno: "free some space …"; "" when nothing comes to mind.
-std::string_view DiskHint(int error);
-
 // Throws DiskError `[tag] path: cannot <what>: <words of error>; <hint>`.
 [[noreturn]] void ThrowDiskError(std::string_view tag, const std::string& path,
                                  std::string_view what, int error);

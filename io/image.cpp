@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cctype>
+
 #include "src/core/check.h"
 #include "src/core/error.h"
 
@@ -9,6 +12,14 @@ namespace carole::io {
 
 bool IsJpeg(std::string_view bytes) { return bytes.starts_with("\xff\xd8\xff"); }
 bool IsPng(std::string_view bytes) { return bytes.starts_with("\x89PNG\r\n\x1a\n"); }
+
+bool HasImageName(const std::filesystem::path& path) {
+  std::string extension = path.extension().string();
+  std::transform(extension.begin(), extension.end(), extension.begin(),
+                 [](unsigned char c) { return std::tolower(c); });
+  return !path.filename().string().starts_with('.') &&
+         (extension == ".jpg" || extension == ".jpeg" || extension == ".png");
+}
 
 void DecodeImage(std::string_view bytes, int channels, Image* image) {
   CAROLE_CHECK(channels == 1 || channels == 3, "images have 1 or 3 channels, not {}", channels);

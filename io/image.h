@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -52,6 +53,10 @@ inline constexpr int64_t kMaxImagePixels = int64_t{1} << 26;
 // jpeg: …") for damage, an unknown format or an image that is too large; `image` then holds no
 // picture.
 void DecodeImage(std::string_view bytes, int channels, Image* image);
+
+// Whether the name ends as those of JPEG and PNG do and is no hidden one ("._a.jpg", which macOS
+// leaves).
+bool HasImageName(const std::filesystem::path& path);
 
 bool IsJpeg(std::string_view bytes);
 bool IsPng(std::string_view bytes);

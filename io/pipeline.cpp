@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
@@ -82,12 +81,10 @@ class Pipeline : public BatchSource {
     if (next_batch_ > 0) Plan();  // the batch given last is given back
     if (next_batch_ == planned_.load()) return nullptr;
     Slot& slot = slots_[next_batch_ % slots_.size()];
-    const auto start = std::chrono::steady_clock::now();
     {
       std::unique_lock lock(mutex_);
       ready_.wait(lock, [&] { return slot.rows_left.load() == 0; });
     }
-    counters_.wait_ns += std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count();
     try {
       Settle(slot);
     } catch (...) {

@@ -6,6 +6,7 @@
 
 #include "io/distortion.h"
 #include "io/preprocessing.h"
+#include "io/resize.h"
 
 namespace carole::io {
 namespace {
@@ -137,7 +138,16 @@ void CutOrPad(const PreprocessingTask& task, float scale, float offset) {
 // The scale is a power of two: exact.
 void PreprocessLenet(const PreprocessingTask& task) { CutOrPad(task, 1.0f / 128.0f, -1.0f); }
 
-void PreprocessMnistKeras(const PreprocessingTask& task) { CutOrPad(task, 1.0f / 255.0f, 0.0f); }
+// Pictures of another size, which only a prediction has, are resized, to whole values.
+void PreprocessMnistKeras(const PreprocessingTask& task) {
+  constexpr float kScale = 1.0f / 255.0f;
+  if (task.picture.height() == task.height && task.picture.width() == task.width)
+    return CutOrPad(task, kScale, 0.0f);
+  const FloatImage resized =
+      Resize(ToFloats(task.picture.DecodeAll(), 1), task.height, task.width, ResizeMethod::kArea);
+  std::transform(resized.values.begin(), resized.values.end(), task.out.begin(),
+                 [](float value) { return std::round(value) * kScale; });
+}
 
 void PreprocessCifarnetEval(const PreprocessingTask& task) {
   const Window window = CentreWindow(task);

@@ -99,6 +99,20 @@ bool WriteCache(const std::filesystem::path& path, const std::string& bytes) {
   }
 }
 
+// The bytes of a cache file, as ParseIndex() reads them.
+std::string SerializeIndex(const std::vector<ShardIndex>& shards) {
+  std::string out(kMagic);
+  AppendLittle(out, static_cast<uint64_t>(shards.size()));
+  for (const ShardIndex& shard : shards) {
+    AppendIdentity(out, shard);
+    AppendLittle(out, static_cast<uint64_t>(shard.offsets.size()));
+    out.append(reinterpret_cast<const char*>(shard.offsets.data()),
+               shard.offsets.size() * sizeof(uint64_t));
+  }
+  AppendLittle(out, MaskedCrc32c(out));
+  return out;
+}
+
 }  // namespace
 
 RecordIndex::RecordIndex(std::vector<ShardIndex> shards) : shards_(std::move(shards)) {
@@ -154,19 +168,6 @@ std::vector<uint64_t> ScanRecords(const Source& source, bool* damaged) {
   if (offsets.empty()) FailEmptyShard(source.name());
   offsets.push_back(end);
   return offsets;
-}
-
-std::string SerializeIndex(const std::vector<ShardIndex>& shards) {
-  std::string out(kMagic);
-  AppendLittle(out, static_cast<uint64_t>(shards.size()));
-  for (const ShardIndex& shard : shards) {
-    AppendIdentity(out, shard);
-    AppendLittle(out, static_cast<uint64_t>(shard.offsets.size()));
-    out.append(reinterpret_cast<const char*>(shard.offsets.data()),
-               shard.offsets.size() * sizeof(uint64_t));
-  }
-  AppendLittle(out, MaskedCrc32c(out));
-  return out;
 }
 
 bool ParseIndex(std::string_view bytes, std::vector<ShardIndex>& shards) {

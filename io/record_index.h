@@ -68,9 +68,8 @@ RecordIndex LoadRecordIndex(const RecordIndexOptions& options);
 // it goes on behind the damage, at the next record that is whole, and sets it.
 std::vector<uint64_t> ScanRecords(const Source& source, bool* damaged = nullptr);
 
-// The bytes of a cache file, and back: false when they are damaged or of other shards. `shards`
-// comes with path, size and time filled in and receives the offsets.
-std::string SerializeIndex(const std::vector<ShardIndex>& shards);
+// Reads the bytes of a cache file: false when they are damaged or of other shards. `shards` comes
+// with path, size and time filled in and receives the offsets.
 bool ParseIndex(std::string_view bytes, std::vector<ShardIndex>& shards);
 
 }  // namespace carole::io

@@ -98,8 +98,7 @@ InputCounters StageCounters::ToCounters() const {
           .read_ms = ms(read_ns),
           .parse_ms = ms(parse_ns),
           .decode_ms = ms(decode_ns),
-          .augment_ms = ms(augment_ns),
-          .wait_ms = ms(wait_ns)};
+          .augment_ms = ms(augment_ns)};
 }
 
 SampleReader::SampleReader(const SampleOptions& options, RecordIndex index)

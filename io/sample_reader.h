@@ -27,7 +27,6 @@ struct StageCounters {
   std::atomic<int64_t> parse_ns{0};
   std::atomic<int64_t> decode_ns{0};
   std::atomic<int64_t> augment_ns{0};
-  std::atomic<int64_t> wait_ns{0};
 
   InputCounters ToCounters() const;
 };

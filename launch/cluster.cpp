@@ -65,7 +65,7 @@ Cluster MakeLocalCluster(int num_gpus) {
 
 void RequireWholeJob(const Cluster& cluster, int num_processes) {
   if (num_processes != 1 || cluster.size() == 1) return;
-  if (!cluster.me.has_value() || !Trains(*cluster.me)) return;
+  if (!cluster.me.has_value() || cluster.me->role == Role::kEvaluator) return;
   throw ConfigError(fmt::format(
       "[cluster] job: each of its processes believes to be alone: got 1 rank, want {} "
       "on {} machines ({} {} is this one); start it with carole launch -- train",

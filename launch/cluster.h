@@ -57,8 +57,9 @@ Cluster MakeCluster(std::vector<Task> tasks, int num_gpus);
 // This machine alone.
 Cluster MakeLocalCluster(int num_gpus);
 
-// Throws ConfigError when this process takes part in a job of several ranks but was started as one
-// of `num_processes` == 1: N such processes would each train for themselves.
+// Throws ConfigError when this process belongs to a job of several ranks, as a parameter server
+// too, but was started as one of `num_processes` == 1: N such processes would each train for
+// themselves. Evaluators are alone.
 void RequireWholeJob(const Cluster& cluster, int num_processes);
 
 }  // namespace carole::launch

@@ -13,6 +13,7 @@ namespace carole::launch {
 namespace {
 
 constexpr int kMaxRanks = 1 << 24;
+constexpr const char* kSlurm = "Slurm";
 
 [[noreturn]] void Refuse(const char* variable, std::string_view what, const std::string& got,
                          const std::string& want) {
@@ -56,7 +57,7 @@ Place ReadPlace(const GetVariable& get, const Variables& variables) {
 std::optional<Place> ReadSlurmStep(const GetVariable& get) {
   const char* counts_text = get("SLURM_STEP_TASKS_PER_NODE");
   if (counts_text == nullptr || get("SLURM_PROCID") == nullptr) return std::nullopt;
-  Place place{.launcher = "Slurm",
+  Place place{.launcher = kSlurm,
               .variable = "SLURM_PROCID",
               .rank = ReadNumber(get, "SLURM_PROCID", 0),
               .local_rank = ReadNumber(get, "SLURM_LOCALID", -1)};
@@ -98,6 +99,8 @@ std::optional<Place> FindPlace(const GetVariable& get) {
            fmt::format("one below the machine's {}", place->local_size));
   return place;
 }
+
+bool NeedsMpi(const Place& place) { return place.launcher != kSlurm || place.size > 1; }
 
 void RequireWholeJob(const Place& place, int ranks_seen) {
   if (ranks_seen != 1 || place.size <= 1) return;

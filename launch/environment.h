@@ -29,6 +29,10 @@ struct Place {
 // does not fit the others.
 std::optional<Place> FindPlace(const GetVariable& get);
 
+// Whether MPI has to be started. Slurm alone, without PMIx, does not serve its start; nor need one
+// task (srun --pty) have it.
+bool NeedsMpi(const Place& place);
+
 // Throws ConfigError when the launcher started several processes that each see `ranks_seen` == 1.
 void RequireWholeJob(const Place& place, int ranks_seen);
 

@@ -17,8 +17,8 @@
 
 #include "collectives/engine.h"
 #include "collectives/local/communicator.h"
-#include "collectives/mpi/launcher.h"
 #include "collectives/mpi/transport.h"
+#include "launch/environment.h"
 #include "src/core/check.h"
 #include "src/core/error.h"
 #include "src/core/log.h"
@@ -247,8 +247,9 @@ void SendSegmentsAtOnce(size_t segment_bytes) {
 }  // namespace
 
 std::unique_ptr<Communicator> MakeMpiCommunicator(const CommunicatorOptions& options) {
-  const auto launch = FindLaunch(std::getenv);
-  if (!launch) return std::move(MakeLocalCommunicators(1, options).front());
+  const std::optional<launch::Place> place = launch::FindPlace(std::getenv);
+  if (!place || !launch::NeedsMpi(*place))
+    return std::move(MakeLocalCommunicators(1, options).front());
   int is_initialised = 0;
   CAROLE_MPI(MPI_Initialized(&is_initialised));
   CAROLE_CHECK(is_initialised == 0, "MPI serves one communicator in a process's life");
@@ -259,7 +260,7 @@ std::unique_ptr<Communicator> MakeMpiCommunicator(const CommunicatorOptions& opt
   int size = 0;
   CAROLE_MPI(MPI_Comm_size(MPI_COMM_WORLD, &size));
   try {
-    RequireWholeJob(*launch, size);
+    launch::RequireWholeJob(*place, size);
     if (level < MPI_THREAD_SERIALIZED) {
       throw ConfigError(
           "[mpi] MPI_Init_thread: got no support of threads, want MPI_THREAD_SERIALIZED");

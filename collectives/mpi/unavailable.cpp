@@ -4,16 +4,16 @@
 
 #include "collectives/local/communicator.h"
 #include "collectives/mpi/communicator.h"
-#include "collectives/mpi/launcher.h"
+#include "launch/environment.h"
 #include "src/core/error.h"
 
 namespace carole::collectives {
 
 std::unique_ptr<Communicator> MakeMpiCommunicator(const CommunicatorOptions& options) {
-  const auto launch = FindLaunch(std::getenv);
-  if (launch && launch->num_processes > 1) {
+  const std::optional<launch::Place> place = launch::FindPlace(std::getenv);
+  if (place && place->size > 1) {
     throw ConfigError("[comm] job: carole was built without MPI: got " +
-                      std::to_string(launch->num_processes) +
+                      std::to_string(place->size) +
                       " processes, want 1; install MPI's development package and build again");
   }
   return std::move(MakeLocalCommunicators(1, options).front());

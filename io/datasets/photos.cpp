@@ -2,12 +2,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 
 #include "io/datasets/build.h"
 #include "io/datasets/image_example.h"
 #include "io/datasets/python_random.h"
+#include "io/image.h"
 #include "io/shard_writer.h"
 #include "src/core/error.h"
 #include "src/core/hash.h"
@@ -34,13 +34,6 @@ struct Split {
   std::vector<Photo> validation;
 };
 
-bool IsPicture(const fs::path& path) {
-  std::string extension = path.extension().string();
-  std::transform(extension.begin(), extension.end(), extension.begin(),
-                 [](unsigned char c) { return std::tolower(c); });
-  return extension == ".jpg" || extension == ".jpeg" || extension == ".png";
-}
-
 // The entries of a folder that are no hidden ones, sorted by name.
 std::vector<fs::path> List(const fs::path& folder) {
   std::error_code error;
@@ -63,7 +56,7 @@ Photos ListPhotos(const fs::path& root) {
     const size_t before = photos.all.size();
     const int label = static_cast<int>(photos.classes.size());
     for (const fs::path& file : List(folder)) {
-      if (IsPicture(file)) photos.all.push_back({file, label});
+      if (HasImageName(file)) photos.all.push_back({file, label});
     }
     if (photos.all.size() > before) photos.classes.push_back(folder.filename().string());
   }

@@ -103,7 +103,6 @@ void Backend::CopyFromHost(std::byte* device, const std::byte* host, size_t byte
 
 void Backend::Reorder(const Tensor& from, const Tensor& to) const {
   const OpSpec spec{.kind = OpKind::kReorder,
-                    .attributes = {},
                     .inputs = {{from.shape, from.dtype, from.layout}},
                     .outputs = {{to.shape, to.dtype, to.layout}}};
   auto kernel = MakeKernel(spec);

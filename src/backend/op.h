@@ -266,9 +266,9 @@ inline bool IsPresent(const std::vector<TensorSpec>& places, size_t i) {
 // One operation with the shapes and layouts of its inputs and outputs.
 struct OpSpec {
   OpKind kind;
-  OpAttributes attributes;
-  std::vector<TensorSpec> inputs;
-  std::vector<TensorSpec> outputs;
+  OpAttributes attributes = {};
+  std::vector<TensorSpec> inputs = {};
+  std::vector<TensorSpec> outputs = {};
 
   template <typename T>
   const T& attributes_as() const {

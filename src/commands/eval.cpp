@@ -176,6 +176,8 @@ class Output {
                      {.title = title_, .step = evaluated.step, .class_names = names_}, metrics);
     }
     if (!events_) return;
+    if (evaluated.step < last_step_) events_.emplace(flags_.eval_dir, evaluated.step);  // run anew
+    last_step_ = evaluated.step;
     for (const auto& [tag, value] : metrics.Scalars())
       events_->AddScalar(evaluated.step, tag, static_cast<float>(value));
     events_->Flush();
@@ -186,6 +188,7 @@ class Output {
   const std::string title_;
   const std::vector<std::string> names_;
   std::optional<io::EventWriter> events_;
+  int64_t last_step_ = 0;
 };
 
 // Whether training ends with this checkpoint, as far as it says so.
@@ -215,9 +218,8 @@ class NewCheckpoints {
       Vote vote = Look(began);
       job_.communicator().Broadcast(std::as_writable_bytes(std::span(&vote, 1)), 0,
                                     {.what = "checkpoint"});
-      double stop[1] = {train::StopRequested() ? 1.0 : 0.0};
-      job_.communicator().AllReduce(std::span(stop), {.what = "stop"});
-      if (stop[0] > 0 || vote == Vote::kEnd) return std::nullopt;
+      const int stop = CountRanks(job_.communicator(), train::StopRequested(), {.what = "stop"});
+      if (stop > 0 || vote == Vote::kEnd) return std::nullopt;
       if (vote == Vote::kNew) return found_;
       std::this_thread::sleep_for(std::chrono::milliseconds(500));
     }

@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <system_error>
@@ -30,6 +32,9 @@
 namespace carole::commands {
 namespace {
 
+constexpr int kSignalled = 128;  // and the signal's number
+std::optional<ExitCode> exit_means;
+
 std::unique_ptr<collectives::Communicator> MakeCommunicator(const MachineFlags& flags) {
   const collectives::CommunicatorOptions options{
       .warn_seconds = std::min(10.0, flags.collective_timeout / 2),
@@ -40,13 +45,16 @@ std::unique_ptr<collectives::Communicator> MakeCommunicator(const MachineFlags& 
   return collectives::MakeMpiCommunicator(options);
 }
 
-// N processes that each believe to be alone are an error, not N trainings.
+// N processes that each believe to be alone are an error, not N trainings; the communicator asks
+// the launcher, this the platform. A batch script without srun is one process indeed.
 void RequireWholeJob(int ranks) {
-  if (const std::optional<launch::Place> place = launch::FindPlace(std::getenv)) {
-    launch::RequireWholeJob(*place, ranks);
-  } else if (const char* tf_config = std::getenv("TF_CONFIG")) {
+  if (launch::FindPlace(std::getenv).has_value()) return;
+  if (const char* tf_config = std::getenv("TF_CONFIG"))
     launch::RequireWholeJob(launch::ParseTfConfig(tf_config, 0), ranks);
-  }
+  const char* tasks = std::getenv("SLURM_NTASKS");
+  if (tasks != nullptr && std::atoi(tasks) > 1)
+    LogWarning("job", "one rank, but Slurm gives this job {} tasks; for all: srun --mpi=pmix",
+               tasks);
 }
 
 // Ranks that are bound to the same cores of a host share them, ranks bound apart do not; and those
@@ -82,19 +90,18 @@ int ChooseGpu() {
 
 // Whether every rank can compute on one.
 bool HaveGpus(collectives::Communicator& communicator) {
-  double lacking[1] = {0};
+  bool lacking = false;
   try {
-    lacking[0] = kCudaBackend.trouble().empty() ? 0 : 1;
-    if (lacking[0] == 0 && communicator.size() > 1) {
+    lacking = !kCudaBackend.trouble().empty();
+    if (!lacking && communicator.size() > 1) {
       (void)ChooseGpu();
       (void)collectives::NcclVersion();
     }
   } catch (const Error& error) {
     LogWarning("cuda", "the GPUs are not used: {}", error.what());
-    lacking[0] = 1;
+    lacking = true;
   }
-  communicator.AllReduce(std::span(lacking), {.what = "GPUs"});
-  return lacking[0] == 0;
+  return CountRanks(communicator, lacking, {.what = "GPUs"}) == 0;
 }
 
 std::unique_ptr<Backend> MakeBackend(const MachineFlags& flags, int threads,
@@ -168,14 +175,13 @@ void Job::MakeBackendOnAllRanks(const MachineFlags& flags, int threads, Precisio
   } catch (const Error&) {
     trouble = std::current_exception();
   }
-  double lacking[1] = {trouble ? 1.0 : 0.0};
-  communicator_->AllReduce(std::span(lacking), {.what = "backends"});
+  const int lacking = CountRanks(*communicator_, trouble != nullptr, {.what = "backends"});
   if (trouble) std::rethrow_exception(trouble);
-  if (lacking[0] > 0) {
+  if (lacking > 0) {
     throw ConfigError(
-        fmt::format("[job] --backend, --precision: {:.0f} of {} ranks cannot compute so; they say "
+        fmt::format("[job] --backend, --precision: {} of {} ranks cannot compute so; they say "
                     "why",
-                    lacking[0], size()));
+                    lacking, size()));
   }
 }
 
@@ -220,10 +226,14 @@ int ReportError(const std::exception_ptr& error) {
 }
 
 void ReportExit(int code) {
-  const std::string line =
-      fmt::format("carole: exit {} ({})\n", code, Describe(static_cast<ExitCode>(code)));
+  const std::string words = code > kSignalled
+                                ? fmt::format("ended by a signal: {}", strsignal(code - kSignalled))
+                                : Describe(exit_means.value_or(static_cast<ExitCode>(code)));
+  const std::string line = fmt::format("carole: exit {} ({})\n", code, words);
   std::fputs(line.c_str(), stderr);  // fmt::print would throw where nobody listens any more
   std::fflush(stderr);
 }
+
+void ReportExitAs(ExitCode meaning) { exit_means = meaning; }
 
 }  // namespace carole::commands

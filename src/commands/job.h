@@ -9,6 +9,7 @@
 #include "collectives/communicator.h"
 #include "src/backend/backend.h"
 #include "src/commands/flags.h"
+#include "src/core/error.h"
 
 namespace carole::commands {
 
@@ -47,5 +48,7 @@ int RunJob(const MachineFlags& flags, const std::function<int(Job&)>& body);
 // code.
 int ReportError(const std::exception_ptr& error);
 void ReportExit(int code);
+// What the program's code, whatever number the user wants for it, means.
+void ReportExitAs(ExitCode meaning);
 
 }  // namespace carole::commands

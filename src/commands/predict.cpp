@@ -14,6 +14,7 @@
 
 #include "io/checkpoint.h"
 #include "io/datasets.h"
+#include "io/image.h"
 #include "io/picture.h"
 #include "io/preprocessing.h"
 #include "io/weights_reader.h"
@@ -117,10 +118,7 @@ std::vector<fs::path> FindImages(const std::vector<std::string>& arguments) {
     }
     std::vector<fs::path> found;
     for (const auto& entry : fs::recursive_directory_iterator(argument)) {
-      std::string extension = entry.path().extension();
-      std::transform(extension.begin(), extension.end(), extension.begin(), ::tolower);
-      if (extension == ".jpg" || extension == ".jpeg" || extension == ".png")
-        found.push_back(entry.path());
+      if (io::HasImageName(entry.path())) found.push_back(entry.path());
     }
     std::sort(found.begin(), found.end());
     images.insert(images.end(), found.begin(), found.end());
@@ -183,7 +181,6 @@ class Predictor {
  public:
   Predictor(const nets::NetEntry& net, const nets::ModelOptions& options, const Backend& backend)
       : model_(nets::BuildModel(net, options)) {
-    model_.graph->MarkOutput(model_.logits);
     Fuse(*model_.graph, backend);
     StoreActivationsAs(backend.activation_dtype(), *model_.graph);
     executable_ = std::make_unique<Executable>(*model_.graph, backend);

@@ -94,9 +94,12 @@ constexpr Recipe kRecipes[] = {
     {.name = "train_image_classifier",
      .program = "TF-Slim",
      .argparse_flags = kSlimFlags,
-     .otherwise = "training is synchronous, ranks share the data out, moving averages follow the "
-                  "update, schedules count the records that are there, not the data set's nominal "
-                  "size, and evaluation counts each image once"},
+     .otherwise =
+         "training is synchronous, ranks share the data out, an epoch ends with a short "
+         "batch, moving averages follow the update, moving statistics are the ranks' mean, "
+         "not the first clone's, schedules count the records that are there, not the data "
+         "set's nominal size, and all ranks' batches (--sync_replicas: as many as it says), "
+         "and evaluation counts each image once"},
     {.name = "imagenet_main",
      .program = "the official ResNet on ImageNet",
      .train = kImagenetMainTrain,
@@ -165,12 +168,13 @@ constexpr WithoutMeaning kWithoutMeaning[] = {
 
 // What a command line says before it is parsed, else `usual`.
 std::string_view RecipeIn(std::span<const std::string> words, std::string_view usual) {
-  constexpr std::string_view kFlag = "--recipe", kWithValue = "--recipe=";
+  constexpr std::string_view kFlag = "-recipe", kWithValue = "-recipe=";
   std::string_view name = usual;
   for (size_t i = 0; i < words.size(); ++i) {
-    if (words[i] == kFlag && i + 1 < words.size()) name = words[i + 1];
-    if (words[i].starts_with(kWithValue))
-      name = std::string_view(words[i]).substr(kWithValue.size());
+    std::string_view word = words[i];
+    if (word.starts_with("--")) word.remove_prefix(1);
+    if (word == kFlag && i + 1 < words.size()) name = words[i + 1];
+    if (word.starts_with(kWithValue)) name = word.substr(kWithValue.size());
   }
   return name;
 }

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
+#include <limits>
 
 #include "collectives/apart.h"
 #include "io/checkpoint_folder.h"
@@ -78,6 +79,11 @@ DatasetFlags EvaluationDataset(const TrainFlags& flags) {
   return dataset;
 }
 
+// An interval of 0 seconds is none, as TensorFlow's Supervisor has it.
+double OrNever(double seconds) {
+  return seconds > 0 ? seconds : std::numeric_limits<double>::infinity();
+}
+
 train::TrainerOptions MakeTrainerOptions(const TrainFlags& flags, const TrainPlan& plan,
                                          const NetInput& input, const CommandLine& line) {
   const RunFlags& run = flags.run;
@@ -87,7 +93,7 @@ train::TrainerOptions MakeTrainerOptions(const TrainFlags& flags, const TrainPla
       .train_dir = run.train_dir,
       .max_number_of_steps = plan.max_steps,
       .log_every_n_steps = run.log_every_n_steps,
-      .save_interval_secs = run.save_interval_secs,
+      .save_interval_secs = OrNever(run.save_interval_secs),
       .keep_checkpoints = run.keep_checkpoints,
       .max_bad_records = flags.dataset.max_bad_records,
       .spare_memory = !flags.activation_memory.empty(),
@@ -158,7 +164,7 @@ WatchedRun MakeWatchedRun(const TrainFlags& flags, const TrainPlan& plan, const 
   return {.train_dir = flags.run.train_dir,
           .log_dir = flags.run.log_dir,
           .save_summaries_steps = by_time ? 0 : flags.run.save_summaries_steps,
-          .save_summaries_secs = flags.run.save_summaries_secs,
+          .save_summaries_secs = OrNever(flags.run.save_summaries_secs),
           .max_steps = plan.max_steps,
           .eval_every = plan.eval_every,
           .input = input,
@@ -214,7 +220,9 @@ int Run(TrainFlags& flags, const CommandLine& line, const NetInput& input, Job& 
       if (job.rank() == 0) WriteFinalModel(flags.run);
     });
   }
-  return code == ExitCode::kSaved ? flags.run.stop_exit_code : static_cast<int>(code);
+  if (code != ExitCode::kSaved) return static_cast<int>(code);
+  ReportExitAs(ExitCode::kSaved);
+  return flags.run.stop_exit_code;
 }
 
 }  // namespace

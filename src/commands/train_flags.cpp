@@ -45,9 +45,11 @@ void AddFileFlags(CommandLine& line, RunFlags& flags) {
       ->check(CLI::PositiveNumber);
   line.Add("save_summaries_steps", flags.save_summaries_steps, "between summaries; 0: by time")
       ->check(CLI::NonNegativeNumber);
-  line.Add("save_summaries_secs", flags.save_summaries_secs, "between summaries")
+  line.Add("save_summaries_secs", flags.save_summaries_secs,
+           "between summaries; 0: of the first step and the last one only")
       ->check(CLI::NonNegativeNumber);
-  line.Add("save_interval_secs", flags.save_interval_secs, "between checkpoints")
+  line.Add("save_interval_secs", flags.save_interval_secs,
+           "between checkpoints; 0: only when it ends, stops or evaluates")
       ->check(CLI::NonNegativeNumber);
   line.Add("keep_checkpoints", flags.keep_checkpoints, "newest ones that stay; 0: all")
       ->check(CLI::NonNegativeNumber);

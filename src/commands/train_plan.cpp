@@ -51,20 +51,22 @@ int64_t MaxSteps(const RunFlags& flags, const CommandLine& line) {
   return is_platforms ? flags.max_step : flags.max_number_of_steps;
 }
 
-int64_t StepLimit(const RunFlags& flags, const CommandLine& line, int64_t num_samples,
-                  int64_t global_batch) {
+// The shorter of the two; but one that is given wins over a recipe's other one.
+int64_t StepLimit(const RunFlags& flags, const CommandLine& line, int64_t steps_per_epoch) {
   const int64_t max_steps = MaxSteps(flags, line);
   if (flags.train_epochs == 0) return max_steps;
-  const int64_t steps_per_epoch =
-      (num_samples + global_batch - 1) / global_batch;  // the last one is short
   const int64_t steps = AtLeastOneStep(flags.train_epochs * static_cast<double>(steps_per_epoch));
-  return max_steps == 0 ? steps : std::min(steps, max_steps);
+  if (max_steps == 0) return steps;
+  const bool epochs_given = line.Given("train_epochs");
+  const bool steps_given = line.Given("max_number_of_steps") || flags.max_step > 0;
+  if (epochs_given != steps_given) return epochs_given ? steps : max_steps;
+  return std::min(steps, max_steps);
 }
 
-int64_t EvalEvery(const EvaluationFlags& flags, int64_t num_samples, int64_t global_batch) {
-  if (flags.every > 0 || flags.epochs_per_eval == 0) return flags.every;
-  return AtLeastOneStep(flags.epochs_per_eval * static_cast<double>(num_samples) /
-                        static_cast<double>(global_batch));
+int64_t EvalEvery(const EvaluationFlags& flags, const CommandLine& line, int64_t steps_per_epoch) {
+  const bool never = line.Given("eval_every") && !line.Given("epochs_per_eval");
+  if (flags.every > 0 || flags.epochs_per_eval == 0 || never) return flags.every;
+  return AtLeastOneStep(flags.epochs_per_eval * static_cast<double>(steps_per_epoch));
 }
 
 std::string DescribeOptimizer(const TrainFlags& flags) {
@@ -128,8 +130,10 @@ TrainPlan MakeTrainPlan(const TrainFlags& flags, const CommandLine& line, int64_
   plan.shape = MakeStepShape(flags.ranks, batch_size, job.size());
   plan.local_batch = plan.shape.local_batch();
   plan.global_batch = plan.local_batch * job.size();
-  plan.max_steps = StepLimit(flags.run, line, num_samples, plan.global_batch);
-  plan.eval_every = EvalEvery(flags.evaluation, num_samples, plan.global_batch);
+  const int64_t steps_per_epoch =
+      (num_samples + plan.global_batch - 1) / plan.global_batch;  // the last one is short
+  plan.max_steps = StepLimit(flags.run, line, steps_per_epoch);
+  plan.eval_every = EvalEvery(flags.evaluation, line, steps_per_epoch);
   plan.schedule.num_samples = num_samples;
   plan.schedule.batch_size = plan.local_batch;
   const bool given = flags.run.sync_replicas && line.Given("replicas_to_aggregate");

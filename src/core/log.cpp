@@ -24,7 +24,6 @@ LogState& State() {
     s.logger = std::make_shared<spdlog::logger>("carole",
                                                 std::make_shared<spdlog::sinks::stderr_sink_mt>());
     s.logger->set_pattern("%L %H:%M:%S.%e %v");
-    s.logger->set_level(spdlog::level::debug);
     s.logger->flush_on(spdlog::level::info);
     return true;
   }();
@@ -47,8 +46,8 @@ void LogLine(LogLevel level, std::string_view tag, const std::string& text) {
   LogState& state = State();
   if (state.quiet && level < LogLevel::kWarning) return;
   if (auto hook = state.hook.load()) hook();
-  static constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::debug, spdlog::level::info,
-                                                          spdlog::level::warn, spdlog::level::err};
+  static constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::info, spdlog::level::warn,
+                                                          spdlog::level::err};
   const std::string tag_text = tag.empty() ? "" : fmt::format("[{}] ", tag);
   state.logger->log(kLevels[static_cast<int>(level)], "{}{}{}", state.rank_prefix, tag_text, text);
 }

@@ -11,7 +11,7 @@
 
 namespace carole {
 
-enum class LogLevel { kDebug, kInfo, kWarning, kError };
+enum class LogLevel { kInfo, kWarning, kError };
 
 // Sets the rank that lines carry. size 1 leaves the rank out. Call once, before other threads log.
 void SetLogRank(int rank, int size);

@@ -29,9 +29,7 @@ ValueId Sum(Graph& graph, const std::vector<ValueId>& parts, const std::string& 
   if (parts.size() == 1) return parts[0];
   const Shape shape = graph.shape(parts[0]);
   return graph
-      .AddNode(
-          {.kind = OpKind::kAdd, .attributes = {}, .inputs = parts, .outputs = {}, .name = name},
-          {{shape, graph.compute()}})
+      .AddNode({.kind = OpKind::kAdd, .inputs = parts, .name = name}, {{shape, graph.compute()}})
       .outputs[0];
 }
 

@@ -104,10 +104,7 @@ class Executable::Compiler {
     const bool weight = e_.representations_[from].home != Home::kBlock ||
                         e_.representations_[to].home != Home::kBlock;
     ++(weight ? e_.statistics_.weight_reorders : e_.statistics_.activation_reorders);
-    const OpSpec spec{.kind = OpKind::kReorder,
-                      .attributes = {},
-                      .inputs = {SpecOf(from)},
-                      .outputs = {SpecOf(to)}};
+    const OpSpec spec{.kind = OpKind::kReorder, .inputs = {SpecOf(from)}, .outputs = {SpecOf(to)}};
     AddStep(e_.backend_.MakeKernel(spec), OpKind::kReorder, node.name, {from}, {to});
   }
 

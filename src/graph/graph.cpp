@@ -33,7 +33,7 @@ const Node& Graph::AddNode(Node node, const std::vector<OutputShape>& outputs) {
       continue;
     }
     node.outputs.push_back(static_cast<ValueId>(values_.size()));
-    values_.push_back({.shape = output.shape, .dtype = output.dtype, .producer = id, .name = {}});
+    values_.push_back({.shape = output.shape, .dtype = output.dtype, .producer = id});
   }
   node.phase = phase_;
   if (node.name.empty()) node.name = scope_;
@@ -57,7 +57,7 @@ ValueId Graph::input(const std::string& name) const {
 }
 
 OpSpec Graph::Spec(const Node& node) const {
-  OpSpec spec{.kind = node.kind, .attributes = node.attributes, .inputs = {}, .outputs = {}};
+  OpSpec spec{.kind = node.kind, .attributes = node.attributes};
   auto describe = [&](ValueId id) {
     if (id == kNone)
       return TensorSpec{.shape = {}, .dtype = compute_, .layout = {}, .present = false};

@@ -35,11 +35,11 @@ enum class Phase : uint8_t { kForward, kBackward };
 
 struct Node {
   OpKind kind;
-  OpAttributes attributes;
-  std::vector<ValueId> inputs;
-  std::vector<ValueId> outputs;
-  std::string name;                 // scope, for messages, summaries and traces
-  GradientRule gradient = nullptr;  // null: no gradient flows through
+  OpAttributes attributes = {};
+  std::vector<ValueId> inputs = {};
+  std::vector<ValueId> outputs = {};  // AddNode() fills them in
+  std::string name = {};              // scope, for messages, summaries and traces
+  GradientRule gradient = nullptr;    // null: no gradient flows through
   Phase phase = Phase::kForward;
   bool dead = false;  // removed by a rewrite
 };
@@ -49,10 +49,10 @@ struct Value {
   DType dtype = DType::kF32;
   NodeId producer = kNone;   // kNone: input or variable
   int32_t variable = kNone;  // index into variables()
-  std::string name;          // of an input
+  std::string name = {};     // of an input
 };
 
-// Distribution of a variable's first value. Fans are those of slim.md section 1.
+// Distribution of a variable's first value. Fans are those of tf.variance_scaling_initializer.
 struct Initializer {
   enum class Kind : uint8_t {
     kConstant,

@@ -11,8 +11,8 @@
 namespace carole {
 namespace {
 
-// fan_in and fan_out of slim.md section 1: the product of the leading dimensions times the last but
-// one, or the last.
+// fan_in and fan_out as tf.variance_scaling_initializer has them: the product of the leading
+// dimensions times the last but one, or the last.
 std::pair<double, double> Fans(const Shape& tf_shape) {
   double leading = 1;
   for (int i = 0; i + 2 < tf_shape.rank(); ++i) leading *= static_cast<double>(tf_shape[i]);

@@ -15,9 +15,7 @@ std::vector<ValueId> ConcatRule(const GradientArgs& args) {
     if (args.wanted[i]) {
       dx.back() = g.AddNode({.kind = OpKind::kSlice,
                              .attributes = SliceAttributes{.begin = begin},
-                             .inputs = {args.dy[0]},
-                             .outputs = {},
-                             .name = {}},
+                             .inputs = {args.dy[0]}},
                             {{shape, g.compute()}})
                       .outputs[0];
     }
@@ -40,12 +38,7 @@ ValueId Concat(Graph& g, const std::vector<ValueId>& inputs) {
     out[1] += expected[1];
   }
   return g
-      .AddNode({.kind = OpKind::kConcat,
-                .attributes = {},
-                .inputs = inputs,
-                .outputs = {},
-                .name = {},
-                .gradient = ConcatRule},
+      .AddNode({.kind = OpKind::kConcat, .inputs = inputs, .gradient = ConcatRule},
                {{out, g.compute()}})
       .outputs[0];
 }

@@ -36,8 +36,6 @@ ValueId Conv2d(Graph& g, ValueId x, ValueId w, ValueId bias, const Conv2dAttribu
       .AddNode({.kind = OpKind::kConv2d,
                 .attributes = a,
                 .inputs = {x, w, bias, kNone},
-                .outputs = {},
-                .name = {},
                 .gradient = Gradient},
                {{{in[0], filter[0], p, q}, g.compute()}})
       .outputs[0];

@@ -15,9 +15,7 @@ std::vector<ValueId> ActivationRule(const GradientArgs& args) {
   const ValueId x = args.node.inputs[0];
   return {g.AddNode({.kind = OpKind::kActivationBackward,
                      .attributes = args.node.attributes,
-                     .inputs = {args.dy[0], x},
-                     .outputs = {},
-                     .name = {}},
+                     .inputs = {args.dy[0], x}},
                     {{g.shape(x), g.compute()}})
               .outputs[0]};
 }
@@ -27,8 +25,6 @@ ValueId Activation(Graph& g, ValueId x, ActivationAttributes::Function function)
       .AddNode({.kind = OpKind::kActivation,
                 .attributes = ActivationAttributes{function},
                 .inputs = {x},
-                .outputs = {},
-                .name = {},
                 .gradient = ActivationRule},
                {{g.shape(x), g.compute()}})
       .outputs[0];
@@ -44,9 +40,7 @@ std::vector<ValueId> DropoutRule(const GradientArgs& args) {
   Graph& g = args.graph;
   return {g.AddNode({.kind = OpKind::kDropoutBackward,
                      .attributes = args.node.attributes,
-                     .inputs = {args.dy[0]},
-                     .outputs = {},
-                     .name = {}},
+                     .inputs = {args.dy[0]}},
                     {{g.shape(args.dy[0]), g.compute()}})
               .outputs[0]};
 }
@@ -59,12 +53,9 @@ std::vector<ValueId> ReshapeRule(const GradientArgs& args) {
 
 ValueId ReluGradient(Graph& g, ValueId dy, ValueId y, double ceiling) {
   return g
-      .AddNode({.kind = OpKind::kReluBackward,
-                .attributes = ReluAttributes{ceiling},
-                .inputs = {dy, y},
-                .outputs = {},
-                .name = {}},
-               {{g.shape(y), g.compute()}})
+      .AddNode(
+          {.kind = OpKind::kReluBackward, .attributes = ReluAttributes{ceiling}, .inputs = {dy, y}},
+          {{g.shape(y), g.compute()}})
       .outputs[0];
 }
 
@@ -73,8 +64,6 @@ ValueId Relu(Graph& g, ValueId x, double ceiling) {
       .AddNode({.kind = OpKind::kRelu,
                 .attributes = ReluAttributes{ceiling},
                 .inputs = {x},
-                .outputs = {},
-                .name = {},
                 .gradient = ReluRule},
                {{g.shape(x), g.compute()}})
       .outputs[0];
@@ -91,12 +80,7 @@ ValueId HardSigmoid(Graph& g, ValueId x) {
 ValueId Add(Graph& g, ValueId a, ValueId b) {
   CAROLE_CHECK_EQ(g.shape(a), g.shape(b), "{}: add", g.scope());
   return g
-      .AddNode({.kind = OpKind::kAdd,
-                .attributes = {},
-                .inputs = {a, b},
-                .outputs = {},
-                .name = {},
-                .gradient = AddRule},
+      .AddNode({.kind = OpKind::kAdd, .inputs = {a, b}, .gradient = AddRule},
                {{g.shape(a), g.compute()}})
       .outputs[0];
 }
@@ -108,8 +92,6 @@ ValueId Dropout(Graph& g, ValueId x, const DropoutAttributes& attributes) {
       .AddNode({.kind = OpKind::kDropout,
                 .attributes = attributes,
                 .inputs = {x},
-                .outputs = {},
-                .name = {},
                 .gradient = DropoutRule},
                {{g.shape(x), g.compute()}})
       .outputs[0];
@@ -119,12 +101,7 @@ ValueId Reshape(Graph& g, ValueId x, const Shape& shape) {
   CAROLE_CHECK_EQ(shape.size(), g.shape(x).size(), "{}: reshape to {}", g.scope(),
                   shape.ToString());
   return g
-      .AddNode({.kind = OpKind::kReshape,
-                .attributes = {},
-                .inputs = {x},
-                .outputs = {},
-                .name = {},
-                .gradient = ReshapeRule},
+      .AddNode({.kind = OpKind::kReshape, .inputs = {x}, .gradient = ReshapeRule},
                {{shape, g.value(x).dtype}})
       .outputs[0];
 }

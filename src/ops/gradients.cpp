@@ -12,18 +12,14 @@ std::vector<ValueId> FilterRule(const GradientArgs& args, bool relu, const OpAtt
   const ValueId dy = relu ? ReluGradient(g, args.dy[0], args.node.outputs[0]) : args.dy[0];
   std::vector<ValueId> dx(args.node.inputs.size(), kNone);
   if (args.wanted[1] || args.wanted[2]) {
-    const Node& node = g.AddNode(
-        {.kind = filter_kind, .attributes = backward, .inputs = {x, dy}, .outputs = {}, .name = {}},
-        {{g.shape(w), g.compute()}, {{g.shape(w)[0]}, g.compute(), bias != kNone}});
+    const Node& node =
+        g.AddNode({.kind = filter_kind, .attributes = backward, .inputs = {x, dy}},
+                  {{g.shape(w), g.compute()}, {{g.shape(w)[0]}, g.compute(), bias != kNone}});
     dx[1] = node.outputs[0];
     dx[2] = node.outputs[1];
   }
   if (args.wanted[0]) {
-    dx[0] = g.AddNode({.kind = data_kind,
-                       .attributes = backward,
-                       .inputs = {dy, w},
-                       .outputs = {},
-                       .name = {}},
+    dx[0] = g.AddNode({.kind = data_kind, .attributes = backward, .inputs = {dy, w}},
                       {{g.shape(x), g.compute()}})
                 .outputs[0];
   }

@@ -21,8 +21,6 @@ ValueId Linear(Graph& g, ValueId x, ValueId w, ValueId bias) {
       .AddNode({.kind = OpKind::kLinear,
                 .attributes = LinearAttributes{},
                 .inputs = {x, w, bias},
-                .outputs = {},
-                .name = {},
                 .gradient = Gradient},
                {{{g.shape(x)[0], g.shape(w)[0]}, g.compute()}})
       .outputs[0];

@@ -27,8 +27,6 @@ ValueId Pad2d(Graph& g, ValueId x, const Padding& padding) {
       .AddNode({.kind = OpKind::kPad2d,
                 .attributes = Pad2dAttributes{padding},
                 .inputs = {x},
-                .outputs = {},
-                .name = {},
                 .gradient = Pad2dRule},
                {{{in[0], in[1], p, q}, g.compute()}})
       .outputs[0];

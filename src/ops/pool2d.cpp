@@ -8,9 +8,7 @@ std::vector<ValueId> Pool2dGradient(const GradientArgs& args) {
   Graph& g = args.graph;
   return {g.AddNode({.kind = OpKind::kPool2dBackward,
                      .attributes = args.node.attributes,
-                     .inputs = {args.dy[0], args.node.outputs[1]},
-                     .outputs = {},
-                     .name = {}},
+                     .inputs = {args.dy[0], args.node.outputs[1]}},
                     {{g.shape(args.node.inputs[0]), g.compute()}})
               .outputs[0]};
 }
@@ -20,9 +18,7 @@ std::vector<ValueId> LrnGradient(const GradientArgs& args) {
   const ValueId x = args.node.inputs[0];
   return {g.AddNode({.kind = OpKind::kLrnBackward,
                      .attributes = args.node.attributes,
-                     .inputs = {args.dy[0], x},
-                     .outputs = {},
-                     .name = {}},
+                     .inputs = {args.dy[0], x}},
                     {{g.shape(x), g.compute()}})
               .outputs[0]};
 }
@@ -43,25 +39,17 @@ ValueId Pool2d(Graph& g, ValueId x, const Pool2dAttributes& a, bool training) {
   const Shape out{in[0], in[1], p, q};
   const bool argmax = training && a.mode == Pool2dAttributes::Mode::kMax;
   return g
-      .AddNode({.kind = OpKind::kPool2d,
-                .attributes = a,
-                .inputs = {x},
-                .outputs = {},
-                .name = {},
-                .gradient = Pool2dGradient},
-               {{out, g.compute()}, {out, DType::kI32, argmax}})
+      .AddNode(
+          {.kind = OpKind::kPool2d, .attributes = a, .inputs = {x}, .gradient = Pool2dGradient},
+          {{out, g.compute()}, {out, DType::kI32, argmax}})
       .outputs[0];
 }
 
 ValueId Lrn(Graph& g, ValueId x, const LrnAttributes& attributes) {
   return g
-      .AddNode({.kind = OpKind::kLrn,
-                .attributes = attributes,
-                .inputs = {x},
-                .outputs = {},
-                .name = {},
-                .gradient = LrnGradient},
-               {{g.shape(x), g.compute()}})
+      .AddNode(
+          {.kind = OpKind::kLrn, .attributes = attributes, .inputs = {x}, .gradient = LrnGradient},
+          {{g.shape(x), g.compute()}})
       .outputs[0];
 }
 

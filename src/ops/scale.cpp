@@ -18,11 +18,7 @@ std::vector<ValueId> ScaleChannelsRule(const GradientArgs& args) {
   Graph& g = args.graph;
   const ValueId x = args.node.inputs[0], scale = args.node.inputs[1];
   const Node& backward = g.AddNode(
-      {.kind = OpKind::kScaleChannelsBackward,
-       .attributes = {},
-       .inputs = {args.dy[0], x, scale},
-       .outputs = {},
-       .name = {}},
+      {.kind = OpKind::kScaleChannelsBackward, .inputs = {args.dy[0], x, scale}},
       {{g.shape(x), g.compute(), args.wanted[0]}, {g.shape(scale), g.compute(), args.wanted[1]}});
   return backward.outputs;
 }
@@ -34,8 +30,6 @@ ValueId Scale(Graph& g, ValueId x, double factor) {
       .AddNode({.kind = OpKind::kScale,
                 .attributes = ScaleAttributes{factor},
                 .inputs = {x},
-                .outputs = {},
-                .name = {},
                 .gradient = ScaleRule},
                {{g.shape(x), g.compute()}})
       .outputs[0];
@@ -47,8 +41,6 @@ ValueId ScaledAdd(Graph& g, ValueId a, ValueId b, double factor) {
       .AddNode({.kind = OpKind::kScaledAdd,
                 .attributes = ScaleAttributes{factor},
                 .inputs = {a, b},
-                .outputs = {},
-                .name = {},
                 .gradient = ScaledAddRule},
                {{g.shape(a), g.compute()}})
       .outputs[0];
@@ -59,13 +51,9 @@ ValueId ScaleChannels(Graph& g, ValueId x, ValueId scale) {
   CAROLE_CHECK_EQ(g.shape(scale), (Shape{shape[0], shape[1], 1, 1}), "{}: factors of {}", g.scope(),
                   shape.ToString());
   return g
-      .AddNode({.kind = OpKind::kScaleChannels,
-                .attributes = {},
-                .inputs = {x, scale},
-                .outputs = {},
-                .name = {},
-                .gradient = ScaleChannelsRule},
-               {{shape, g.compute()}})
+      .AddNode(
+          {.kind = OpKind::kScaleChannels, .inputs = {x, scale}, .gradient = ScaleChannelsRule},
+          {{shape, g.compute()}})
       .outputs[0];
 }
 
@@ -75,11 +63,7 @@ ValueId Normalize(Graph& g, ValueId x, const NormalizeAttributes& attributes) {
                    shape[1] <= NormalizeAttributes::kMaxChannels,
                "{}: pixels are {} {}", g.scope(), shape.ToString(), Name(g.value(x).dtype));
   return g
-      .AddNode({.kind = OpKind::kNormalize,
-                .attributes = attributes,
-                .inputs = {x},
-                .outputs = {},
-                .name = {}},
+      .AddNode({.kind = OpKind::kNormalize, .attributes = attributes, .inputs = {x}},
                {{shape, g.compute()}})
       .outputs[0];
 }

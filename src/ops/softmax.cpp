@@ -14,10 +14,7 @@ std::vector<ValueId> CrossEntropyGradient(const GradientArgs& args) {
 
 ValueId Softmax(Graph& g, ValueId x) {
   CAROLE_CHECK(g.shape(x).rank() == 2, "{}: softmax of {}", g.scope(), g.shape(x).ToString());
-  return g
-      .AddNode(
-          {.kind = OpKind::kSoftmax, .attributes = {}, .inputs = {x}, .outputs = {}, .name = {}},
-          {{g.shape(x), g.compute()}})
+  return g.AddNode({.kind = OpKind::kSoftmax, .inputs = {x}}, {{g.shape(x), g.compute()}})
       .outputs[0];
 }
 
@@ -30,8 +27,6 @@ ValueId SoftmaxCrossEntropy(Graph& g, ValueId logits, ValueId labels, ValueId we
       .AddNode({.kind = OpKind::kSoftmaxCrossEntropy,
                 .attributes = attributes,
                 .inputs = {logits, labels, weights},
-                .outputs = {},
-                .name = {},
                 .gradient = CrossEntropyGradient},
                {{Shape{}, g.compute()}, {g.shape(logits), g.compute()}})
       .outputs[0];

@@ -47,7 +47,10 @@ LearningRate::LearningRate(const LearningRateOptions& o)
     throw UsageError(fmt::format("[optim] --learning_rate: makes no sense: got {}, want 0 or more",
                                  o.learning_rate));
   }
-  const double steps_per_epoch = static_cast<double>(o.num_samples) / GlobalBatch(o);
+  // TF-Slim divides twice, and what is rounded differently may be a step of decay_steps.
+  const double steps_per_epoch = static_cast<double>(o.num_samples) /
+                                 static_cast<double>(o.batch_size) /
+                                 static_cast<double>(o.replicas_to_aggregate);
   warmup_steps_ = steps_per_epoch * o.warmup_epochs;
   if (kind_ == Kind::kPiecewise) PlanPieces(o, steps_per_epoch);
   if (kind_ == Kind::kFixed || kind_ == Kind::kPiecewise) return;

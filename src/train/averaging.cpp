@@ -1,10 +1,13 @@
 #include "src/train/averaging.h"
 
 #include <algorithm>
+#include <span>
+#include <string_view>
 
 #include "src/backend/host_view.h"
 
 namespace carole::train {
+namespace {
 
 template <typename T>
 void AverageOverRanks(collectives::Communicator& communicator, std::span<T> values,
@@ -14,13 +17,6 @@ void AverageOverRanks(collectives::Communicator& communicator, std::span<T> valu
   const T factor = T{1} / static_cast<T>(communicator.size());
   for (T& value : values) value *= factor;
 }
-
-template void AverageOverRanks(collectives::Communicator&, std::span<float>, std::string_view,
-                               int64_t);
-template void AverageOverRanks(collectives::Communicator&, std::span<double>, std::string_view,
-                               int64_t);
-
-namespace {
 
 template <typename T>
 void AverageBytes(collectives::Communicator& communicator, const Replica& replica,

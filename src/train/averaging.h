@@ -1,8 +1,6 @@
 // Means over ranks of what ranks may hold differently.
 #pragma once
 
-#include <span>
-#include <string_view>
 #include <vector>
 
 #include "collectives/bucketing.h"
@@ -10,12 +8,6 @@
 #include "src/train/state.h"
 
 namespace carole::train {
-
-// Replaces the values by their mean over all ranks. Collective. T is float or double; `what` is a
-// literal.
-template <typename T>
-void AverageOverRanks(collectives::Communicator& communicator, std::span<T> values,
-                      std::string_view what, int64_t step);
 
 // Weights, slots and the weights' moving averages, as local SGD does every few steps.
 void AverageWeights(collectives::Communicator& communicator, const Replica& replica, int64_t step);

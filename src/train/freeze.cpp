@@ -6,6 +6,7 @@
 #include <regex>
 
 #include "src/core/error.h"
+#include "src/core/log.h"
 
 namespace carole::train {
 namespace {
@@ -35,11 +36,13 @@ std::vector<int> FreezeOutside(Graph& graph, const std::vector<std::string>& tra
       if (!variables[v].trainable || !MatchesStart(variables[v].name, pattern)) continue;
       stays[v] = any = true;
     }
-    if (!any) {
-      throw UsageError(fmt::format(
-          "[train] --trainable_scopes: {}: no trainable variable's name begins so; the first is {}",
-          scope, variables.empty() ? "none" : variables.front().name));
-    }
+    if (!any)
+      LogWarning("train", "--trainable_scopes: {}: no trainable variable's name begins so", scope);
+  }
+  if (!trainable_scopes.empty() && std::ranges::count(stays, true) == 0) {
+    throw UsageError(fmt::format(
+        "[train] --trainable_scopes: {}: no trainable variable's name begins so; the first is {}",
+        trainable_scopes.front(), variables.empty() ? "none" : variables.front().name));
   }
   std::vector<int> frozen;
   for (size_t v = 0; v < variables.size(); ++v) {

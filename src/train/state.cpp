@@ -109,6 +109,16 @@ void RestoreLossScale(const Named& slots, LossScale& loss_scale) {
   }
 }
 
+// `path` is for error texts. Throws DataError naming the variables that do not fit; the store may
+// then be half overwritten.
+void RestoreVariables(const io::Checkpoint& checkpoint, const std::string& path,
+                      VariableStore& store) {
+  io::CheckCompatible(checkpoint, SpecsOf(store), path);
+  const Named variables = ByName(checkpoint.variables);
+  for (int v = 0; v < NumVariables(store); ++v)
+    store.Write(v, variables.at(store.places()[v].name)->data);
+}
+
 }  // namespace
 
 size_t StatisticsBytes(const VariableStore& store) {
@@ -155,14 +165,6 @@ io::Checkpoint MakeSnapshot(const Replica& replica, const RunState& state,
   add_scalars(optimizer.scalars());
   if (loss_scale != nullptr) add_scalars(loss_scale->scalars());
   return snapshot;
-}
-
-void RestoreVariables(const io::Checkpoint& checkpoint, const std::string& path,
-                      VariableStore& store) {
-  io::CheckCompatible(checkpoint, SpecsOf(store), path);
-  const Named variables = ByName(checkpoint.variables);
-  for (int v = 0; v < NumVariables(store); ++v)
-    store.Write(v, variables.at(store.places()[v].name)->data);
 }
 
 RunState Restore(const io::Checkpoint& checkpoint, const std::string& path,

@@ -42,14 +42,10 @@ io::Checkpoint MakeSnapshot(const Replica& replica, const RunState& state,
                             const std::map<std::string, std::string>& attributes,
                             SnapshotKind kind = SnapshotKind::kCopy);
 
-// Weights and moving statistics. `path` is for error texts. Throws DataError naming the variables
-// that do not fit; the store may then be half overwritten.
-void RestoreVariables(const io::Checkpoint& checkpoint, const std::string& path,
-                      VariableStore& store);
-
 // Variables, slots and moving averages; these begin anew, with a word in the log, when the run has
-// not kept any so far. Throws DataError also when a slot is missing, as after a change of
-// optimizer.
+// not kept any so far. `path` is for error texts. Throws DataError naming the variables that do not
+// fit, also when a slot is missing, as after a change of optimizer; the replica may then be half
+// overwritten.
 RunState Restore(const io::Checkpoint& checkpoint, const std::string& path, const Replica& replica);
 
 // A file of another program as Restore() takes it: slots are what has no variable's name. The seed

@@ -19,9 +19,8 @@ void StepReplay::Record(const std::function<void()>& enqueue) {
 
 void StepReplay::Run(const std::function<void()>& enqueue, bool may_record, int64_t step) {
   if (recording_ == nullptr && steps_++ == kStepsBefore) {
-    double unfit = may_record ? 0 : 1;
-    communicator_.AllReduce(std::span(&unfit, 1), {.what = "recording", .step = step});
-    if (unfit == 0) Record(enqueue);
+    const collectives::Tag tag{.what = "recording", .step = step};
+    if (CountRanks(communicator_, !may_record, tag) == 0) Record(enqueue);
   }
   if (recording_ == nullptr) return enqueue();
   communicator_.Replay([this] { recording_->Replay(); }, {.what = "recorded step", .step = step});

@@ -143,9 +143,8 @@ void TrainStep::Begin(const io::Batch& batch, const StepInput& input) {
 
 // Rank 0 alone may write histograms; all ranks have to begin and end steps in the same order.
 void TrainStep::AskForObservers(int64_t step) {
-  double observed = own_.executable->is_observed() ? 1 : 0;
-  communicator_.AllReduce(std::span(&observed, 1), {.what = "observers", .step = step});
-  is_observed_ = observed > 0;
+  is_observed_ = CountRanks(communicator_, own_.executable->is_observed(),
+                            {.what = "observers", .step = step}) > 0;
 }
 
 // Begins the step with its batch and input.
@@ -333,10 +332,9 @@ StepResult TrainStep::End() {
 bool TrainStep::IsFinite(const UnderWay& step, const UpdateSums& sums) const {
   if (UpdatesFirst()) return sums.is_finite;
   const StepResult& result = step.result;
-  double bad = std::isfinite(result.data_loss) && std::isfinite(result.gradient_norm) ? 0 : 1;
-  if (options_.local_sgd_steps > 0)
-    communicator_.AllReduce(std::span(&bad, 1), {.what = "verdict", .step = step.input.step});
-  return bad == 0;
+  const bool bad = !std::isfinite(result.data_loss) || !std::isfinite(result.gradient_norm);
+  if (options_.local_sgd_steps == 0) return !bad;
+  return CountRanks(communicator_, bad, {.what = "verdict", .step = step.input.step}) == 0;
 }
 
 // An update that is applied, as far as is known.

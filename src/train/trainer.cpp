@@ -171,9 +171,8 @@ void Trainer::OpenSource() {
 
 // Signals come while data is looked through and weights are read, too.
 bool Trainer::AskedToStop() {
-  double votes[1] = {options_.stop_requested && options_.stop_requested() ? 1.0 : 0.0};
-  communicator_.AllReduce(std::span(votes), {.what = "stop"});
-  return votes[0] > 0;
+  const bool asked = options_.stop_requested && options_.stop_requested();
+  return CountRanks(communicator_, asked, {.what = "stop"}) > 0;
 }
 
 // False when a rank was asked to stop.

@@ -61,17 +61,8 @@ std::string FormatShorter(const ProgressValues& v, int form) {
   return text;
 }
 
-}  // namespace
-
-std::string FormatProgress(const ProgressValues& values, int width) {
-  std::string text;
-  for (int form = 0; form <= 3; ++form) {
-    text = FormatShorter(values, form);
-    if (static_cast<int>(text.size()) <= width) return text;
-  }
-  return text.substr(0, static_cast<size_t>(std::max(0, width)));
-}
-
+// A descriptor of the terminal on which this process' standard error is shown, its own or that of
+// the mpirun that started it; -1: none. The caller closes it.
 int OpenTerminal() {
   if (!IsSmart()) return -1;
   if (isatty(STDERR_FILENO) == 1) return dup(STDERR_FILENO);
@@ -82,6 +73,17 @@ int OpenTerminal() {
   if (terminal < 0 || isatty(terminal) == 1) return terminal;
   close(terminal);
   return -1;
+}
+
+}  // namespace
+
+std::string FormatProgress(const ProgressValues& values, int width) {
+  std::string text;
+  for (int form = 0; form <= 3; ++form) {
+    text = FormatShorter(values, form);
+    if (static_cast<int>(text.size()) <= width) return text;
+  }
+  return text.substr(0, static_cast<size_t>(std::max(0, width)));
 }
 
 Progress::Progress(const ProgressOptions& options) : options_(options), terminal_(OpenTerminal()) {

@@ -22,10 +22,6 @@ struct ProgressValues {
 // into `width` characters: the bar goes first, then the speed, then the share.
 std::string FormatProgress(const ProgressValues& values, int width = 1000);
 
-// A descriptor of the terminal on which this process' standard error is shown, its own or that of
-// the mpirun that started it; -1: none. The caller closes it.
-int OpenTerminal();
-
 struct ProgressOptions {
   int64_t max_steps = 0;   // 0: no end
   int64_t eval_every = 0;  // steps; 0: never

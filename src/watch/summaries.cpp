@@ -167,10 +167,15 @@ void Summaries::WriteActivations(int64_t step) {
 
 void Summaries::Evaluated(int64_t step, const train::Metrics& metrics, double /*seconds*/) {
   Try([&] {
+    if (evaluations_ == nullptr) {
+      const std::string folder = options_.folder + "/eval";
+      io::MakeFolder("watch", folder);
+      evaluations_ = std::make_unique<io::EventWriter>(folder, step);
+    }
     for (const auto& [tag, value] : metrics.Scalars())
-      events_->AddScalar(step, tag, static_cast<float>(value));
-    AddPicture(*events_, step, "eval/confusion", ConfusionPicture(metrics));
-    events_->Flush();
+      evaluations_->AddScalar(step, tag, static_cast<float>(value));
+    AddPicture(*evaluations_, step, "eval/confusion", ConfusionPicture(metrics));
+    evaluations_->Flush();
   });
 }
 

@@ -29,8 +29,9 @@ struct SummaryOptions {
 };
 
 // For rank 0. Values are recorded after the first step and the last one, when the run stops, and in
-// between after every so many steps or seconds; results of evaluations always. Throws DiskError
-// when a run cannot begin its file; later the run goes on without what cannot be written.
+// between after every so many steps or seconds; results of evaluations always, in folder/eval.
+// Throws DiskError when a run cannot begin its file; later the run goes on without what cannot be
+// written.
 class Summaries final : public train::Watcher {
  public:
   // `step` outlives this and runs no more after it.
@@ -58,6 +59,7 @@ class Summaries final : public train::Watcher {
   const SummaryOptions options_;
   train::TrainStep& step_;
   std::unique_ptr<io::EventWriter> events_;
+  std::unique_ptr<io::EventWriter> evaluations_;  // in folder/eval, from the first one on
   Clock::time_point last_;
   bool is_open_ = false;  // between Started() and Ended()
   int64_t due_step_ = 0;  // is recorded when it ends

@@ -110,14 +110,23 @@ TEST_F(FineTuningTest, EvaluatesAndKeepsTheBest) {
 
 TEST_F(FineTuningTest, FollowsARunUntilNothingComes) {
   Train(train_dir_, {"--max_number_of_steps=2"});
-  Subprocess follower(CaroleWords(EvalWords(
-      train_dir_, {"--eval_interval_secs=0.1", "--timeout=15", "--eval_dir=", "--json"})));
-  ASSERT_TRUE(follower.WaitUntil(
-      [&] { return follower.err().find("model.ckpt-2.h5, step 2") != std::string::npos; }, 60));
+  Subprocess follower(
+      CaroleWords(EvalWords(train_dir_, {"--eval_interval_secs=0.1", "--timeout=15", "--json",
+                                         "--eval_dir=" + folder_ / "eval"})));
+  const auto follows = [&](const std::string& text) {
+    return follower.WaitUntil([&] { return follower.err().find(text) != std::string::npos; }, 60);
+  };
+  ASSERT_TRUE(follows("model.ckpt-2.h5, step 2"));
   Train(train_dir_, {"--max_number_of_steps=4"});
+  ASSERT_TRUE(follows("model.ckpt-4.h5, step 4"));
+  for (int step : {2, 4})  // the training begins anew: curves do, too
+    std::filesystem::remove(train_dir_ + "/model.ckpt-" + std::to_string(step) + ".h5");
+  Train(train_dir_, {"--max_number_of_steps=3"});
   const ProcessResult result = follower.Wait();
   EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_THAT(result.err, HasSubstr("model.ckpt-4.h5, step 4"));
+  EXPECT_THAT(result.err, HasSubstr("model.ckpt-3.h5, step 3"));
+  const std::filesystem::directory_iterator files(folder_ / "eval");
+  EXPECT_EQ(std::distance(begin(files), end(files)), 2);
 }
 
 TEST_F(FineTuningTest, PredictsImagesAndFolders) {

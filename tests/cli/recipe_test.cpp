@@ -313,7 +313,7 @@ TEST_F(RecipeTest, SummariesByTimeOrSteps) {
                 ContainsRegex(std::string("--save_summaries_steps [A-Z:]+=") + steps + "[ \n]"));
   const ProcessResult by_time =
       Train({"--recipe=mnist_dist", "--data_dir=" + data_dir_, "--output_dir=" + train_dir_,
-             "--max_step=3", "--save_summaries_secs=0"});
+             "--max_step=3", "--save_summaries_secs=1e-9"});
   EXPECT_THAT(by_time.err, HasSubstr("Recording summary at step 2."));
 }
 
@@ -332,6 +332,31 @@ TEST_F(RecipeTest, EpochsWithoutEndEndWithTheSteps) {
                                      "--bucket_mb=1e30", "--max_number_of_steps=2"}));
   EXPECT_EQ(run.exit_code, 0) << run.err;
   EXPECT_THAT(run.err, HasSubstr("2 steps, evaluated every 4611686018427387904\n"));
+}
+
+// 300 images, 75 of each step: 4 steps of an epoch, but 7 of two with 80.
+TEST_F(RecipeTest, GivenLengthsWinOverARecipesOthers) {
+  const auto length = [&](const std::string& recipe, Words flags) {
+    flags.insert(flags.begin(), {"--recipe=" + recipe, "--data_dir=" + data_dir_,
+                                 "--output_dir=" + train_dir_, "--max_time=1e-9"});
+    flags.insert(flags.begin(), "train");
+    const ProcessResult run = Carole(flags);
+    EXPECT_EQ(run.exit_code, 75) << run.err;
+    std::filesystem::remove_all(train_dir_);
+    return run.err;
+  };
+  EXPECT_THAT(length("mnist_dist", {"--train_epochs=500", "--batch_size=75"}),
+              ContainsRegex("length +2000 steps"));
+  EXPECT_THAT(length("mnist", {"--max_number_of_steps=1000", "--batch_size=75"}),
+              ContainsRegex("length +1000 steps"));
+  EXPECT_THAT(
+      length("mnist", {"--max_number_of_steps=1000", "--train_epochs=2", "--batch_size=75"}),
+      ContainsRegex("length +8 steps"));
+  EXPECT_THAT(length("mnist", {"--epochs_per_eval=2", "--batch_size=80"}),
+              ContainsRegex("length +20 steps, evaluated every 8"));
+  const std::string never =
+      length("imagenet_main", {"--dataset_name=mnist", "--model_name=lenet", "--eval_every=0"});
+  EXPECT_THAT(never, ContainsRegex("length +300 steps\n"));
 }
 
 TEST_F(RecipeTest, WhatCannotBeDoneIsRefused) {

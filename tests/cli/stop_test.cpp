@@ -61,11 +61,12 @@ TEST_F(StopTest, DuringAnEvaluationWithTheCodeThatWasAskedFor) {
   const ProcessResult result =
       StopAt(SIGUSR1, "mnist test: 100 records", {"--eval_every=1", "--stop_exit_code=9"});
   EXPECT_EQ(result.exit_code, 9) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("carole: exit 9 (saved; run the same command again"));
   EXPECT_THAT(result.err, HasSubstr("saving at step"));
 }
 
 TEST_F(StopTest, WhileItSaves) {
-  EXPECT_TRUE(FailsWith(StopAt(SIGINT, "Saving checkpoint", {"--save_interval_secs=0"}), 75,
+  EXPECT_TRUE(FailsWith(StopAt(SIGINT, "Saving checkpoint", {"--save_interval_secs=1e-9"}), 75,
                         {"saving at step"}));
 }
 

@@ -146,7 +146,7 @@ TEST_F(TrainTest, NoRankAppliesWhatIsNotFinite) {
 
 TEST_F(TrainTest, GoesOnBitwiseAfterKill) {
   Train(folder_ / "whole");
-  const Words killed = CaroleWords(TrainWords(train_dir_, {"--save_interval_secs=0"}));
+  const Words killed = CaroleWords(TrainWords(train_dir_, {"--save_interval_secs=1e-9"}));
   EXPECT_EQ(RunProcess(WithFault("0:8:input:kill", killed)).exit_code, 128 + SIGKILL);
   const ProcessResult rest = Train(train_dir_);
   EXPECT_THAT(rest.err, ::testing::ContainsRegex("resuming from .*model.ckpt-[0-9]+.h5 at step"));

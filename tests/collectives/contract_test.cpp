@@ -11,7 +11,6 @@
 #include <thread>
 
 #include "collectives/apart.h"
-#include "collectives/mpi/launcher.h"
 #include "collectives/same_facts.h"
 #include "src/core/error.h"
 #include "tests/support/collective_cases.h"
@@ -331,23 +330,6 @@ TEST(Watch, TimeInWhichItWasSuspendedIsNoWaiting) {
   EXPECT_NO_THROW(watch.Check(missing));
   std::this_thread::sleep_for(std::chrono::milliseconds(2200));
   EXPECT_THROW(watch.Check(missing), CommError) << "it looks so seldom, but waits";
-}
-
-TEST(Launcher, FindsTheSizeOfTheJob) {
-  std::map<std::string, const char*> environment;
-  const auto get = [&](const char* name) {
-    const auto found = environment.find(name);
-    return found == environment.end() ? nullptr : found->second;
-  };
-  EXPECT_FALSE(collectives::FindLaunch(get).has_value());
-  environment["SLURM_NTASKS"] = "4";
-  EXPECT_EQ(collectives::FindLaunch(get)->num_processes, 4);
-  EXPECT_THROW(collectives::RequireWholeJob(*collectives::FindLaunch(get), 1), ConfigError);
-  collectives::RequireWholeJob(*collectives::FindLaunch(get), 4);
-  environment["SLURM_STEP_NUM_TASKS"] = "1";
-  EXPECT_FALSE(collectives::FindLaunch(get).has_value());
-  environment["PMIX_RANK"] = "0";
-  collectives::RequireWholeJob(*collectives::FindLaunch(get), 1);
 }
 
 }  // namespace

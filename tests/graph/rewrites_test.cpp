@@ -170,19 +170,14 @@ TEST(Rewrites, SumsOfGradientsThatOthersNeedStay) {
     Graph g;
     const auto value = [&] { return g.AddInput("", {2, 4, 5, 5}, DType::kF32); };
     const auto add = [&](ValueId a, ValueId b) {
-      return g
-          .AddNode(
-              {.kind = OpKind::kAdd, .attributes = {}, .inputs = {a, b}, .outputs = {}, .name = {}},
-              {{g.shape(a), DType::kF32}})
+      return g.AddNode({.kind = OpKind::kAdd, .inputs = {a, b}}, {{g.shape(a), DType::kF32}})
           .outputs[0];
     };
     const ValueId x = value(), dy = add(value(), value());
     if (!relu) g.MarkOutput(add(dy, x));
     g.AddNode({.kind = OpKind::kBatchNormBackward,
                .attributes = BatchNormAttributes{.relu = relu},
-               .inputs = {dy, x, x, kNone, kNone, value(), value(), kNone, kNone},
-               .outputs = {},
-               .name = {}},
+               .inputs = {dy, x, x, kNone, kNone, value(), value(), kNone, kNone}},
               {{g.shape(x), DType::kF32},
                {{4}, DType::kF32, false},
                {{4}, DType::kF32, false},

@@ -50,12 +50,18 @@ def read_grey_png(data):
     return rows
 
 
+def read_events(folder):
+    """Everything, not the sample of it that TensorBoard would show."""
+    events = EventAccumulator(str(folder), size_guidance={"scalars": 0, "images": 0, "histograms": 0})
+    events.Reload()
+    return events
+
+
 def check_scalars(events):
     tags = {tag for tag in events.Tags()["scalars"] if not tag.startswith("sparsity/")}
     want = {"total_loss_1", "losses/softmax_cross_entropy_loss/value", "Losses/clone_loss",
             "Losses/regularization_loss", "train/Accuracy", "learning_rate", "gradient_norm",
-            "global_step/sec", "images/sec", "exposed_communication_ms", "eval/Accuracy",
-            "eval/Recall_5", "eval/Loss"}
+            "global_step/sec", "images/sec", "exposed_communication_ms"}
     assert tags == want, tags ^ want
     losses = events.Scalars("total_loss_1")
     assert [e.step for e in losses] == list(range(1, STEPS + 1)), losses
@@ -69,13 +75,18 @@ def check_scalars(events):
 
 def check_images(events):
     tags = set(events.Tags()["images"])
-    assert tags == {"input/image/0", "input/image/1", "eval/confusion"}, tags
+    assert tags == {"input/image/0", "input/image/1"}, tags
     pictures = events.Images("input/image/0")
     assert [e.step for e in pictures] == list(range(1, STEPS + 1))
     for picture in pictures:
         pixels = read_grey_png(picture.encoded_image_string)
         bright = pixels == 230  # what was drawn: bytes come back as they were
         assert bright.sum() == 25 and pixels[~bright].max() < 40, pixels
+
+
+def check_evaluations(events):
+    assert set(events.Tags()["scalars"]) == {"eval/Accuracy", "eval/Recall_5", "eval/Loss"}
+    assert [e.step for e in events.Scalars("eval/Accuracy")] == [STEPS // 2, STEPS]
     assert events.Images("eval/confusion")[0].width == 320
 
 
@@ -115,6 +126,7 @@ def check_hyper_parameters(folder):
         request, hparams, "", api_pb2.ListSessionGroupsRequest(
             start_index=0, slice_size=10, allowed_statuses=[api_pb2.STATUS_SUCCESS])).run()
     (group,) = groups.session_groups
+    assert "eval/Accuracy" in {metric.name.tag for metric in group.metric_values}, group
     values = dict(group.hparams)
     assert values["learning_rate"].number_value == 0.01, values
     assert values["optimizer"].string_value == "momentum", values
@@ -125,16 +137,14 @@ def check_hyper_parameters(folder):
 def main():
     with tempfile.TemporaryDirectory() as folder:
         run = SampleRun(sys.argv[1], folder)
-        run.train(STEPS, "--eval_every=6", "--save_summaries_secs=0", "--histograms",
+        run.train(STEPS, "--eval_every=6", "--save_summaries_steps=1", "--histograms",
                   "--image_summaries=2")
-        # Everything, not the sample of it that TensorBoard would show.
-        events = EventAccumulator(str(run.train_dir),
-                                  size_guidance={"scalars": 0, "images": 0, "histograms": 0})
-        events.Reload()
+        events = read_events(run.train_dir)
         check_scalars(events)
         check_images(events)
+        check_evaluations(read_events(run.train_dir / "eval"))
         check_histograms(events, run.train_dir / f"model.ckpt-{STEPS}.h5")
-        check_hyper_parameters(str(run.train_dir))
+        check_hyper_parameters(folder)  # of several runs, as people compare them
     print("TensorBoard reads what a run records")
 
 

@@ -125,6 +125,12 @@ TEST(Png, DamageIsAnError) {
               HasSubstr("[io.image] png: cannot be decoded: the file ends too early"));
 }
 
+TEST(Image, NamesOfImages) {
+  for (const char* name : {"a.jpg", "b/a.JPEG", "a.b.Png"}) EXPECT_TRUE(HasImageName(name)) << name;
+  for (const char* name : {"a.gif", "jpg", ".jpg", "b/._a.jpg", "a.jpg.txt", ""})
+    EXPECT_FALSE(HasImageName(name)) << name;
+}
+
 TEST(Image, SizeIsCheckedBeforeMemoryIsTaken) {
   Image image;
   EXPECT_THAT(

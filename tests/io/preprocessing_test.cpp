@@ -179,6 +179,19 @@ TEST(Preprocessing, MnistKerasIsAFractionOfInk) {
   for (size_t i = 0; i < out.size(); ++i) EXPECT_FLOAT_EQ(out[i], image.pixels[i] / 255.0f);
 }
 
+TEST(Preprocessing, MnistKerasResizesOtherPictures) {
+  const Image image = Pattern(28, 28, 1);
+  Image large{.height = 56, .width = 84, .channels = 1};
+  for (int y = 0; y < large.height; ++y) {
+    for (int x = 0; x < large.width; ++x)
+      large.pixels.push_back(image.pixels[y / 2 * image.width + x / 3]);
+  }
+  Picture picture(large.view());
+  std::vector<float> out(28 * 28, NAN);
+  PreprocessMnistKeras({.picture = picture, .height = 28, .width = 28, .out = out});
+  for (size_t i = 0; i < out.size(); ++i) EXPECT_FLOAT_EQ(out[i], image.pixels[i] / 255.0f);
+}
+
 // The image of float operations: what a mirrored image looks like.
 void Mirror(FloatImage& image) {
   const FloatImage from = image;

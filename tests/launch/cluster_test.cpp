@@ -19,7 +19,8 @@ Cluster ClusterOf(const std::string& type, int index) {
 }
 
 TEST(Cluster, ProcessesThatBelieveToBeAloneAreRefused) {
-  for (const auto& [type, index] : {std::pair{"chief", 0}, {"worker", 0}, {"worker", 1}}) {
+  for (const auto& [type, index] :
+       {std::pair{"chief", 0}, {"worker", 0}, {"worker", 1}, {"ps", 0}}) {
     const Cluster cluster = ClusterOf(type, index);
     try {
       RequireWholeJob(cluster, 1);
@@ -36,7 +37,6 @@ TEST(Cluster, ProcessesThatBelieveToBeAloneAreRefused) {
 }
 
 TEST(Cluster, ProcessesThatMayBeAlone) {
-  EXPECT_NO_THROW(RequireWholeJob(ClusterOf("ps", 0), 1));
   EXPECT_NO_THROW(RequireWholeJob(ClusterOf("evaluator", 0), 1));
   EXPECT_NO_THROW(RequireWholeJob(MakeLocalCluster(0), 1));
   EXPECT_NO_THROW(RequireWholeJob(ParseTfConfig(fmt::format("{{{}}}", kCluster), 0), 1));

@@ -82,6 +82,17 @@ TEST(Environment, NoRank) {
           .has_value());
 }
 
+TEST(Environment, OnlyATaskOfSlurmsAloneNeedsNoMpi) {
+  const auto needs_mpi = [](std::map<std::string, std::string> variables) {
+    return NeedsMpi(*FindPlace(Variables(std::move(variables))));
+  };
+  EXPECT_FALSE(needs_mpi({{"SLURM_PROCID", "0"}, {"SLURM_STEP_TASKS_PER_NODE", "1"}}));
+  EXPECT_TRUE(needs_mpi({{"SLURM_PROCID", "0"}, {"SLURM_STEP_TASKS_PER_NODE", "1(x2)"}}));
+  EXPECT_TRUE(
+      needs_mpi({{"SLURM_PROCID", "0"}, {"SLURM_STEP_TASKS_PER_NODE", "1"}, {"PMIX_RANK", "0"}}));
+  EXPECT_TRUE(needs_mpi({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}}));
+}
+
 TEST(Environment, BadVariables) {
   const std::pair<std::map<std::string, std::string>, const char*> cases[] = {
       {{{"OMPI_COMM_WORLD_RANK", "x"}},

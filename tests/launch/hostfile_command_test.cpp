@@ -14,10 +14,10 @@ constexpr const char* kTfConfig =
     R"({"cluster": {"master": ["ip0:2222"], "ps": ["ip0:2223", "ip1:2223"], "worker": ["ip1:2222"]},)"
     R"( "task": {"type": "ps", "index": 1}, "environment": "cloud"})";
 
-// `variable` is "TF_CONFIG=…", or "" for none.
-ProcessResult Hostfile(const Words& flags, const std::string& variable = "") {
-  Words words{"env", "-u", "TF_CONFIG"};
-  if (!variable.empty()) words.push_back(variable);
+// In an environment of these variables alone.
+ProcessResult Hostfile(const Words& flags, const Words& variables = {}) {
+  Words words{"env", "-i"};
+  words.insert(words.end(), variables.begin(), variables.end());
   words.insert(words.end(), {CAROLE_BINARY, "hostfile"});
   words.insert(words.end(), flags.begin(), flags.end());
   return RunProcess(words, 30);
@@ -28,9 +28,9 @@ TEST(HostfileCommand, ReadsTheEnvironmentTheFlagOrAFile) {
   std::ofstream(folder / "tf_config.json") << kTfConfig;
   const std::string want = "ip0 slots=1\nip1 slots=1\n";
   for (const ProcessResult& result :
-       {Hostfile({}, std::string("TF_CONFIG=") + kTfConfig),
-        Hostfile({std::string("--tf_config=") + kTfConfig}, "TF_CONFIG={}"),
-        Hostfile({"--tf-config=@" + folder / "tf_config.json"}, "TF_CONFIG=broken")}) {
+       {Hostfile({}, {std::string("TF_CONFIG=") + kTfConfig}),
+        Hostfile({std::string("--tf_config=") + kTfConfig}, {"TF_CONFIG={}"}),
+        Hostfile({"--tf-config=@" + folder / "tf_config.json"}, {"TF_CONFIG=broken"})}) {
     EXPECT_EQ(result.exit_code, 0) << result.err;
     EXPECT_EQ(result.out, want);
     EXPECT_EQ(result.err, "");
@@ -39,7 +39,7 @@ TEST(HostfileCommand, ReadsTheEnvironmentTheFlagOrAFile) {
 
 TEST(HostfileCommand, WithoutAJobItIsThisMachine) {
   EXPECT_EQ(Hostfile({"--num_gpus=2"}).out, "localhost slots=2\n");
-  EXPECT_EQ(Hostfile({}, "TF_CONFIG=").out, "localhost slots=1\n");
+  EXPECT_EQ(Hostfile({}, {"TF_CONFIG="}).out, "localhost slots=1\n");
 }
 
 TEST(HostfileCommand, Formats) {
@@ -50,6 +50,15 @@ TEST(HostfileCommand, Formats) {
   const Json json = Json::parse(Hostfile({flag, "--format=json"}).out);
   EXPECT_EQ(json.at("ranks"), 2);
   EXPECT_EQ(json.at("me").at("type"), "ps");
+}
+
+TEST(HostfileCommand, WithoutTfConfigItIsWhatSlurmGives) {
+  const Words job{"SLURM_JOB_NODELIST=n[08-09]", "SLURM_TASKS_PER_NODE=2,1"};
+  EXPECT_EQ(Hostfile({}, job).out, "n08 slots=2\nn09 slots=1\n");
+  EXPECT_EQ(Hostfile({"--num_gpus=4", "--format=host-list"}, job).out, "n08:4,n09:4\n");
+  Words both = job;
+  both.push_back(std::string({"TF_CONFIG="}) + kTfConfig);
+  EXPECT_EQ(Hostfile({}, both).out, "ip0 slots=1\nip1 slots=1\n");
 }
 
 // Nothing is printed for mpirun to take, and the exit code says what to mend.

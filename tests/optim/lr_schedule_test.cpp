@@ -76,6 +76,16 @@ TEST(LearningRateTest, CosineFallsToTheEndRate) {
   EXPECT_FLOAT_EQ(rate.At(1000), 0.1f);
 }
 
+// 50000 / (12 * 50) * 2.4 is a bit below 200.
+TEST(LearningRateTest, EpochsAreDividedAsTfSlimDoes) {
+  const LearningRate rate({.type = "exponential",
+                           .num_epochs_per_decay = 2.4,
+                           .num_samples = 50000,
+                           .batch_size = 12,
+                           .replicas_to_aggregate = 50});
+  EXPECT_EQ(rate.decay_steps(), 200);
+}
+
 TEST(LearningRateTest, GrowsWithTheGlobalBatchAfterWarmUp) {
   const LearningRate rate({.type = "fixed",
                            .learning_rate = 0.1,

@@ -193,6 +193,19 @@ class SlurmTest(unittest.TestCase):
                      r"bandwidth +[0-9.]+ GB/s", "no trouble found"):
             self.assertRegex(self.log(), text)
 
+    # The batch script itself is one rank; its allocation is what hostfile prints.
+    def test_batch_script_without_srun(self):
+        job = self.slurm.submit("-N2", "--ntasks-per-node=2", f"--chdir={self.folder}",
+                                f"--output={self._testMethodName}.log", "--wrap",
+                                f"{CAROLE} hostfile && {CAROLE} bench allreduce --sizes=4096; "
+                                "scontrol show hostnames")
+        self.jobs.append(job)
+        self.expect_completed(job)
+        self.assertIn("one rank, but Slurm gives this job 4 tasks", self.log())
+        nodes = re.findall(r"^(\S+) slots=2$", self.log(), re.MULTILINE)
+        self.assertEqual(len(nodes), 2, self.log())
+        self.assertTrue(self.log().endswith("\n".join(nodes) + "\n"), self.log())
+
     def test_bad_settings(self):
         job = self.submit("train_cpu.sbatch", ["-N1"], [], CAROLE_START="sh")
         self.assertEqual(self.slurm.wait(job, LONG)["code"], 64)

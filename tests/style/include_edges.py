@@ -30,7 +30,7 @@ ALLOWED = {
     "src/optim": BACKEND,
     "src/train": TRAIN,
     "src/watch": ("src/train", *TRAIN, "io/histogram.h", "io/image.h", "io/preprocessing.h"),
-    "collectives": TENSOR,
+    "collectives": (*TENSOR, "launch/environment.h"),
     "io": ("src/core",),
     "launch": ("src/core",),
     "nets": OPS,
