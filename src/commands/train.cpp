@@ -34,6 +34,7 @@ nets::Model BuildTrainingModel(const TrainFlags& flags, const NetInput& input,
   nets::ModelOptions options = MakeModelOptions(input, local_batch);
   options.training = true;
   options.label_smoothing = flags.run.label_smoothing;
+  options.keep_end_points = flags.watch.histograms;
   options.normalize = input.normalize;
   return nets::BuildModel(*input.net, options);
 }

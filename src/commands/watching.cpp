@@ -95,7 +95,8 @@ void AddWatchFlags(CommandLine& line, WatchFlags& flags) {
            "images of the batch in each summary, as the net gets them")
       ->check(CLI::NonNegativeNumber);
   line.AddBool("histograms", flags.histograms,
-               "summaries hold weights, gradients and activations; such a step takes longer");
+               "summaries hold weights, gradients and end points; takes time, and memory for all "
+               "end points");
   line.Add("trace", flags.trace,
            "file for ui.perfetto.dev: phases and collectives of all ranks on one clock");
   line.Add("trace_steps", flags.trace_steps,

@@ -125,13 +125,8 @@ Tensor Executable::OutputMemory(ValueId value) const {
   return Locate(primary_[value]);
 }
 
-std::vector<double> Executable::Output(ValueId value) const { return Read(OutputMemory(value)); }
-
-std::vector<double> Executable::OutputOf(int step) const {
-  return Read(Locate(steps_[step].outputs[0]));
-}
-
-std::vector<double> Executable::Read(Tensor from) const {
+std::vector<double> Executable::Output(ValueId value) const {
+  Tensor from = OutputMemory(value);
   const Layout plain = Layout::PlainActivation(from.shape);
   DeviceMemory reordered;
   if (from.layout != plain) {  // a plain one, as every loss, is read where it lies

@@ -45,7 +45,7 @@ struct OpTime {
 struct KernelRecord {
   using Time = std::chrono::steady_clock::time_point;
 
-  int step;  // of the plan, for Executable::OutputOf()
+  int step;  // of the plan
   OpKind kind;
   Phase phase;
   const std::string& name;  // scope of the node
@@ -99,8 +99,6 @@ class Executable {
   using KernelObserver = std::function<void(const KernelRecord& record)>;
   void AddObserver(KernelObserver observer) { observers_.push_back(std::move(observer)); }
   bool is_observed() const { return !observers_.empty(); }
-  // For an observer: a copy of the first output of the kernel that has just run, in plain order.
-  std::vector<double> OutputOf(int step) const;
 
   // Gives memory of activations that is the host's back to the system until the next Run(); inputs
   // and outputs lose their values.
@@ -126,7 +124,6 @@ class Executable {
 
   Tensor Locate(int representation) const;
   void Upload();
-  std::vector<double> Read(Tensor from) const;
 
   const Graph& graph_;
   const Backend& backend_;

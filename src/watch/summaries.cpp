@@ -28,8 +28,8 @@ Summaries::Summaries(SummaryOptions options, train::TrainStep& step)
     : options_(std::move(options)), step_(step) {
   if (!options_.histograms) return;
   step_.executable().AddObserver([this](const KernelRecord& kernel) {
-    if (due_step_ > last_step_ && kernel.phase == Phase::kForward && !kernel.name.empty())
-      AddActivation(kernel);
+    if (due_step_ > last_step_ && kernel.phase == Phase::kBackward && activations_.empty())
+      ReadEndPoints();
   });
 }
 
@@ -71,13 +71,14 @@ void Summaries::StepBegins(int64_t step) {
   activations_.clear();
 }
 
-// The last kernel of a scope gives what the scope gives.
-void Summaries::AddActivation(const KernelRecord& kernel) {
-  const std::vector<double> values = step_.executable().OutputOf(kernel.step);
-  const auto zeros = static_cast<double>(std::count(values.begin(), values.end(), 0.0));
-  activations_[kernel.name] = {
-      .histogram = io::MakeHistogram(std::vector<float>(values.begin(), values.end())),
-      .sparsity = zeros / static_cast<double>(values.size())};
+void Summaries::ReadEndPoints() {
+  for (const auto& [name, value] : step_.graph().end_points()) {
+    const std::vector<double> values = step_.executable().Output(value);
+    const auto zeros = static_cast<double>(std::count(values.begin(), values.end(), 0.0));
+    activations_[name] = {
+        .histogram = io::MakeHistogram(std::vector<float>(values.begin(), values.end())),
+        .sparsity = zeros / static_cast<double>(values.size())};
+  }
 }
 
 void Summaries::StepEnded(const train::WatchedStep& step) {
@@ -159,9 +160,9 @@ void Summaries::WriteVariables(int64_t step) {
 }
 
 void Summaries::WriteActivations(int64_t step) {
-  for (const auto& [scope, activation] : activations_) {
-    events_->AddHistogram(step, "activations/" + scope, activation.histogram);
-    events_->AddScalar(step, "sparsity/" + scope, static_cast<float>(activation.sparsity));
+  for (const auto& [end_point, activation] : activations_) {
+    events_->AddHistogram(step, "activations/" + end_point, activation.histogram);
+    events_->AddScalar(step, "sparsity/" + end_point, static_cast<float>(activation.sparsity));
   }
 }
 

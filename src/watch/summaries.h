@@ -24,7 +24,7 @@ struct SummaryOptions {
   int image_size = 0;
   int channels = 0;
   const io::PreprocessingEntry* preprocessing = nullptr;
-  bool histograms = false;  // of weights, their gradients, and what each forward kernel gives
+  bool histograms = false;  // of weights, their gradients, and end points, which must be outputs
   std::vector<io::HyperParameter> parameters;
 };
 
@@ -49,7 +49,7 @@ class Summaries final : public train::Watcher {
 
   bool IsLast(int64_t step) const { return options_.max_steps > 0 && step == options_.max_steps; }
   void Try(const std::function<void()>& write);
-  void AddActivation(const KernelRecord& kernel);
+  void ReadEndPoints();
   void Write(const train::WatchedStep& step);
   void WriteScalars(const train::WatchedStep& step);
   void WriteImages(const train::WatchedStep& step);
@@ -71,7 +71,7 @@ class Summaries final : public train::Watcher {
     io::Histogram histogram;
     double sparsity = 0;  // share of exact zeros
   };
-  std::map<std::string, Activation> activations_;  // of this step, by scope
+  std::map<std::string, Activation> activations_;  // of this step, by end point
 };
 
 }  // namespace carole::watch

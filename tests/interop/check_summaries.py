@@ -94,9 +94,12 @@ def check_histograms(events, checkpoint):
     tags = set(events.Tags()["histograms"])
     names = {"LeNet/conv1/weights", "LeNet/fc4/biases"}
     assert names <= tags and {f"gradients/{n}" for n in names} <= tags, tags
-    activation, = (t for t in tags if t.startswith("activations/LeNet/conv2"))
-    sparsity = events.Scalars(activation.replace("activations/", "sparsity/"))[-1].value
-    assert 0 < sparsity < 1, "ReLU leaves some zeros"
+    end_points = {t.removeprefix("activations/") for t in tags if t.startswith("activations/")}
+    assert end_points == {"conv1", "pool1", "conv2", "pool2", "Flatten", "fc3", "dropout3",
+                          "Logits", "Predictions"}, end_points
+    assert 0 < events.Scalars("sparsity/conv2")[-1].value < 1, "ReLU leaves some zeros"
+    predictions = events.Histograms("activations/Predictions")[-1].histogram_value
+    assert abs(predictions.sum - 16) < 1e-4, predictions  # one for each image
     with h5py.File(checkpoint) as file:
         found = {}
         file.visititems(lambda name, item: found.update({name: item[...]})
