@@ -5,6 +5,7 @@
 #include <xmmintrin.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -226,7 +227,8 @@ int ReportError(const std::exception_ptr& error) {
 }
 
 void ReportExit(int code) {
-  const std::string words = code > kSignalled
+  const bool is_signal = !exit_means && code > kSignalled && code < kSignalled + SIGRTMIN;
+  const std::string words = is_signal
                                 ? fmt::format("ended by a signal: {}", strsignal(code - kSignalled))
                                 : Describe(exit_means.value_or(static_cast<ExitCode>(code)));
   const std::string line = fmt::format("carole: exit {} ({})\n", code, words);
