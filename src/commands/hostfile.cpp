@@ -11,13 +11,12 @@
 #include "src/commands/tf_config_flag.h"
 
 namespace carole::commands {
-
 namespace {
 
 // TF_CONFIG's, else what Slurm gives this job, else this machine alone.
 launch::Cluster FindCluster(const CommandLine& line, const TfConfigFlags& flags) {
   const launch::Cluster described = ReadCluster(line, flags);
-  if (line.Given("tf_config") || std::getenv("TF_CONFIG") != nullptr) return described;
+  if (HasTfConfig(line)) return described;
   return launch::ReadSlurm(std::getenv, flags.num_gpus).value_or(described);
 }
 

@@ -11,7 +11,6 @@
 #include <cstring>
 #include <exception>
 #include <optional>
-#include <span>
 #include <string_view>
 #include <system_error>
 #include <vector>
@@ -144,6 +143,13 @@ void WarnOfIdleCores(const collectives::Communicator& communicator) {
   if (found.verdict != launch::Verdict::kOk) LogWarning("job", "{}; {}", found.text, found.fix);
 }
 
+std::string MeaningOf(int code) {
+  if (exit_means) return Describe(*exit_means);
+  if (code > kSignalled && code < kSignalled + SIGRTMIN)
+    return fmt::format("ended by a signal: {}", strsignal(code - kSignalled));
+  return Describe(static_cast<ExitCode>(code));
+}
+
 // Denormals cost a hundred cycles each and say nothing; TensorFlow takes them for zeros, too. Holds
 // for the threads that this one starts.
 void FlushDenormals() { _mm_setcsr(_mm_getcsr() | 0x8040); }
@@ -227,11 +233,7 @@ int ReportError(const std::exception_ptr& error) {
 }
 
 void ReportExit(int code) {
-  const bool is_signal = !exit_means && code > kSignalled && code < kSignalled + SIGRTMIN;
-  const std::string words = is_signal
-                                ? fmt::format("ended by a signal: {}", strsignal(code - kSignalled))
-                                : Describe(exit_means.value_or(static_cast<ExitCode>(code)));
-  const std::string line = fmt::format("carole: exit {} ({})\n", code, words);
+  const std::string line = fmt::format("carole: exit {} ({})\n", code, MeaningOf(code));
   std::fputs(line.c_str(), stderr);  // fmt::print would throw where nobody listens any more
   std::fflush(stderr);
 }

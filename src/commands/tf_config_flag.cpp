@@ -40,6 +40,10 @@ void AddTfConfigFlags(CommandLine& line, TfConfigFlags& flags) {
   line.Add("num_gpus", flags.num_gpus, "slots of every machine; 0: one for each task that trains");
 }
 
+bool HasTfConfig(const CommandLine& line) {
+  return line.Given("tf_config") || std::getenv("TF_CONFIG") != nullptr;
+}
+
 launch::Cluster ReadCluster(const CommandLine& line, const TfConfigFlags& flags) {
   if (flags.num_gpus < 0 || flags.num_gpus > kMaxGpus)
     throw UsageError(fmt::format("[flags] --num_gpus: out of range: got {}, want 0 to {}",

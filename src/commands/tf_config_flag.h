@@ -14,6 +14,9 @@ struct TfConfigFlags {
 };
 void AddTfConfigFlags(CommandLine& line, TfConfigFlags& flags);
 
+// Whether the flag or the environment gives one.
+bool HasTfConfig(const CommandLine& line);
+
 // What the flag says, JSON or @FILE, else the environment. Throws UsageError, DiskError and what
 // launch::ParseTfConfig() throws.
 launch::Cluster ReadCluster(const CommandLine& line, const TfConfigFlags& flags);

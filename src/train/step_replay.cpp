@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <span>
-
 #include "src/core/error.h"
 
 namespace carole::train {

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <numeric>
-#include <span>
 #include <utility>
 
 #include "collectives/apart.h"

@@ -57,7 +57,7 @@ TEST(HostfileCommand, WithoutTfConfigItIsWhatSlurmGives) {
   EXPECT_EQ(Hostfile({}, job).out, "n08 slots=2\nn09 slots=1\n");
   EXPECT_EQ(Hostfile({"--num_gpus=4", "--format=host-list"}, job).out, "n08:4,n09:4\n");
   Words both = job;
-  both.push_back(std::string({"TF_CONFIG="}) + kTfConfig);
+  both.push_back(std::string("TF_CONFIG=") + kTfConfig);
   EXPECT_EQ(Hostfile({}, both).out, "ip0 slots=1\nip1 slots=1\n");
 }
 
