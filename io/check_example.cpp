@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "io/bare_pixels.h"
 #include "io/example.h"
 #include "io/image.h"
 #include "io/verify.h"
@@ -68,17 +69,12 @@ int64_t CheckExample(std::string_view example, const DatasetEntry* dataset, int 
                                 dataset->label_of_first, num_classes - 1));
   }
   CheckBoxes(std::span(found).subspan(kXmin, 4), found[kBoxLabel]);
-  const std::string_view format = FirstBytes(found[kFormat]).value_or("");
   const int channels = dataset != nullptr ? dataset->channels : 3;
-  if (format == "raw" || format == "RAW") {
-    const int64_t height = FirstInt64(found[kHeight]).value_or(0);
-    const int64_t width = FirstInt64(found[kWidth]).value_or(0);
-    ResizeImage("raw", height, width, channels, image);
-    if (encoded->size() != image->pixels.size())
-      throw DataError(fmt::format("raw image of wrong size: got {} bytes, want {}x{}x{}",
-                                  encoded->size(), height, width, channels));
-    return *label;
-  }
+  const StoredPicture stored{.encoded = *encoded,
+                             .format = FirstBytes(found[kFormat]),
+                             .height = FirstInt64(found[kHeight]),
+                             .width = FirstInt64(found[kWidth])};
+  if (BarePixels(stored, dataset, channels)) return *label;
   DecodeImage(*encoded, channels, image);
   CheckSize(found[kHeight], image->height);
   CheckSize(found[kWidth], image->width);

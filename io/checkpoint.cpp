@@ -205,6 +205,10 @@ Checkpoint Read(const std::string& path, bool with_data) {
                         .position = file.GetInt(kState, "position"),
                         .seed = file.GetUnsigned(kState, "seed"),
                         .digest = ParseDigest(file)};
+  if (std::min({checkpoint.step, checkpoint.epoch, checkpoint.position}) < 0) {
+    Refuse(path, fmt::format("place of the run: got step {}, epoch {}, position {}, want 0 or more",
+                             checkpoint.step, checkpoint.epoch, checkpoint.position));
+  }
   for (const std::string& name : file.AttributeNames(kAttributes)) {
     checkpoint.attributes[name] = file.GetString(kAttributes, name);
   }

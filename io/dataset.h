@@ -45,7 +45,7 @@ struct Batch {
   int64_t next_epoch = 0;     // where the run stands after this batch:
   int64_t next_position = 0;  // samples of next_epoch that all ranks together have seen
   // Of this rank and this epoch, with this batch, since the source was made. A skipped record takes
-  // its row from `valid`, not from global_valid: it counts as one whose loss is 0.
+  // its row from `valid`, not from global_valid.
   EpochCounts counts;
 };
 

@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 #include <fnmatch.h>
+#include <glob.h>
 
 #include <algorithm>
 #include <charconv>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "io/bytes.h"
 #include "io/datasets/imagenet_lists.h"
@@ -15,6 +17,37 @@
 
 namespace carole::io {
 namespace {
+
+namespace fs = std::filesystem;
+
+// The folders and shards that --dataset_dir names (FindShards).
+std::vector<fs::path> PlacesOf(const fs::path& dataset_dir) {
+  std::error_code error;
+  if (fs::exists(dataset_dir, error)) return {dataset_dir};
+  const std::string names = dataset_dir.string();
+  glob_t found{};
+  for (size_t start = 0; start <= names.size();) {
+    const size_t end = std::min(names.find(',', start), names.size());
+    const std::string name = names.substr(start, end - start);
+    // A name that nothing matches stays, so that the error is of it.
+    if (!name.empty())
+      glob(name.c_str(), GLOB_NOCHECK | (found.gl_pathc > 0 ? GLOB_APPEND : 0), nullptr, &found);
+    start = end + 1;
+  }
+  std::vector<fs::path> places(found.gl_pathv, found.gl_pathv + found.gl_pathc);
+  globfree(&found);
+  return places;
+}
+
+// labels.txt beside the records, the first that is there; else where it should be.
+fs::path FindLabels(const fs::path& dataset_dir) {
+  std::error_code error;
+  for (const fs::path& place : PlacesOf(dataset_dir)) {
+    const fs::path folder = fs::is_regular_file(place, error) ? place.parent_path() : place;
+    if (fs::exists(folder / "labels.txt", error)) return folder / "labels.txt";
+  }
+  return dataset_dir / "labels.txt";
+}
 
 struct ShardNumber {
   std::string stem;  // what stands before the number
@@ -50,7 +83,7 @@ std::string NameMissing(const std::set<int>& numbers, int count) {
 }
 
 // Throws DataError when not each of the N shards of a `-of-N` set is there once.
-void CheckAllShards(const std::vector<std::filesystem::path>& shards) {
+void CheckAllShards(const std::vector<fs::path>& shards) {
   std::set<int> numbers;
   int count = 0;
   for (const auto& path : shards) {
@@ -85,7 +118,7 @@ void CheckAllShards(const std::vector<std::filesystem::path>& shards) {
 
 // Calls take(index, name) for each of the INDEX:NAME lines, split at the first colon.
 template <typename Take>
-void ReadLabels(const std::filesystem::path& path, Take&& take) {
+void ReadLabels(const fs::path& path, Take&& take) {
   constexpr uint64_t kMaxLabelsBytes = 16 << 20;
   const std::string text = ReadAll(*OpenFile(path), kMaxLabelsBytes);
   int number = 0;
@@ -130,24 +163,28 @@ const SplitEntry& FindSplit(const DatasetEntry& dataset, std::string_view split)
                   dataset.name, split, JoinNames(dataset.splits)));
 }
 
-std::vector<std::filesystem::path> FindShards(const DatasetEntry& dataset, std::string_view split,
-                                              const std::filesystem::path& dataset_dir) {
+std::vector<fs::path> FindShards(const DatasetEntry& dataset, std::string_view split,
+                                 const fs::path& dataset_dir) {
   const std::string pattern(FindSplit(dataset, split).pattern);
   if (dataset_dir.empty())
     throw UsageError("[io.datasets] --dataset_dir: is not given: want a folder with TFRecords");
-  std::error_code error;
-  std::vector<std::filesystem::path> shards;
-  for (const auto& file : std::filesystem::directory_iterator(dataset_dir, error)) {
-    if (fnmatch(pattern.c_str(), file.path().filename().c_str(), FNM_PERIOD) == 0 &&
-        file.is_regular_file()) {
-      shards.push_back(file.path());
+  std::vector<fs::path> shards;
+  std::set<fs::path> known;  // places and globs may overlap
+  const auto take = [&](const fs::path& path) {
+    if (fnmatch(pattern.c_str(), path.filename().c_str(), FNM_PERIOD) == 0 &&
+        fs::is_regular_file(path) &&
+        known.insert(fs::canonical(fs::absolute(path).parent_path()) / path.filename()).second)
+      shards.push_back(path);
+  };
+  for (const fs::path& place : PlacesOf(dataset_dir)) {
+    std::error_code error;
+    for (const auto& file : fs::directory_iterator(place, error)) take(file.path());
+    if (error == std::errc::not_a_directory) {
+      take(place);
+    } else if (error) {
+      throw DataError(fmt::format("[io.datasets] --dataset_dir {}: cannot be read: {}",
+                                  place.string(), error.message()));
     }
-  }
-  if (error) {
-    const bool is_file = error == std::errc::not_a_directory;
-    throw DataError(
-        fmt::format("[io.datasets] --dataset_dir {}: {}", dataset_dir.string(),
-                    is_file ? "is a file, want its folder" : "cannot be read: " + error.message()));
   }
   if (shards.empty()) {
     throw DataError(
@@ -155,17 +192,18 @@ std::vector<std::filesystem::path> FindShards(const DatasetEntry& dataset, std::
                     "carole dataset build",
                     dataset_dir.string(), pattern));
   }
-  std::sort(shards.begin(), shards.end());
+  // By name, wherever they lie: the order in which ranks number their records.
+  std::ranges::sort(shards, {}, [](const fs::path& p) { return std::pair(p.filename(), p); });
   CheckAllShards(shards);
   return shards;
 }
 
-int NumClasses(const DatasetEntry& dataset, const std::filesystem::path& dataset_dir) {
+int NumClasses(const DatasetEntry& dataset, const fs::path& dataset_dir) {
   if (dataset.num_classes > 0) return dataset.num_classes;
   constexpr int kMaxClasses = 1'000'000;
-  const std::filesystem::path labels = dataset_dir / "labels.txt";
+  const fs::path labels = FindLabels(dataset_dir);
   std::error_code error;
-  if (!std::filesystem::exists(labels, error)) {
+  if (!fs::exists(labels, error)) {
     throw DataError(
         fmt::format("[io.datasets] {}: is not there: it holds the classes of {}; look at "
                     "--dataset_dir, or build the records first: carole dataset build",
@@ -181,14 +219,12 @@ int NumClasses(const DatasetEntry& dataset, const std::filesystem::path& dataset
       labels.string(), dataset.name, num_classes, kMaxClasses));
 }
 
-std::vector<std::string> ClassNames(const DatasetEntry& dataset,
-                                    const std::filesystem::path& dataset_dir) {
+std::vector<std::string> ClassNames(const DatasetEntry& dataset, const fs::path& dataset_dir) {
   const int num_classes = NumClasses(dataset, dataset_dir);
   std::vector<std::string> names = NamesOfTable(dataset);
   for (int i = static_cast<int>(names.size()); i < num_classes; ++i)
     names.push_back(std::to_string(i));
-  const std::filesystem::path labels = dataset_dir / "labels.txt";
-  if (std::filesystem::exists(labels)) {
+  if (const fs::path labels = FindLabels(dataset_dir); fs::exists(labels)) {
     ReadLabels(labels, [&](int index, std::string_view name) {
       if (index < num_classes) names[static_cast<size_t>(index)] = name;
     });

@@ -49,9 +49,11 @@ struct SplitEntry {
 struct DatasetEntry {
   std::string_view name;
   std::span<const SplitEntry> splits;
-  int num_classes = 0;     // 0: labels.txt beside the data tells (NumClasses)
-  int channels = 3;        // that images are decoded to
-  int label_of_first = 0;  // smallest label in the records of a full data set
+  int num_classes = 0;       // 0: labels.txt beside the data tells (NumClasses)
+  int channels = 3;          // that images are decoded to
+  int image_size = 0;        // side of bare pixels whose record does not say it; 0: it must
+  bool bare_pixels = false;  // what a record without image/format holds; else a file
+  int label_of_first = 0;    // smallest label in the records of a full data set
   std::span<const std::string_view> class_names;  // empty: see ClassNames()
   void (*build)(const BuildOptions& options) =
       nullptr;  // optional: raw data -> TFRecords and labels.txt
@@ -120,18 +122,23 @@ inline constexpr DatasetEntry kDatasets[] = {
     {.name = "cifar10",
      .splits = kCifar10Splits,
      .num_classes = 10,
+     .image_size = 32,
      .class_names = kCifar10Names,
      .build = BuildCifar10},
     {.name = "mnist",
      .splits = kMnistSplits,
      .num_classes = 10,
      .channels = 1,
+     .image_size = 28,
+     .bare_pixels = true,
      .class_names = kMnistNames,
      .build = BuildMnist},
     {.name = "fashion_mnist",
      .splits = kFashionMnistSplits,
      .num_classes = 10,
      .channels = 1,
+     .image_size = 28,
+     .bare_pixels = true,
      .class_names = kFashionMnistNames,
      .build = BuildMnist},
     {.name = "folder", .splits = kFolderSplits, .build = BuildFolder},
@@ -144,8 +151,10 @@ const DatasetEntry& FindDataset(std::string_view name);
 // Throws UsageError that lists the splits.
 const SplitEntry& FindSplit(const DatasetEntry& dataset, std::string_view split);
 
-// The shards of a split, sorted by name. Throws DataError when the folder is missing or holds no
-// match, and when shards of a `-of-N` set are missing or there twice (named).
+// The shards of a split, sorted by name. dataset_dir is a folder, or a comma-separated list of
+// folders, shards and globs of them, of which files named like the split's are taken. Throws
+// DataError when a folder is missing or nothing matches, and when shards of a `-of-N` set are
+// missing or there twice (named).
 std::vector<std::filesystem::path> FindShards(const DatasetEntry& dataset, std::string_view split,
                                               const std::filesystem::path& dataset_dir);
 

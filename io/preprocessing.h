@@ -64,7 +64,7 @@ void PreprocessImagenetResnetTrain(const PreprocessingTask& task);
 
 // Evaluation: the central 87.5 % of each side, resized, in [-1, 1].
 void PreprocessInceptionEval(const PreprocessingTask& task);
-// Training: a random box (random_box.h), resized whatever its shape, mirrored with probability 1/2,
+// Training: a random box (distortion.h), resized whatever its shape, mirrored with probability 1/2,
 // colours distorted, in [-1, 1].
 void PreprocessInceptionTrain(const PreprocessingTask& task);
 

@@ -54,29 +54,6 @@ void ScanAll(std::vector<ShardIndex>& shards, int threads, bool skip_damage) {
   });
 }
 
-// Where the first whole record at or behind `offset` begins; `end` when there is none.
-uint64_t FindNextRecord(const Source& source, uint64_t offset, uint64_t end) {
-  constexpr size_t kWindowBytes = size_t{1} << 20;
-  std::string window(kWindowBytes, '\0');
-  std::string record;
-  const auto is_record = [&](uint64_t at, std::string_view header) {
-    if (MaskedCrc32c(header.substr(0, 8)) != LoadLittle<uint32_t>(header.data() + 8)) return false;
-    try {
-      return ReadRecordAt(source, at, 0, record).has_value();
-    } catch (const DataError&) {
-      return false;
-    }
-  };
-  while (offset + kRecordFramingBytes <= end) {
-    const std::string_view bytes(window.data(), source.ReadAt(offset, window));
-    for (size_t i = 0; i + kRecordHeaderBytes <= bytes.size(); ++i) {
-      if (is_record(offset + i, bytes.substr(i, kRecordHeaderBytes))) return offset + i;
-    }
-    offset += kWindowBytes - kRecordHeaderBytes + 1;
-  }
-  return end;
-}
-
 bool ReadCache(const std::filesystem::path& path, std::vector<ShardIndex>& shards) {
   constexpr uint64_t kMaxIndexBytes = uint64_t{16} << 30;
   if (!std::filesystem::is_regular_file(path)) return false;
@@ -162,7 +139,7 @@ std::vector<uint64_t> ScanRecords(const Source& source, bool* damaged) {
     } catch (const DataError&) {
       if (damaged == nullptr) throw;
       *damaged = true;
-      offset = FindNextRecord(source, offset + 1, end);
+      offset = FindNextRecord(source, offset + 1);
     }
   }
   if (offsets.empty()) FailEmptyShard(source.name());

@@ -32,6 +32,7 @@ std::string ReadHolder(int file) {
 void WriteHolder(int file, const std::string& path) {
   const std::string line = fmt::format("process {} on {} since {:%Y-%m-%dT%H:%M:%SZ}\n", getpid(),
                                        HostName(), fmt::gmtime(std::time(nullptr)));
+  errno = ENOSPC;  // a short write sets none
   if (ftruncate(file, 0) != 0 ||
       pwrite(file, line.data(), line.size(), 0) != static_cast<ssize_t>(line.size())) {
     ThrowDiskError(kTag, path, "write", errno);

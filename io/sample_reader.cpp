@@ -7,6 +7,7 @@
 #include <array>
 #include <chrono>
 
+#include "io/bare_pixels.h"
 #include "io/example.h"
 #include "io/tfrecord.h"
 #include "src/core/stopwatch.h"
@@ -22,12 +23,10 @@ void Add(Stopwatch& watch, std::atomic<int64_t>& counter) {
 // The error of a stage, with the record's place behind its tag, where the stage does not know it.
 [[noreturn]] void RethrowAt(const DataError& error, RecordFault fault, std::string_view file,
                             const RecordIndex::Entry& entry) {
-  std::string_view text = error.what();
+  const std::string_view text = error.what();
   const std::string place = RecordPlace(file, entry.index, entry.offset);
   if (text.starts_with(place)) throw BadRecordError(fault, std::string(text));
-  const size_t tag_end = text.starts_with('[') ? text.find("] ") : std::string_view::npos;
-  if (tag_end != std::string_view::npos) text.remove_prefix(tag_end + 2);
-  throw BadRecordError(fault, place + std::string(text));
+  throw BadRecordError(fault, fmt::format("{}{}", place, WithoutTag(text)));
 }
 
 enum Key { kEncoded, kFormat, kLabel, kHeight, kWidth, kYmin, kXmin, kYmax, kXmax, kNumKeys };
@@ -52,7 +51,8 @@ void ReadBoxes(std::span<const FeatureQuery> found, std::vector<Box>& boxes) {
   }
 }
 
-LabelledImage ParseExample(std::string_view example, bool want_boxes, std::vector<Box>& boxes) {
+LabelledImage ParseExample(std::string_view example, const DatasetEntry* dataset, int channels,
+                           bool want_boxes, std::vector<Box>& boxes) {
   std::array<FeatureQuery, kNumKeys> found = {{{"image/encoded"},
                                                {"image/format"},
                                                {"image/class/label"},
@@ -69,13 +69,11 @@ LabelledImage ParseExample(std::string_view example, bool want_boxes, std::vecto
   if (!encoded) throw DataError("key missing: got no image/encoded; is this a record of images?");
   const auto label = FirstInt64(found[kLabel]);
   if (!label) throw DataError("key missing: got no image/class/label");
-  const std::string_view format = FirstBytes(found[kFormat]).value_or("");
-  if (format != "raw" && format != "RAW") return {.encoded = *encoded, .label = *label};
-  return {.encoded = *encoded,
-          .label = *label,
-          .raw = true,
-          .height = FirstInt64(found[kHeight]).value_or(0),
-          .width = FirstInt64(found[kWidth]).value_or(0)};
+  const StoredPicture stored{.encoded = *encoded,
+                             .format = FirstBytes(found[kFormat]),
+                             .height = FirstInt64(found[kHeight]),
+                             .width = FirstInt64(found[kWidth])};
+  return {.encoded = *encoded, .pixels = BarePixels(stored, dataset, channels), .label = *label};
 }
 
 // A data set of 1024 shards needs more open files than a process is first allowed.
@@ -138,7 +136,8 @@ void SampleReader::Read(int64_t record, int64_t epoch, Scratch& scratch, std::sp
     Add(watch, counters.read_ns);
 
     stage = RecordFault::kExample;
-    const LabelledImage parsed = ParseExample(*example, want_boxes_, scratch.boxes);
+    const LabelledImage parsed =
+        ParseExample(*example, options_.dataset, options_.channels, want_boxes_, scratch.boxes);
     *label = CheckedLabel(parsed.label);
     Add(watch, counters.parse_ns);
 
@@ -202,24 +201,11 @@ int32_t SampleReader::CheckedLabel(int64_t stored) const {
 }
 
 void SampleReader::OpenPicture(const LabelledImage& image, Scratch& scratch) const {
-  if (!image.raw) {
-    scratch.picture.Open(image.encoded, {.channels = options_.channels,
-                                         .dct_method = options_.dct_method,
-                                         .nvjpeg = options_.nvjpeg.get(),
-                                         .scaling = options_.dct_scaling});
-    return;
-  }
-  CheckImageSize("raw", image.height, image.width);
-  const int64_t values = image.height * image.width * options_.channels;
-  if (static_cast<int64_t>(image.encoded.size()) != values) {
-    throw DataError(fmt::format("raw image of wrong size: got {} bytes, want {}x{}x{}",
-                                image.encoded.size(), image.height, image.width,
-                                options_.channels));
-  }
-  scratch.picture.Open({.pixels = reinterpret_cast<const uint8_t*>(image.encoded.data()),
-                        .height = static_cast<int>(image.height),
-                        .width = static_cast<int>(image.width),
-                        .channels = options_.channels});
+  if (image.pixels) return scratch.picture.Open(*image.pixels);
+  scratch.picture.Open(image.encoded, {.channels = options_.channels,
+                                       .dct_method = options_.dct_method,
+                                       .nvjpeg = options_.nvjpeg.get(),
+                                       .scaling = options_.dct_scaling});
 }
 
 }  // namespace carole::io

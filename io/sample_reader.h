@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -44,10 +45,8 @@ class BadRecordError : public DataError {
 // What a sample needs of its example: views into the record.
 struct LabelledImage {
   std::string_view encoded;
+  std::optional<ImageView> pixels;  // what encoded holds where it is no image file
   int64_t label = 0;
-  bool raw = false;  // encoded is (height, width, channels) pixels
-  int64_t height = 0;
-  int64_t width = 0;
 };
 
 struct SampleOptions {

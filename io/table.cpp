@@ -102,7 +102,11 @@ std::string TableReader::ReadBlock(const Handle& handle) const {
     Refuse(fmt::format("block at byte {}: compression {}, want 0 (none) or 1 (snappy)",
                        handle.offset, static_cast<int>(compression)));
   }
-  return UncompressSnappy(block);
+  try {
+    return UncompressSnappy(block);
+  } catch (const DataError& error) {
+    Refuse(fmt::format("block at byte {}: {}", handle.offset, WithoutTag(error.what())));
+  }
 }
 
 void TableReader::VisitBlock(std::string_view block, const VisitEntry& visit) const {
@@ -121,7 +125,12 @@ void TableReader::VisitBlock(std::string_view block, const VisitEntry& visit) co
     }
     key.resize(shared);
     key += block.substr(0, unshared);
-    visit(key, block.substr(unshared, value_bytes));
+    try {
+      visit(key, block.substr(unshared, value_bytes));
+    } catch (const DataError& error) {
+      if (std::string_view(error.what()).find(source_.name()) != std::string_view::npos) throw;
+      Refuse(WithoutTag(error.what()));
+    }
     block.remove_prefix(unshared + value_bytes);
   }
 }

@@ -121,6 +121,29 @@ std::optional<std::string_view> ReadRecordAt(const Source& source, uint64_t offs
   return data;
 }
 
+uint64_t FindNextRecord(const Source& source, uint64_t offset) {
+  constexpr size_t kWindowBytes = size_t{1} << 20;
+  const uint64_t end = source.size().value();
+  std::string window(kWindowBytes, '\0');
+  std::string record;
+  const auto is_record = [&](uint64_t at, std::string_view header) {
+    if (MaskedCrc32c(header.substr(0, 8)) != LoadLittle<uint32_t>(header.data() + 8)) return false;
+    try {
+      return ReadRecordAt(source, at, 0, record).has_value();
+    } catch (const DataError&) {
+      return false;
+    }
+  };
+  while (offset + kRecordFramingBytes <= end) {
+    const std::string_view bytes(window.data(), source.ReadAt(offset, window));
+    for (size_t i = 0; i + kRecordHeaderBytes <= bytes.size(); ++i) {
+      if (is_record(offset + i, bytes.substr(i, kRecordHeaderBytes))) return offset + i;
+    }
+    offset += kWindowBytes - kRecordHeaderBytes + 1;
+  }
+  return end;
+}
+
 std::optional<std::string_view> TfRecordReader::Next() {
   const auto record = ReadRecordAt(source_, next_offset_, index_, buffer_);
   if (!record) {

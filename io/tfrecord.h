@@ -43,6 +43,10 @@ uint64_t CheckRecordHeader(std::string_view header, const std::string& file, int
 std::optional<std::string_view> ReadRecordAt(const Source& source, uint64_t offset, int64_t index,
                                              std::string& buffer, uint64_t expected_length = 0);
 
+// Where the first whole record at or behind `offset` begins, in a source that has a size; that size
+// when there is none.
+uint64_t FindNextRecord(const Source& source, uint64_t offset);
+
 // Reads the records of one source from front to back. Throws DataError for an empty file.
 class TfRecordReader {
  public:

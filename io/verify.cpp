@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <tuple>
 
 #include "io/crc32c.h"
@@ -56,12 +57,6 @@ struct ShardReport {
   }
 };
 
-// The text of an error without its "[tag] ".
-std::string WithoutTag(std::string_view text) {
-  const size_t end = text.starts_with('[') ? text.find("] ") : std::string_view::npos;
-  return std::string(end == std::string_view::npos ? text : text.substr(end + 2));
-}
-
 // Reads one shard front to back.
 class ShardChecker {
  public:
@@ -100,8 +95,8 @@ class ShardChecker {
            .fingerprint = {Fnv1a64(record), MaskedCrc32c(record), record.size()},
            .label = label});
     } catch (const DataError& error) {
-      report_.AddBad(index_,
-                     RecordPlace(source_->name(), index_, offset_) + WithoutTag(error.what()));
+      report_.AddBad(index_, fmt::format("{}{}", RecordPlace(source_->name(), index_, offset_),
+                                         WithoutTag(error.what())));
     }
   }
 
@@ -123,32 +118,11 @@ class ShardChecker {
     }
   }
 
-  bool IsRecordAt(uint64_t offset) {
-    if (!LengthAt(offset)) return false;
-    try {
-      return ReadRecordAt(*source_, offset, index_, buffer_).has_value();
-    } catch (const DataError&) {
-      return false;
-    }
-  }
-
   // Behind a length that cannot be believed: goes to the next place where a whole record lies.
   bool Resynchronise() {
-    constexpr size_t kWindow = size_t{1} << 20;
     if (!source_->size()) return false;
-    std::string window(kWindow, '\0');
-    for (uint64_t start = offset_ + 1; start + kRecordFramingBytes <= *source_->size();
-         start += kWindow - kRecordHeaderBytes + 1) {
-      const size_t got = source_->ReadAt(start, window);
-      for (size_t i = 0; i + kRecordHeaderBytes <= got; ++i) {
-        const std::string_view header = std::string_view(window).substr(i, kRecordHeaderBytes);
-        if (MaskedCrc32c(header.substr(0, 8)) == LoadLittle<uint32_t>(header.data() + 8) &&
-            IsRecordAt(start + i)) {
-          return Advance(start + i);
-        }
-      }
-    }
-    return false;
+    const uint64_t next = FindNextRecord(*source_, offset_ + 1);
+    return next < *source_->size() && Advance(next);
   }
 
   const VerifyOptions& options_;
@@ -238,7 +212,14 @@ void PrepareRepair(const std::vector<fs::path>& shards, const fs::path& folder) 
   MakeFolder("io.verify", folder.string());
   if (access(folder.c_str(), W_OK) != 0)
     ThrowDiskError("io.verify", folder.string(), "write", errno);
+  std::set<fs::path> names;
   for (const fs::path& shard : shards) {
+    if (!names.insert(shard.filename()).second) {
+      throw UsageError(
+          fmt::format("[io.verify] --repair {}: two of the files are called {}, and one copy would "
+                      "take the other's place; repair them one by one",
+                      folder.string(), shard.filename().string()));
+    }
     std::error_code missing;  // is reported when the shard is opened
     if (!fs::equivalent(folder, fs::absolute(shard).parent_path(), missing)) continue;
     throw UsageError(
@@ -263,10 +244,12 @@ void WriteRepaired(const VerifyReport& report, const fs::path& folder, int threa
     }
     sink->Commit();
   });
-  if (report.shards.empty()) return;
-  const fs::path labels = report.shards[0].parent_path() / "labels.txt";
-  if (fs::exists(labels))
+  for (const fs::path& shard : report.shards) {
+    const fs::path labels = shard.parent_path() / "labels.txt";
+    if (!fs::exists(labels)) continue;
     fs::copy_file(labels, folder / "labels.txt", fs::copy_options::overwrite_existing);
+    break;
+  }
 }
 
 }  // namespace carole::io

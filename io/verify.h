@@ -47,7 +47,8 @@ struct VerifyReport {
 VerifyReport VerifyShards(const VerifyOptions& options);
 
 // Makes the folder that WriteRepaired() will write to, so that it is no surprise after hours.
-// Throws UsageError when it is the shards' own, DiskError when it cannot be written.
+// Throws UsageError when it is the shards' own or two of them have one name, DiskError when it
+// cannot be written.
 void PrepareRepair(const std::vector<std::filesystem::path>& shards,
                    const std::filesystem::path& folder);
 

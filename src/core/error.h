@@ -7,6 +7,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 namespace carole {
 
@@ -74,6 +75,12 @@ class InternalError : public Error {
  public:
   explicit InternalError(const std::string& text) : Error(ExitCode::kInternal, text) {}
 };
+
+// The text of an error without its "[tag] ", for one that has a text around it.
+inline std::string_view WithoutTag(std::string_view text) {
+  const size_t end = text.starts_with('[') ? text.find("] ") : std::string_view::npos;
+  return end == std::string_view::npos ? text : text.substr(end + 2);
+}
 
 // The words for an exit code: "bad data", "a peer or device is gone", …
 const char* Describe(ExitCode code);

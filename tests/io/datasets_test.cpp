@@ -8,6 +8,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::SizeIs;
 
 TEST(Datasets, TableIsComplete) {
   for (const DatasetEntry& dataset : kDatasets) {
@@ -79,6 +80,29 @@ TEST(Datasets, AnAbsurdNumberOfShardsIsNotCounted) {
   EXPECT_THAT(
       TextOf<DataError>([&] { FindShards(FindDataset("imagenet"), "train", folder.path()); }),
       HasSubstr("1999999999 of 2000000000 shards are missing: 00001-of-2000000000"));
+}
+
+TEST(Datasets, ShardsMayLieInSeveralFolders) {
+  const TemporaryFolder a, b;
+  WriteText(a / "train-00001-of-00003", "x");
+  WriteText(b / "train-00000-of-00003", "x");
+  WriteText(b / "train-00002-of-00003", "x");
+  WriteText(b / "labels.txt", "0:a\n6:b\n");
+  const DatasetEntry& folder = FindDataset("folder");
+  const auto all = ElementsAre(b / "train-00000-of-00003", a / "train-00001-of-00003",
+                               b / "train-00002-of-00003");
+  for (const std::string& places :
+       {a.path() + "," + b.path(), b.path() + "/train-*," + a.path() + ",",
+        b.path() + "/*," + a / "t*"}) {
+    SCOPED_TRACE(places);
+    EXPECT_THAT(FindShards(folder, "train", places), all);
+    EXPECT_EQ(NumClasses(folder, places), 7);
+  }
+  EXPECT_THAT(TextOf<DataError>([&] { FindShards(folder, "train", a.path() + ",/no/such"); }),
+              HasSubstr("--dataset_dir /no/such: cannot be read: No such file"));
+  std::filesystem::create_directory(a / "x,y");
+  std::filesystem::rename(a / "train-00001-of-00003", a / "x,y/train-00000-of-00001");
+  EXPECT_THAT(FindShards(folder, "train", a / "x,y"), SizeIs(1));
 }
 
 TEST(Datasets, MissingFolderOrFilesNameTheFlag) {

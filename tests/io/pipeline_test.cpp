@@ -423,6 +423,23 @@ TEST_F(PipelineTest, RawFormatIsPixels) {
               HasSubstr("raw image of wrong size: got 784 bytes, want 28x27x1"));
 }
 
+// TF-Slim's MNIST: 28x28 whatever the record says, raw where it says nothing.
+TEST_F(PipelineTest, BarePixelsNeedNoSizeOfMnist) {
+  ExampleBuilder example;
+  example.Add("image/encoded", std::string(28 * 28, '\x40'));
+  example.Add("image/class/label", int64_t{3});
+  WriteExamples({example.Finish()});
+  const auto source = MakePipeline(Options());
+  for (float v : source->Next()->images) EXPECT_EQ(v, -0.5f);
+  example.Add("image/encoded", std::string(28 * 28 - 1, '\x40'));
+  WriteExamples({example.Finish()});
+  EXPECT_THAT(ErrorInBatch(Options(), 0), HasSubstr("unknown format: got 783 bytes"));
+  example.Add("image/format", "raw");
+  WriteExamples({example.Finish()});
+  EXPECT_THAT(ErrorInBatch(Options(), 0),
+              HasSubstr("raw image of wrong size: got 783 bytes, want 28x28x1"));
+}
+
 TEST_F(PipelineTest, EmptyAndTruncatedShardsFailAtOnce) {
   WriteText(File(), "");
   EXPECT_THAT(TextOf<DataError>([&] { MakePipeline(Options()); }),

@@ -127,6 +127,13 @@ TEST_F(VerifyTest, RepairKeepsTheGoodRecords) {
               HasSubstr("is the folder of the damaged records"));
 }
 
+TEST_F(VerifyTest, CopiesOfOneNameAreRefused) {
+  EXPECT_THAT(TextOf<UsageError>([&] {
+                PrepareRepair({folder_ / "a/shard", folder_ / "b/shard"}, folder_ / "clean");
+              }),
+              HasSubstr("two of the files are called shard"));
+}
+
 // --- what an Example must be ---
 
 std::string BadExample(const std::function<void(ExampleBuilder&)>& add) {

@@ -1,0 +1,33 @@
+#include "io/bare_pixels.h"
+
+#include <fmt/format.h>
+
+#include "src/core/error.h"
+
+namespace carole::io {
+
+std::optional<ImageView> BarePixels(const StoredPicture& stored, const DatasetEntry* dataset,
+                                    int channels) {
+  const std::string_view encoded = stored.encoded;
+  const int64_t usual = dataset != nullptr ? dataset->image_size : 0;
+  if (!stored.format) {
+    const bool are_pixels = dataset != nullptr && dataset->bare_pixels && !IsJpeg(encoded) &&
+                            !IsPng(encoded) &&
+                            static_cast<int64_t>(encoded.size()) == usual * usual * channels;
+    if (!are_pixels) return std::nullopt;
+  } else if (*stored.format != "raw" && *stored.format != "RAW") {
+    return std::nullopt;
+  }
+  const int64_t height = stored.height.value_or(usual), width = stored.width.value_or(usual);
+  CheckImageSize("raw", height, width);
+  if (static_cast<int64_t>(encoded.size()) != height * width * channels) {
+    throw DataError(fmt::format("raw image of wrong size: got {} bytes, want {}x{}x{}",
+                                encoded.size(), height, width, channels));
+  }
+  return ImageView{.pixels = reinterpret_cast<const uint8_t*>(encoded.data()),
+                   .height = static_cast<int>(height),
+                   .width = static_cast<int>(width),
+                   .channels = channels};
+}
+
+}  // namespace carole::io
