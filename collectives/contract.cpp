@@ -192,6 +192,12 @@ void Watch::Check(std::span<const int> missing) {
 
 void Watch::EndCheck() {
   if (hooks_.waiting_for) hooks_.waiting_for(-1);
+  Progress();
+}
+
+// While ranks come one by one, the first of them waits for the last.
+void Watch::Progress() {
+  if (agreed_) start_ = std::chrono::steady_clock::now();
 }
 
 }  // namespace carole::collectives

@@ -85,15 +85,19 @@ class Watch {
   void Begin(const Header& header);
   // All ranks have come to it.
   void SetAgreed() { agreed_ = true; }
+  bool agreed() const { return agreed_; }
 
   // To be called a few times a second while waiting for `missing` ranks: reports a stall once, in
-  // the log. Throws CommError when one of them is gone or the deadline is over. Time in which this
+  // the log. Throws CommError when one of them is gone, or when the deadline is over since the
+  // operation began or, once all have come to it, since it went on last. Time in which this
   // process did not look does not count: who was suspended (scontrol suspend, Ctrl-Z) has not
   // waited, and the others were most likely suspended too. (MPI's own sums and NCCL's count all.)
   void Check(std::span<const int> missing);
 
-  // The waiting that was checked is over.
+  // The waiting that was checked is over: what was awaited has come.
   void EndCheck();
+  // The operation goes on, if slowly: somebody's data have come.
+  void Progress();
 
   std::span<const std::string> names() const { return names_; }
   std::string Doing() const { return Describe(header_); }

@@ -279,8 +279,8 @@ void Engine::CheckNative() const {
   const auto now = Clock::now().time_since_epoch().count();
   const double waited = std::chrono::duration<double>(Clock::duration(now - since)).count();
   if (waited < deadline_seconds_ + kGraceSeconds) return;
-  LogError("comm", "all_reduce by mpi: deadline: not through after {:.0f} s; a rank is gone",
-           waited);
+  LogError("comm", "{}: deadline: not through MPI after {:.0f} s; a rank is gone or frozen",
+           watch_.Doing(), waited);
   Leave();
 }
 

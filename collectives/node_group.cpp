@@ -4,6 +4,7 @@
 #include <linux/futex.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 #include <cstring>
 #include <ctime>
 #include <new>
+#include <utility>
 
 #include "src/core/check.h"
 #include "src/core/error.h"
@@ -46,6 +48,11 @@ void Set(Flag& flag, uint32_t value) {
   if (flag.sleepers.load() != 0) Wake(flag);
 }
 
+uint64_t ProcessSpace() {
+  struct stat info {};
+  return stat("/proc/self/ns/pid", &info) == 0 ? info.st_ino : 0;
+}
+
 bool SpinUntil(const Flag& flag, uint32_t target) {
   const auto reached = [&] { return Reached(flag.value.load(std::memory_order_acquire), target); };
   for (int i = 0; i < kSpins; ++i) {
@@ -65,6 +72,7 @@ bool SpinUntil(const Flag& flag, uint32_t target) {
 void NodeGroup::MakeSlot(std::byte* shared) {
   auto* slot = new (shared) RankSlot;
   slot->process.store(static_cast<int32_t>(getpid()));
+  slot->process_space.store(ProcessSpace());
 }
 
 NodeGroup::NodeGroup(int local_rank, std::vector<int> ranks, std::span<std::byte* const> shared)
@@ -87,6 +95,9 @@ void NodeGroup::Await(Flag& flag, uint32_t target, Watch& watch, Missing missing
     flag.sleepers.fetch_sub(1);
     if (Reached(flag.value.load(), target)) break;
     was_checked = true;
+    // A neighbour's slow messages hold this rank up, too.
+    const uint32_t ended = WaitsEnded();
+    if (std::exchange(seen_waits_ended_, ended) != ended) watch.Progress();
     try {
       missing(watch);
     } catch (const CommError&) {  // whoever is gone may have come before
@@ -151,7 +162,13 @@ int NodeGroup::Culprit(size_t local_rank) const {
 
 void NodeGroup::SetWaitingFor(int rank, const Whereabouts& where) {
   mine().awaited.Set(where);
-  mine().waiting_for.store(rank);
+  if (mine().waiting_for.exchange(rank) >= 0 && rank < 0) mine().waits_ended.fetch_add(1);
+}
+
+uint32_t NodeGroup::WaitsEnded() const {
+  uint32_t ended = 0;
+  for (const RankSlot* slot : slots_) ended += slot->waits_ended.load(std::memory_order_relaxed);
+  return ended;
 }
 
 std::optional<Whereabouts> NodeGroup::WhereIs(int rank) const {
@@ -191,7 +208,9 @@ std::string NodeGroup::WhyGone(int rank) const {
     const Presence presence = slots_[i]->presence.load();
     if (presence == Presence::kFailed) return std::string("it failed: ") + slots_[i]->failure;
     if (presence == Presence::kLeft) return "it has left the job";
-    const bool is_dead = kill(slots_[i]->process.load(), 0) != 0 && errno == ESRCH;
+    // Containers that share memory may each count processes for themselves.
+    const bool is_known = slots_[i]->process_space.load() == ProcessSpace();
+    const bool is_dead = is_known && kill(slots_[i]->process.load(), 0) != 0 && errno == ESRCH;
     return is_dead ? "its process has ended" : "";
   }
   return "";

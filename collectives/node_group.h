@@ -51,8 +51,10 @@ struct RankSlot {
   Flag decided;  // on the host's first rank: number of verdicts among hosts
   alignas(64) std::atomic<Presence> presence{Presence::kHere};
   std::atomic<int32_t> waiting_for{-1};  // by message: a rank, or -1
+  std::atomic<uint32_t> waits_ended{0};  // by message, of those that took long
   SharedWhereabouts awaited;             // of that rank, as far as known
-  std::atomic<int32_t> process{0};       // process id
+  std::atomic<int32_t> process{0};       // process id, in a namespace of such numbers:
+  std::atomic<uint64_t> process_space{0};
   std::atomic<bool> aborted{false};
   alignas(64) SharedWhereabouts where;
   char failure[512] = {};  // the error's text once kFailed, cut
@@ -122,6 +124,8 @@ class NodeGroup {
   void WakeAll();
   // For whom one really waits who waits for this local rank.
   int Culprit(size_t local_rank) const;
+  // Of all local ranks.
+  uint32_t WaitsEnded() const;
   // Waits until slot's flag has reached `target`; `missing` says for whom, at each look.
   template <typename Missing>
   void Await(Flag& flag, uint32_t target, Watch& watch, Missing missing);
@@ -133,6 +137,7 @@ class NodeGroup {
   uint32_t syncs_ = 0;
   uint32_t verdicts_ = 0;
   uint32_t compares_ = 0;
+  uint32_t seen_waits_ended_ = 0;
 };
 
 }  // namespace carole::collectives

@@ -32,7 +32,7 @@ Facts Unpack(std::string_view text) {
   const auto next = [&text] {
     const size_t end = text.find('\0');
     const std::string word(text.substr(0, end));
-    text.remove_prefix(end + 1);
+    text.remove_prefix(std::min(end, text.size() - 1) + 1);  // a text may be cut
     return word;
   };
   while (!text.empty()) {

@@ -17,12 +17,15 @@ void Message::Wait(Watch& watch) { WaitAll({this, 1}, watch); }
 
 // Polls, because MPI has no wait with a deadline: first giving the core away between looks, for a
 // time (on a loaded machine a single yield can take milliseconds), then sleeping, so that the
-// thread which computes keeps its core.
+// thread which computes keeps its core. Looks for data become rare: where a segment takes
+// milliseconds, several are under way.
 void Message::WaitAll(std::span<Message> messages, Watch& watch) {
-  constexpr auto kYielding = std::chrono::microseconds(200);
+  using std::chrono::microseconds;
+  constexpr microseconds kYielding(200);
   constexpr auto kCheckPeriod = std::chrono::milliseconds(50);
+  const microseconds longest_pause(watch.agreed() ? 500 : 100);
   const auto start = std::chrono::steady_clock::now();
-  auto pause = std::chrono::microseconds(10);
+  microseconds pause(10);
   auto next_check = std::chrono::steady_clock::time_point::min();
   bool was_checked = false;
   for (;;) {
@@ -46,7 +49,7 @@ void Message::WaitAll(std::span<Message> messages, Watch& watch) {
       next_check = now + kCheckPeriod;
     }
     std::this_thread::sleep_for(pause);
-    pause = std::min(pause * 2, std::chrono::microseconds(100));
+    pause = std::min(pause * 2, longest_pause);
   }
 }
 

@@ -30,13 +30,15 @@ namespace {
 MPI_Datatype TypeOf(const float*) { return MPI_FLOAT; }
 MPI_Datatype TypeOf(const double*) { return MPI_DOUBLE; }
 
-// Whether the system's shared memory has room for `bytes` more. MPI would find out too late, with
-// SIGBUS.
-bool HasSharedMemory(size_t bytes) {
+// Whether the system's shared memory has room for so many more bytes of each of a host's ranks. MPI
+// would find out too late, with SIGBUS; and it fills its own files, 4 MB for each, as it needs
+// them.
+bool HasSharedMemory(size_t bytes, size_t ranks) {
   struct statvfs disk;
   if (statvfs("/dev/shm", &disk) != 0) return true;  // MPI knows another place
   constexpr size_t kReserve = 4 << 20;
-  return static_cast<size_t>(disk.f_bavail) * disk.f_frsize > bytes + kReserve;
+  return static_cast<size_t>(disk.f_bavail) * disk.f_frsize >
+         bytes * ranks + kReserve * (ranks + 1);
 }
 
 // While it lives MPI's own collectives have to end, in which a rank that is frozen holds up the
@@ -142,7 +144,7 @@ class MpiBackend final : public Backend {
 std::vector<std::byte*> MpiBackend::MakeWindow(size_t bytes) {
   int size = 0;
   CAROLE_MPI(MPI_Comm_size(comms_.host, &size));
-  int has_room = HasSharedMemory((bytes + 2 * sysconf(_SC_PAGESIZE)) * size) ? 1 : 0;
+  int has_room = HasSharedMemory(bytes + 2 * sysconf(_SC_PAGESIZE), size) ? 1 : 0;
   CAROLE_MPI(MPI_Bcast(&has_room, 1, MPI_INT, 0, comms_.host));
   if (has_room == 0) return {};
 
@@ -255,7 +257,11 @@ std::unique_ptr<Communicator> MakeMpiCommunicator(const CommunicatorOptions& opt
   CAROLE_CHECK(is_initialised == 0, "MPI serves one communicator in a process's life");
   SendSegmentsAtOnce(options.segment_bytes);
   int level = 0;
-  CAROLE_MPI(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level));
+  {
+    constexpr double kSeconds = 300;  // loading the program from a slow disk is no fault
+    const Deadline deadline(std::max(options.deadline_seconds, kSeconds), "MPI_Init");
+    CAROLE_MPI(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level));
+  }
   CAROLE_MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
   int size = 0;
   CAROLE_MPI(MPI_Comm_size(MPI_COMM_WORLD, &size));

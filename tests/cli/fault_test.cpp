@@ -27,18 +27,20 @@ constexpr int kStep = 3;            // whose phase is hit; a checkpoint is saved
 constexpr int kFreezeDeadline = 6;  // seconds
 
 class FaultTest : public CliTest,
-                  public ::testing::WithParamInterface<std::tuple<const char*, Fault>> {
+                  public ::testing::WithParamInterface<std::tuple<int, const char*, Fault>> {
  protected:
-  std::string phase() const { return std::get<0>(GetParam()); }
-  const Fault& fault() const { return std::get<1>(GetParam()); }
+  std::string culprit() const { return std::to_string(std::get<0>(GetParam())); }
+  std::string phase() const { return std::get<1>(GetParam()); }
+  const Fault& fault() const { return std::get<2>(GetParam()); }
   bool freezes() const { return fault().kind == std::string("stop"); }
   std::string Timeout() const {
     return "--collective_timeout=" + std::to_string(freezes() ? kFreezeDeadline : 60);
   }
 
   ProcessResult RunWithFault(const Words& arguments, int step) {
-    Words words = WithFault("1:" + std::to_string(step) + ":" + phase() + ":" + fault().kind,
-                            CaroleWords(arguments, 2));
+    Words words =
+        WithFault(culprit() + ":" + std::to_string(step) + ":" + phase() + ":" + fault().kind,
+                  CaroleWords(arguments, 2));
     // Seconds that mpirun leaves the other rank to say what it saw.
     words.insert(words.begin() + 1, "OMPI_MCA_odls_base_sigkill_timeout=3");
     return RunProcess(words, 120);
@@ -50,7 +52,7 @@ class FaultTest : public CliTest,
     EXPECT_EQ(result.exit_code, fault().exit_code) << result.err;
     EXPECT_LE(result.seconds, kStart + kSeconds + (freezes() ? kFreezeDeadline : 0));
     const std::string where = " in " + phase() + " of step " + std::to_string(step);
-    EXPECT_THAT(result.err, ::testing::ContainsRegex("rank 1 \\([^)]*\\)" + where));
+    EXPECT_THAT(result.err, ::testing::ContainsRegex("rank " + culprit() + " \\([^)]*\\)" + where));
     EXPECT_THAT(result.err, ::testing::HasSubstr(freezes() ? "deadline" : "is gone"));
     EXPECT_THAT(ProcessesLeftWith(folder_.path()), ::testing::IsEmpty());
   }
@@ -73,13 +75,21 @@ TEST_P(FaultTest, EndsTheJobAndKeepsTheCheckpoint) {
   EXPECT_THAT(resumed.err, ::testing::HasSubstr("resuming from"));
 }
 
+std::string NameOfFault(const ::testing::TestParamInfo<FaultTest::ParamType>& info) {
+  const auto& [culprit, phase, fault] = info.param;
+  return std::string(phase) + "_" + fault.kind;
+}
+
 INSTANTIATE_TEST_SUITE_P(Phases, FaultTest,
-                         ::testing::Combine(::testing::ValuesIn(kPhases),
+                         ::testing::Combine(::testing::Values(1), ::testing::ValuesIn(kPhases),
                                             ::testing::ValuesIn(kFaults)),
-                         [](const auto& info) {
-                           return std::string(std::get<0>(info.param)) + "_" +
-                                  std::get<1>(info.param).kind;
-                         });
+                         NameOfFault);
+// Who writes the checkpoints, and speaks for the others.
+INSTANTIATE_TEST_SUITE_P(OfRankZero, FaultTest,
+                         ::testing::Combine(::testing::Values(0),
+                                            ::testing::Values("sums", "saving", "evaluation"),
+                                            ::testing::Values(kFaults[0], kFaults[3], kFaults[4])),
+                         NameOfFault);
 
 using FlippedBitTest = CliTest;
 
@@ -125,16 +135,21 @@ TEST_F(FlippedBitTest, IsFoundByTheNextAudit) {
   EXPECT_EQ(Carole({"checkpoint", "verify", train_dir_}).exit_code, 0);
 }
 
-class DifferentRanksTest : public CliTest, public ::testing::WithParamInterface<const char*> {};
+class DifferentRanksTest : public CliTest, public ::testing::WithParamInterface<const char*> {
+ protected:
+  // `mpirun -np 1 carole … FIRST : -np 1 carole … SECOND`.
+  ProcessResult RunWith(const Words& first, const Words& second) {
+    Words words = CaroleWords(TrainWords(train_dir_, first), 2);
+    words[std::find(words.begin(), words.end(), "-np") - words.begin() + 1] = "1";
+    words.insert(words.end(), {":", "-np", "1"});
+    for (const std::string& word : CaroleWords(TrainWords(train_dir_, second)))
+      words.push_back(word);
+    return RunProcess(words);
+  }
+};
 
-// `mpirun -np 1 carole … : -np 1 carole … --flag=other`.
 TEST_P(DifferentRanksTest, AreRefused) {
-  Words words = CaroleWords(TrainWords(train_dir_, {"--seed=1"}), 2);
-  words[std::find(words.begin(), words.end(), "-np") - words.begin() + 1] = "1";
-  words.insert(words.end(), {":", "-np", "1"});
-  for (const std::string& word : CaroleWords(TrainWords(train_dir_, {GetParam()})))
-    words.push_back(word);
-  const ProcessResult result = RunProcess(words);
+  const ProcessResult result = RunWith({"--seed=1"}, {GetParam()});
   const std::string flag = GetParam();
   const std::string name = flag.substr(0, flag.find('=')), value = flag.substr(name.size() + 1);
   EXPECT_TRUE(FailsWith(result, 78, {"ranks differ", name + ": rank 1 (", "has " + value}));
@@ -148,6 +163,15 @@ INSTANTIATE_TEST_SUITE_P(Flags, DifferentRanksTest,
                            const std::string flag = info.param;
                            return flag.substr(2, flag.find('=') - 2);
                          });
+
+using DifferentThreadsTest = DifferentRanksTest;
+
+TEST_F(DifferentThreadsTest, AreRefusedWhereBitsDependOnThem) {
+  const ProcessResult result =
+      RunWith({"--reproducible", "--threads=1"}, {"--reproducible", "--threads=2"});
+  EXPECT_TRUE(FailsWith(result, 78, {"ranks differ", "threads: rank 1 (", "has 2 threads"}));
+  EXPECT_FALSE(std::filesystem::exists(train_dir_));
+}
 
 using DifferentDataTest = CliTest;
 

@@ -332,5 +332,30 @@ TEST(Watch, TimeInWhichItWasSuspendedIsNoWaiting) {
   EXPECT_THROW(watch.Check(missing), CommError) << "it looks so seldom, but waits";
 }
 
+// A sum that takes longer than the deadline, because its network is slow, is no stall.
+TEST(Watch, WaitingBeginsAnewWhenDataHaveCome) {
+  const std::vector<std::string> names = {"rank 0 (a)", "rank 1 (b)"};
+  collectives::Watch watch({.warn_seconds = 1, .deadline_seconds = 3}, names, {});
+  const std::vector<int> missing = {1};
+  const auto wait = [&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    watch.Check(missing);
+  };
+  watch.Begin({});
+  watch.SetAgreed();
+  for (int i = 0; i < 8; ++i) {
+    EXPECT_NO_THROW(wait());
+    watch.EndCheck();
+  }
+  EXPECT_THROW(for (int i = 0; i < 8; ++i) wait(), CommError);
+  watch.Begin({});  // not agreed: ranks that come one by one must all be there in time
+  EXPECT_THROW(
+      for (int i = 0; i < 8; ++i) {
+        wait();
+        watch.EndCheck();
+      },
+      CommError);
+}
+
 }  // namespace
 }  // namespace carole::testing

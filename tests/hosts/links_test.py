@@ -62,6 +62,13 @@ class LinksTest(unittest.TestCase):
         self.set_rate("200mbit")
         self.expect_good("steps")
 
+    def test_sum_that_takes_longer_than_the_deadline(self):
+        """Each host sends 32 MB, in 13 s."""
+        self.set_rate("20mbit")
+        start = time.monotonic()
+        self.expect_good("large", deadline=6)
+        self.assertGreater(time.monotonic() - start, 9, "the link was not slow")
+
     def test_lost_packets(self):
         for host in range(NUM_HOSTS):
             self.drop(host, "-i", "eth0", "-m", "statistic", "--mode", "random", "--probability", "0.01")

@@ -57,6 +57,20 @@ void FreezeInside(Communicator& c) {
   });
 }
 
+// The same where MPI sums, which tells nobody and waits for ever: 64 MB take some 50 ms.
+void FreezeInsideMpi(Communicator& c) {
+  c.SetAllReduce("mpi");
+  std::vector<float> data(16 << 20);
+  c.AllReduce(data, {.what = "gradients"});
+  if (c.rank() == 1) {
+    std::thread([] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(15));
+      raise(SIGSTOP);
+    }).detach();
+  }
+  c.AllReduce(data, {.what = "gradients", .step = 1});
+}
+
 // Rank 1 freezes while it waits for rank 0, which comes then.
 void FreezeWaiting(Communicator& c) {
   if (c.rank() == 1) {
@@ -83,6 +97,13 @@ void Steps(Communicator& c, int num_steps) {
   }
 }
 
+// 24 MB, which a slow link takes longer for than a deadline.
+void Large(Communicator& c) {
+  c.SetAllReduce("ring");
+  std::vector<float> data(6'000'000);
+  CheckAllReduce<float>(c, data);
+}
+
 const std::map<std::string, void (*)(Communicator&)> kCases = {
     {"ring", [](Communicator& c) { SumWith(c, "ring"); }},
     {"shared_memory", [](Communicator& c) { SumWith(c, "shared_memory"); }},
@@ -98,9 +119,11 @@ const std::map<std::string, void (*)(Communicator&)> kCases = {
     {"gather", CheckGatherAndBroadcast},
     {"steps", [](Communicator& c) { Steps(c, 30); }},
     {"endless", [](Communicator& c) { Steps(c, std::numeric_limits<int>::max()); }},
+    {"large", Large},
     {"mismatch", Mismatch},
     {"freeze", [](Communicator& c) { Fault(c, [] { raise(SIGSTOP); }); }},
     {"freeze_inside", FreezeInside},
+    {"freeze_inside_mpi", FreezeInsideMpi},
     {"freeze_waiting", FreezeWaiting},
     {"freeze_last",
      [](Communicator& c) {
