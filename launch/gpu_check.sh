@@ -110,13 +110,14 @@ drawn_jpegs() {
     --num_classes=1000 --image_width=500
 }
 
-# losses BACKEND NAME FLAG...: 20 steps of LeNet; the loss of each into OUT/steps_NAME_BACKEND.txt.
+# losses BACKEND NAME FLAG...: 20 steps of LeNet; the loss of each into OUT/steps_NAME_BACKEND.txt. Many at once: what
+# they would find out of plans' speed holds for nobody.
 losses() {
   backend=$1 name=$2
   shift 2
   "$place/carole" train --backend="$backend" --threads=1 --dataset_name=fashion_mnist --dataset_dir="$out/data" \
     --train_dir="$out/train_${name}_$backend" --model_name=lenet --batch_size=64 --max_number_of_steps=20 \
-    --log_every_n_steps=1 "$@" >"$out/log_${name}_$backend.txt" 2>&1
+    --log_every_n_steps=1 --noautotune "$@" >"$out/log_${name}_$backend.txt" 2>&1
   sed -n -e 's/.*global step [0-9]*: loss = \([-+.0-9a-z]*\) .*/\1/p' -e 's/.*\(after step [0-9]*: not finite\).*/\1/p' \
     "$out/log_${name}_$backend.txt" >"$out/steps_${name}_$backend.txt"
 }
@@ -463,8 +464,14 @@ summary() {
     ! grep -qs '"compiled": false' "$out/peer.$1.$2.json" || bound='' torch="PyTorch uncompiled" # not its best
     wanted "$1, $2, carole / $torch" "$(ratio "$out/ours.$1.$2" "$out/peer.$1.$2")" at_least "$bound"
   done
-  [ ! -f "$out/times.txt" ] || wanted "GPU idle inside a step, %" \
-    "$(sed -n 's/^GPU idle: *\([0-9.]*\) %.*/\1/p' "$out/times.txt")" at_most 2
+  if [ -f "$out/times.txt" ]; then
+    traced=$(sed -n 's/^GPU idle: *\([0-9.]*\) %.*/\1/p' "$out/times.txt")
+    wanted "GPU idle inside a step, %, as CUPTI sees it, which itself holds kernels up" "$traced" at_most
+    # Of the same kernels in a step that nobody looks at.
+    step=resnet_v1_50.bf16.256
+    wanted "GPU idle inside a step, %" "$(echo "$traced $(ratio "$out/ours.$step" "$out/idle.$step")" |
+      awk 'NF == 2 { idle = 100 - (100 - $1) * $2; print (idle > 0 ? idle : 0) }')" at_most 2
+  fi
   for decoder in cpu nvjpeg; do
     number=$(ratio "$out/jpegs_$decoder" "$out/jpegs_tensors")
     [ -z "$number" ] || wanted "JPEGs decoded by $decoder / tensors" "$number" at_least 0.97
@@ -534,6 +541,7 @@ check_all() {
 
   section kernels 15 "Doctor" doctor
   section kernels 50 "Kernels against the reference" kernels
+  section kernels 30 "Our kernels beside a copy" kernel_speed
   section goldens 110 "Nets against their golden values" goldens
   section training 20 "Data: Fashion-MNIST" fashion_mnist
   section training 30 "Optimizers, and steps that are not finite, beside those of the cores" optimizers
@@ -544,7 +552,8 @@ check_all() {
 
   # New cuDNN plans are looked for in up to 0.5 s for each of a net's convolutions (backend/cuda/plan_search.h): 38 s for
   # ResNet-50 at each batch size and precision, 13 s for VGG-16, 30 s for MobileNet v2, 67 s for Inception v3.
-  section speed 120 "ResNet-50, bf16" ours resnet_v1_50 bf16 256,512
+  section speed 80 "ResNet-50, bf16" ours resnet_v1_50 bf16 256
+  section speed 70 "ResNet-50, bf16, batch 512" ours resnet_v1_50 bf16 512
   section speed 145 "ResNet-50, bf16, PyTorch compiled" peer resnet_v1_50 bf16 256,512
   section speed 30 "ResNet-50, bf16, by kernel; idle time" idle
   section training 40 "LeNet, 5 epochs, fp32: accuracy" lenet fp32
@@ -570,7 +579,6 @@ check_all() {
   fi
   section training 40 "LeNet, 5 epochs, bf16: accuracy" lenet bf16
   section precisions 60 "ResNet-50, fp16" ours resnet_v1_50 fp16 256
-  section more 30 "Our kernels beside a copy" kernel_speed
   section more 105 "ResNet-50, bf16, other batches" ours resnet_v1_50 bf16 128,64
   section more 160 "ResNet-50, TF32, other batches" ours resnet_v1_50 tf32 512,128,64
   section more 180 "ResNet-50, fp32, other batches" ours resnet_v1_50 fp32 512,128,64

@@ -53,6 +53,7 @@ case "$*" in
   *jpeg_decoder=nvjpeg*) exit 78 ;;
   "bench train"*dataset_dir*) row 6860.0 ;;
   "bench train"*batch_size=512*) row 7500.0 ;;
+  "bench train"*steps=150*) row 6930.7 ;; # somebody looks at it
   "bench train"*) row 7000.0 ;;
 esac
 [ -z "${CUDA_INJECTION64_PATH:-}" ] || echo "GPU idle: 1.25 % of the last 2000 ms" >&2
@@ -163,7 +164,8 @@ class GpuCheckTest(unittest.TestCase):
         self.assertEqual(wanted["vgg_16, bf16, carole / PyTorch"], ("1.4", "at least 1.2", "yes"))
         self.assertEqual(wanted["resnet_v1_50, fp32, carole / PyTorch uncompiled"], ("1.875", "-", "-"))
         self.assertEqual(wanted["JPEGs decoded by cpu / tensors"], ("0.98", "at least 0.97", "yes"))
-        self.assertEqual(wanted["GPU idle inside a step, %"], ("1.25", "at most 2", "yes"))
+        self.assertEqual(wanted["GPU idle inside a step, %, as CUPTI sees it, which itself holds kernels up"], ("1.25", "-", "-"))
+        self.assertEqual(wanted["GPU idle inside a step, %"], ("0.2625", "at most 2", "yes"))
         self.assertIn("inception_v3, bf16, carole / PyTorch", wanted)
         self.assertIn("mobilenet_v2, bf16, carole / PyTorch", wanted)
         with open(f"{self.out}/report.md", encoding="utf-8") as file:
@@ -236,7 +238,7 @@ class GpuCheckTest(unittest.TestCase):
         stubborn = "carole bench train*batch_size=512*"
         code, text = self.check("--sections=speed", STUBBORN=stubborn, CAROLE_GPU_CHECK_SECONDS="10")
         self.assertEqual(code, 1)
-        self.assertRegex(text, r"## ResNet-50, bf16: FAILED in \d+ s\n(.*\n)*.*\"batch_size\":256.*\n    pid: ")
+        self.assertRegex(text, r"## ResNet-50, bf16, batch 512: FAILED in \d+ s\n(.*\n)*    pid: ")
         pid = re.search(r"^    pid: (\d+)\n    ended after \d+ s$", text, re.MULTILINE)[1]
         status = ""
         with contextlib.suppress(FileNotFoundError), open(f"/proc/{pid}/status", encoding="utf-8") as file:
@@ -264,7 +266,7 @@ class GpuCheckTest(unittest.TestCase):
             process.terminate()
             said = process.stdout.read()
         self.assertEqual(process.returncode, 1)
-        self.assertRegex(said, r"## ResNet-50, bf16: FAILED (.*\n)*    ended after \d+ s")
+        self.assertRegex(said, r"## ResNet-50, bf16, batch 512: FAILED (.*\n)*    ended after \d+ s")
         self.assertIn("## VGG-16, bf16: skipped: the time is over", said)
         self.assertEqual(self.wanted(said)["resnet_v1_50, bf16, carole / PyTorch"][2], "not measured")
         with open(f"{self.out}/report.md", encoding="utf-8") as file:

@@ -1,3 +1,5 @@
+#include <type_traits>
+
 #include "src/backend/cuda/batch_norm.h"
 
 namespace carole::cuda {
@@ -86,7 +88,8 @@ struct TellRanks {
   }
 };
 
-template <typename T, int N>
+// kResidual: what is not there takes no registers.
+template <typename T, int N, bool kResidual>
 struct ApplyForward {
   static constexpr int kAhead = 4;
   Channels parameters;
@@ -96,8 +99,10 @@ struct ApplyForward {
   T* y;
   Relu relu;
 
+  struct Nothing {};
   struct Packs {
-    Pack<T, N> x, residual;
+    Pack<T, N> x;
+    std::conditional_t<kResidual, Pack<T, N>, Nothing> residual;
   };
   __device__ Columns<N> Column(int64_t channel) const { return parameters.At<N>(channel); }
   __device__ int64_t Place(const Columns<N>& column, int64_t i) const {
@@ -106,12 +111,12 @@ struct ApplyForward {
   __device__ Packs Read(const Columns<N>& column, int64_t i) const {
     const int64_t at = Place(column, i);
     Packs packs{ReadPack<N>(x + at), {}};
-    if (residual != nullptr) packs.residual = ReadPack<N>(residual + at);
+    if constexpr (kResidual) packs.residual = ReadPack<N>(residual + at);
     return packs;
   }
   __device__ void Write(const Columns<N>& column, int64_t i, const Packs& packs) const {
     Floats<N> values = ToFloats(packs.x), added{};
-    if (residual != nullptr) added = ToFloats(packs.residual);
+    if constexpr (kResidual) added = ToFloats(packs.residual);
     for (int n = 0; n < N; ++n) {
       values[n] = relu(column.Normalize(values[n], n) + added[n]);
     }
@@ -148,15 +153,7 @@ class BatchNorm : public CudaKernel {
     } else {
       Sum(FinishOwn<T>{counted_, in<T>(Forward::kX), write});
     }
-    ForMatrix<N>(
-        device_.stream, counted_.all(), channels_,
-        ApplyForward<T, N>{{mean(), rstd(), in<float>(Forward::kGamma), in<float>(Forward::kBeta)},
-                           counted_,
-                           channels_,
-                           in<T>(Forward::kX),
-                           in<T>(Forward::kResidual),
-                           out<T>(Forward::kY),
-                           Relu(a_)});
+    in<T>(Forward::kResidual) != nullptr ? Apply<true>() : Apply<false>();
   }
 
   // Public, as nvcc wants it of functions that hold a device lambda.
@@ -176,6 +173,18 @@ class BatchNorm : public CudaKernel {
   void Sum(Finish finish) const {
     ChannelSums<2, N>(device_.stream, counted_.all(), channels_, memory_.workspace,
                       StatisticsSums<T, N>{counted_, channels_, in<T>(Forward::kX)}, finish);
+  }
+  template <bool kResidual>
+  void Apply() const {
+    ForMatrix<N>(device_.stream, counted_.all(), channels_,
+                 ApplyForward<T, N, kResidual>{
+                     {mean(), rstd(), in<float>(Forward::kGamma), in<float>(Forward::kBeta)},
+                     counted_,
+                     channels_,
+                     in<T>(Forward::kX),
+                     in<T>(Forward::kResidual),
+                     out<T>(Forward::kY),
+                     Relu(a_)});
   }
   RankMessage message() const {
     return {reinterpret_cast<double*>(memory_.workspace + sums_bytes_), channels_};

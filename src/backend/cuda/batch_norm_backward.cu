@@ -1,3 +1,5 @@
+#include <type_traits>
+
 #include "src/backend/cuda/batch_norm.h"
 
 namespace carole::cuda {
@@ -5,10 +7,9 @@ namespace {
 
 using Backward = BatchNormBackwardPlaces;
 
-// g, dy + dy2 where the ReLU let y through, beside x. With a residual the first pass over the
-// pixels that count leaves g in dresidual, where the last pass finds it and needs no mask.
-template <typename T, int N>
-struct MaskedGradient {
+// Of what g is made: dy + dy2 where the ReLU let y through. y is null where x tells it.
+template <typename T>
+struct GradientSources {
   Channels parameters;
   CountedPixels counted;
   int64_t channels;
@@ -16,106 +17,136 @@ struct MaskedGradient {
   T* dresidual;
   Relu relu;
 
+  bool AreDyAndX() const { return dy2 == nullptr && (y == nullptr || !relu.present); }
+  // After the first pass, which leaves g in dresidual where there is one.
+  GradientSources Masked() const {
+    GradientSources g = *this;
+    if (dresidual == nullptr) return g;
+    g.dy = dresidual;
+    g.dy2 = g.y = nullptr;
+    g.relu.present = false;
+    return g;
+  }
+};
+
+// g beside x. kAll: dy2 and y may be there. What may be there takes registers, and with them the
+// reads that are under way.
+template <typename T, int N, bool kAll>
+struct MaskedGradient {
+  GradientSources<T> from;
+
+  struct Nothing {};
+  struct Rest {
+    Pack<T, N> dy2, y;
+  };
   struct Packs {
-    Pack<T, N> dy, dy2, x, y;
+    Pack<T, N> dy, x;
+    std::conditional_t<kAll, Rest, Nothing> rest;
   };
   struct Values {
     Floats<N> g, x;
   };
   __device__ int64_t Place(const Columns<N>& column, int64_t pixel) const {
-    return pixel * channels + column.channel;
+    return pixel * from.channels + column.channel;
   }
-  __device__ Packs Read(const Columns<N>& column, int64_t pixel, bool has_g = false) const {
+  __device__ Packs Read(const Columns<N>& column, int64_t pixel) const {
     const int64_t at = Place(column, pixel);
-    Packs packs{ReadPack<N>((has_g ? dresidual : dy) + at), {}, ReadPack<N>(x + at), {}};
-    if (dy2 != nullptr && !has_g) packs.dy2 = ReadPack<N>(dy2 + at);
-    if (relu.present && y != nullptr && !has_g) packs.y = ReadPack<N>(y + at);
+    Packs packs{ReadPack<N>(from.dy + at), ReadPack<N>(from.x + at), {}};
+    if constexpr (kAll) {
+      if (from.dy2 != nullptr) packs.rest.dy2 = ReadPack<N>(from.dy2 + at);
+      if (from.relu.present && from.y != nullptr) packs.rest.y = ReadPack<N>(from.y + at);
+    }
     return packs;
   }
-  __device__ Values Mask(const Columns<N>& column, const Packs& packs, bool has_g = false) const {
+  __device__ Values Mask(const Columns<N>& column, const Packs& packs) const {
     Values values{ToFloats(packs.dy), ToFloats(packs.x)};
-    if (has_g) return values;
-    if (dy2 != nullptr) {
-      const Floats<N> more = ToFloats(packs.dy2);
-      for (int i = 0; i < N; ++i) values.g[i] += more[i];
+    Floats<N> passed = values.x;
+    for (int i = 0; i < N; ++i) passed[i] = column.Normalize(values.x[i], i);
+    if constexpr (kAll) {
+      if (from.dy2 != nullptr) {
+        const Floats<N> more = ToFloats(packs.rest.dy2);
+        for (int i = 0; i < N; ++i) values.g[i] += more[i];
+      }
+      if (from.y != nullptr) passed = ToFloats(packs.rest.y);
     }
-    if (!relu.present) return values;
-    const Floats<N> stored = ToFloats(packs.y);
-    for (int i = 0; i < N; ++i) {
-      const float passed = y != nullptr ? stored[i] : column.Normalize(values.x[i], i);
-      values.g[i] = relu.Passes(passed) ? values.g[i] : 0;
-    }
+    if (!from.relu.present) return values;
+    for (int i = 0; i < N; ++i) values.g[i] = from.relu.Passes(passed[i]) ? values.g[i] : 0;
     return values;
-  }
-  __device__ void KeepForResidual(const Columns<N>& column, int64_t pixel,
-                                  const Floats<N>& g) const {
-    if (dresidual != nullptr) Store<N>(dresidual + Place(column, pixel), g);
   }
 };
 
-// Sums of g and of g * (x - mean).
-template <typename T, int N>
-struct GradientSums {
-  static constexpr int kAhead = 2;
-  MaskedGradient<T, N> g;
+// Which pixels count, beside what the first and the last pass need of N channels.
+template <int N>
+struct CountedColumns {
+  Columns<N> forward;
+  int64_t counted;
 
-  __device__ int64_t Pixels() const { return g.counted.Count(); }
-  __device__ Columns<N> Column(int64_t channel) const {
-    return g.parameters.template At<N>(channel);
+  __device__ bool Counts(int64_t pixel) const { return pixel < counted; }
+};
+
+// Sums of g and of g * (x - mean).
+template <typename T, int N, bool kAll>
+struct GradientSums {
+  static constexpr int kAhead = kAll ? 2 : 4;
+  MaskedGradient<T, N, kAll> g;
+
+  __device__ int64_t Pixels() const {
+    return g.from.dresidual != nullptr ? g.from.counted.all() : g.from.counted.Count();
   }
-  __device__ auto Read(const Columns<N>& column, int64_t pixel) const {
-    return g.Read(column, pixel);
+  __device__ CountedColumns<N> Column(int64_t channel) const {
+    return {g.from.parameters.template At<N>(channel), g.from.counted.Count()};
   }
-  __device__ void Add(const Columns<N>& column, int64_t pixel,
-                      const typename MaskedGradient<T, N>::Packs& read, Floats<N>* sums) const {
-    const auto values = g.Mask(column, read);
-    g.KeepForResidual(column, pixel, values.g);
+  __device__ auto Read(const CountedColumns<N>& column, int64_t pixel) const {
+    return g.Read(column.forward, pixel);
+  }
+  __device__ void Add(const CountedColumns<N>& column, int64_t pixel,
+                      const typename MaskedGradient<T, N, kAll>::Packs& read,
+                      Floats<N>* sums) const {
+    const auto values = g.Mask(column.forward, read);
+    if (g.from.dresidual != nullptr)
+      Store<N>(g.from.dresidual + g.Place(column.forward, pixel), values.g);
+    if (!column.Counts(pixel)) return;
     for (int i = 0; i < N; ++i) {
       sums[0][i] += values.g[i];
-      sums[1][i] += values.g[i] * (values.x[i] - column.mean[i]);
+      sums[1][i] += values.g[i] * (values.x[i] - column.forward.mean[i]);
     }
   }
 };
 
 // dx = scale * (g - shift - (x - mean) * slope) + addend; rows that do not count: scale * g +
-// addend.
-template <typename T, int N>
+// addend. kAll: an addend may be there, too.
+template <typename T, int N, bool kAll>
 struct ApplyBackward {
-  static constexpr int kAhead = 2;
-  MaskedGradient<T, N> g;
+  static constexpr int kAhead = kAll ? 2 : 4;
+  MaskedGradient<T, N, kAll> g;
   const float *shift, *slope;
   const T* addend;
   T* dx;
 
+  struct Nothing {};
   struct Packs {
-    typename MaskedGradient<T, N>::Packs g;
-    Pack<T, N> addend;
+    typename MaskedGradient<T, N, kAll>::Packs g;
+    std::conditional_t<kAll, Pack<T, N>, Nothing> addend;
   };
-  struct BackwardColumns {
-    Columns<N> forward;
+  struct BackwardColumns : CountedColumns<N> {
     Floats<N> shift, slope;
-    int64_t counted;
-
-    __device__ bool Counts(int64_t pixel) const { return pixel < counted; }
   };
   __device__ BackwardColumns Column(int64_t channel) const {
-    return {g.parameters.template At<N>(channel), Load<N>(shift + channel),
-            Load<N>(slope + channel), g.counted.Count()};
-  }
-  __device__ bool HasG(const BackwardColumns& column, int64_t pixel) const {
-    return g.dresidual != nullptr && column.Counts(pixel);
+    return {{g.from.parameters.template At<N>(channel), g.from.counted.Count()},
+            Load<N>(shift + channel),
+            Load<N>(slope + channel)};
   }
   __device__ Packs Read(const BackwardColumns& column, int64_t i) const {
-    const int64_t pixel = g.counted.FromTheEnd(i);
-    Packs packs{g.Read(column.forward, pixel, HasG(column, pixel)), {}};
-    if (addend != nullptr) packs.addend = ReadPack<N>(addend + g.Place(column.forward, pixel));
+    const int64_t pixel = g.from.counted.FromTheEnd(i);
+    Packs packs{g.Read(column.forward, pixel), {}};
+    if constexpr (kAll) {
+      if (addend != nullptr) packs.addend = ReadPack<N>(addend + g.Place(column.forward, pixel));
+    }
     return packs;
   }
   __device__ void Write(const BackwardColumns& column, int64_t i, const Packs& read) const {
-    const int64_t pixel = g.counted.FromTheEnd(i);
-    auto values = g.Mask(column.forward, read.g, HasG(column, pixel));
-    const Floats<N> added = ToFloats(read.addend);
-    if (!column.Counts(pixel)) g.KeepForResidual(column.forward, pixel, values.g);
+    const int64_t pixel = g.from.counted.FromTheEnd(i);
+    auto values = g.Mask(column.forward, read.g);
     for (int n = 0; n < N; ++n) {
       float centred = values.g[n];
       if (column.Counts(pixel)) {
@@ -123,7 +154,12 @@ struct ApplyBackward {
         centred -= (values.x[n] - column.forward.mean[n]) * column.slope[n];
       }
       values.g[n] = column.forward.scale[n] * centred;
-      if (addend != nullptr) values.g[n] += added[n];
+    }
+    if constexpr (kAll) {
+      if (addend != nullptr) {
+        const Floats<N> added = ToFloats(read.addend);
+        for (int n = 0; n < N; ++n) values.g[n] += added[n];
+      }
     }
     Store<N>(dx + g.Place(column.forward, pixel), values.g);
   }
@@ -177,7 +213,7 @@ class BatchNormBackward : public CudaKernel {
 
   void Run(const RunContext& context) override {
     const float* rstd = in<float>(Backward::kRstd);
-    const MaskedGradient<T, N> g{
+    const GradientSources<T> g{
         {in<float>(Backward::kMean), rstd, in<float>(Backward::kGamma), in<float>(Backward::kBeta)},
         counted_,
         channels_,
@@ -199,9 +235,7 @@ class BatchNormBackward : public CudaKernel {
     } else {
       Sum(g, FinishOwn{write});
     }
-    ForMatrix<N>(
-        device_.stream, counted_.all(), channels_,
-        ApplyBackward<T, N>{g, shift(), slope(), in<T>(Backward::kAddend), out<T>(Backward::kDx)});
+    Apply(g.Masked());
   }
 
   // Public, as nvcc wants it of a function that holds a device lambda.
@@ -212,9 +246,21 @@ class BatchNormBackward : public CudaKernel {
 
  private:
   template <typename Finish>
-  void Sum(const MaskedGradient<T, N>& g, Finish finish) const {
-    ChannelSums<2, N>(device_.stream, counted_.all(), channels_, memory_.workspace,
-                      GradientSums<T, N>{g}, finish);
+  void Sum(const GradientSources<T>& g, Finish finish) const {
+    const auto sum = [&](auto sums) {
+      ChannelSums<2, N>(device_.stream, counted_.all(), channels_, memory_.workspace, sums, finish);
+    };
+    g.AreDyAndX() ? sum(GradientSums<T, N, false>{{g}}) : sum(GradientSums<T, N, true>{{g}});
+  }
+  void Apply(const GradientSources<T>& g) const {
+    const T* addend = in<T>(Backward::kAddend);
+    T* dx = out<T>(Backward::kDx);
+    const auto apply = [&](auto to_each) {
+      ForMatrix<N>(device_.stream, counted_.all(), channels_, to_each);
+    };
+    g.AreDyAndX() && addend == nullptr
+        ? apply(ApplyBackward<T, N, false>{{g}, shift(), slope(), addend, dx})
+        : apply(ApplyBackward<T, N, true>{{g}, shift(), slope(), addend, dx});
   }
   float* shift() const {
     return reinterpret_cast<float*>(memory_.workspace + sums_bytes_ + message_bytes_);

@@ -28,17 +28,15 @@ size_t PartialSumsBytes(int64_t pixels, int64_t channels) {
   return sizeof(double) * kValues * CutForSums(pixels, channels / N).pixel_blocks * channels;
 }
 
-// For each of the threads' kCount values and each lane: put(value, lane, sum) with the sum over the
-// threads that stand `lanes` apart.
+// For each of the kCount values that all threads have in shared memory and each lane: put(value,
+// lane, sum) with the sum over the threads that stand `lanes` apart.
 template <int kCount, typename T, typename F>
-__device__ void SumLanes(const T* values, unsigned lanes, F put) {
-  __shared__ T parts[kCount][kThreads];
-  for (int i = 0; i < kCount; ++i) parts[i][threadIdx.x] = values[i];
+__device__ void SumLanes(const T (&values)[kCount][kThreads], unsigned lanes, F put) {
   __syncthreads();
   for (unsigned i = threadIdx.x; i < kCount * lanes; i += kThreads) {
     const unsigned value = i / lanes, lane = i % lanes;
     double sum = 0;
-    for (unsigned thread = lane; thread < kThreads; thread += lanes) sum += parts[value][thread];
+    for (unsigned thread = lane; thread < kThreads; thread += lanes) sum += values[value][thread];
     put(value, lane, sum);
   }
 }
@@ -50,7 +48,9 @@ __global__ void __launch_bounds__(kThreads, 2)  // blocks at once: more would wa
   MatrixPlace at(cut);
   const int64_t pixels = f.Pixels();
   if (at.end > pixels) at.end = pixels;
-  float totals[kValues * N] = {};
+  // Seldom added to: registers are wanted for reads that are under way.
+  __shared__ float totals[kValues * N][kThreads];
+  for (int i = 0; i < kValues * N; ++i) totals[i][threadIdx.x] = 0;
   if (at.begin < at.end) {
     const auto column = f.Column(at.column * N);
     for (int64_t begin = at.begin; begin < at.end; begin += kFlush * at.step) {
@@ -61,10 +61,10 @@ __global__ void __launch_bounds__(kThreads, 2)  // blocks at once: more would wa
             [&](int64_t pixel) { return f.Read(column, pixel); },
             [&](int64_t pixel, const auto& read) { f.Add(column, pixel, read, sums); });
       }
-      for (int i = 0; i < kValues * N; ++i) totals[i] += sums[i / N][i % N];
+      for (int i = 0; i < kValues * N; ++i) totals[i][threadIdx.x] += sums[i / N][i % N];
     }
   }
-  SumLanes<kValues * N>(totals, cut.lanes, [&](unsigned i, unsigned lane, double sum) {
+  SumLanes(totals, cut.lanes, [&](unsigned i, unsigned lane, double sum) {
     const int64_t to = (int64_t{blockIdx.x} * cut.lanes + lane) * N + i % N;
     if (to < partial.channels) partial.At(i / N, blockIdx.y, to) = sum;
   });
@@ -77,15 +77,15 @@ template <int kValues, typename Finish>
 __global__ void __launch_bounds__(kThreads) AddPartsKernel(PartialSums partial, Finish finish) {
   const unsigned lane = threadIdx.x % kPartLanes;
   const int64_t channel = int64_t{blockIdx.x} * kPartLanes + lane;
-  double totals[kValues] = {};
+  double own[kValues] = {};
   if (channel < partial.channels) {
     for (int64_t s = threadIdx.x / kPartLanes; s < partial.splits; s += kThreads / kPartLanes) {
-      for (int v = 0; v < kValues; ++v) totals[v] += partial.At(v, s, channel);
+      for (int v = 0; v < kValues; ++v) own[v] += partial.At(v, s, channel);
     }
   }
-  __shared__ double sums[kPartLanes][kValues];
-  SumLanes<kValues>(totals, kPartLanes,
-                    [&](unsigned v, unsigned l, double sum) { sums[l][v] = sum; });
+  __shared__ double totals[kValues][kThreads], sums[kPartLanes][kValues];
+  for (int v = 0; v < kValues; ++v) totals[v][threadIdx.x] = own[v];
+  SumLanes(totals, kPartLanes, [&](unsigned v, unsigned l, double sum) { sums[l][v] = sum; });
   __syncthreads();
   if (threadIdx.x < kPartLanes && channel < partial.channels) finish(channel, sums[lane]);
 }

@@ -7,6 +7,7 @@
 #include <cuda_runtime.h>
 #include <cudnn_frontend.h>
 
+#include <atomic>
 #include <limits>
 #include <map>
 #include <mutex>
@@ -17,6 +18,7 @@
 #include "src/backend/cuda/fastest_plan.h"
 #include "src/backend/cuda/scratch.h"
 #include "src/core/check.h"
+#include "src/core/log.h"
 #include "src/tensor/buffer.h"
 
 namespace carole::cuda {
@@ -237,7 +239,14 @@ class Convolution : public CudaKernel {
         padding_(spec.attributes_as<Conv2dAttributes>().padding) {
     if (task_.a.padding != padding_) padded_bytes_ = AlignUp(task_.x.size() * SizeOf(task_.type));
     const Plan* plan = &PlanOnce(task_, device);
-    if (plan->error.is_bad()) {
+    if (plan->error.is_bad() && !task_.IsPlain()) {
+      static std::atomic<bool> was_said = false;
+      if (!was_said.exchange(true)) {
+        LogInfo("cuda",
+                "{}: cuDNN has no kernel for all of it: bias and ReLU take a pass, here and "
+                "wherever it has none",
+                task_.Describe());
+      }
       task_ = task_.Plain();
       plan = &PlanOnce(task_, device);
     }

@@ -68,11 +68,14 @@ class PlanTimer {
     try {
       workspace = AllocateDevice(static_cast<size_t>(bytes), device_.stream);
     } catch (const DeviceError&) {
+      RequireSound();
       return {.lacks_memory = true};
     }
+    (void)graph_.get_plan_name_at_index(plan, ran_);
     try {
       return {.milliseconds = Time(plan, workspace.get())};
     } catch (const DeviceError& e) {
+      RequireSound();
       failure_ = {cudnn_frontend::error_code_t::GRAPH_EXECUTION_FAILED, e.what()};
       return {};
     }
@@ -81,6 +84,15 @@ class PlanTimer {
   const cudnn_frontend::error_t& failure() const { return failure_; }
 
  private:
+  // A kernel that went astray leaves nothing of the GPU to try other plans on.
+  void RequireSound() const {
+    const cudaError_t error = cudaStreamSynchronize(device_.stream);
+    if (error == cudaSuccess) return;
+    throw DeviceError(fmt::format(
+        "[cuda] cuDNN's plan {}: the GPU fails behind it: {}; try another cuDNN, or --noautotune",
+        ran_, cudaGetErrorString(error)));
+  }
+
   // Zeros would let a GPU run faster than it does on data. The numbers' signs are random, their
   // sizes 1 to 2 in fp16, 2^-7 to 2 in bf16 and fp32.
   void Fill(std::byte* memory, size_t bytes) {
@@ -142,6 +154,7 @@ class PlanTimer {
   std::unordered_map<int64_t, void*> pointers_;
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
   cudnn_frontend::error_t failure_;
+  std::string ran_;  // the name of the last plan that did, or tried to
 };
 
 // Number of the plan with this name that the library builds here; -1: there is none.
