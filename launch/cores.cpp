@@ -4,8 +4,10 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <fstream>
 #include <memory>
 #include <sstream>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -85,6 +87,15 @@ BoundCores FindBoundCores() {
   return {.count = CountCoresIn(topology.get(), bound.get()),
           .threads = std::max(1, hwloc_bitmap_weight(bound.get())),
           .cpus = std::move(cpus)};
+}
+
+std::string ModelOfCpu() {
+  std::ifstream file("/proc/cpuinfo");
+  constexpr std::string_view kKey = "model name\t: ";
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with(kKey)) return line.substr(kKey.size());
+  }
+  return "unknown processor";
 }
 
 int CountCores() {

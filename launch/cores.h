@@ -23,6 +23,9 @@ BoundCores FindBoundCores();
 // Of the machine, or of the part of it that a container is given; at least 1.
 int CountCores();
 
+// As the processor calls itself.
+std::string ModelOfCpu();
+
 // CPUs' worth of time that the control groups of this process allow (cpu.max, or cpu.cfs_quota_us
 // of version 1): the smallest on the way from the process's group to the top. nullopt: no limit.
 // `root` stands in for / in tests.

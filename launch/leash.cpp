@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "launch/ssh.h"
+#include "src/core/error.h"
 #include "src/core/stopwatch.h"
 
 namespace carole::launch {
@@ -34,8 +35,12 @@ bool Leash::Poll() {
   }
   if (!session_ && SteadySeconds() >= next_try_) {
     next_try_ = SteadySeconds() + kSecondsBetweenTries;
-    session_ = std::make_unique<Process>(Process::Options{
-        .words = {ssh_, "-T", "-F", ssh_config_, TaskName(task_), kCommand}, .pipes = true});
+    try {
+      session_ = std::make_unique<Process>(Process::Options{
+          .words = {ssh_, "-T", "-F", ssh_config_, TaskName(task_), kCommand}, .pipes = true});
+    } catch (const DiskError& error) {  // no process, no pipe: not for long, and the job goes on
+      trouble_ = error.what();
+    }
   }
   return session_ && session_->Output().find(kReady) != std::string::npos;
 }

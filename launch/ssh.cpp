@@ -29,12 +29,12 @@ constexpr const char* kKeygenPackage = "openssh-client";
   throw DiskError(fmt::format("[launch] {}: {}", path, std::strerror(errno)));
 }
 
-std::string ReadFile(const fs::path& path) {
+std::string ReadKey(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
-  text << file.rdbuf();
-  if (!file) Fail(path.string());
-  return text.str();
+  if (file && text << file.rdbuf()) return text.str();
+  throw DiskError(
+      fmt::format("[launch] {}: cannot be read, or is empty: want a key of ssh", path.string()));
 }
 
 void CheckOwner(const fs::path& path, bool is_secret) {
@@ -79,6 +79,7 @@ PrivateFolder::~PrivateFolder() {
 void WritePrivateFile(const std::string& path, const std::string& text) {
   const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (file < 0) Fail(path);
+  errno = ENOSPC;  // a short write sets none
   const bool written = write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
   if (close(file) != 0 || !written) Fail(path);
 }
@@ -95,6 +96,7 @@ void MakeSharedKey(const fs::path& path) {
   if (error) throw DiskError(fmt::format("[launch] {}: {}", folder.string(), error.message()));
   fs::permissions(folder, fs::perms::owner_all, error);
   const std::string part = fmt::format("{}.{}.part", path.string(), getpid());
+  fs::remove(part, error);  // of a process of this number that was killed: ssh-keygen would ask
   RunToEnd({FindProgram("ssh-keygen", kKeygenPackage), "-q", "-t", "ed25519", "-N", "", "-C",
             "carole", "-f", part});
   fs::remove(part + ".pub", error);
@@ -105,7 +107,7 @@ std::string TakeKey(const fs::path& path, bool is_secret, const PrivateFolder& f
   if (!is_secret) CheckOwner(path.parent_path(), is_secret);
   CheckOwner(path, is_secret);
   const std::string copy = folder / "key";
-  WritePrivateFile(copy, ReadFile(path));
+  WritePrivateFile(copy, ReadKey(path));
   std::istringstream words(
       RunToEnd({FindProgram("ssh-keygen", kKeygenPackage), "-y", "-P", "", "-f", copy}));
   std::string type, key;

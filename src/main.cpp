@@ -98,6 +98,7 @@ void FlushOutput() {
 int main(int argc, char** argv) {
   try {
     FillClosedStreams();
+    std::signal(SIGCHLD, SIG_DFL);  // whoever ignores it cannot wait for its children
     std::signal(SIGXFSZ, SIG_IGN);  // a file over the limit is an error of writing, not an end
     carole::launch::LeaveOpenMpPlace();
     const int code = Run({argv + 1, argv + argc});

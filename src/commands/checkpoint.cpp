@@ -13,6 +13,7 @@
 #include "src/commands/commands.h"
 #include "src/commands/json.h"
 #include "src/core/error.h"
+#include "src/core/log.h"
 
 namespace carole::commands {
 namespace {
@@ -118,6 +119,12 @@ void VerifyForeign(const std::string& path) {
              is_keras ? "all readable; files of Keras have no checksums" : "all good");
 }
 
+void Verify(const std::string& path) {
+  if (IsForeign(path)) return VerifyForeign(path);
+  const io::Checkpoint checkpoint = io::ReadCheckpoint(path);
+  fmt::print("{}: step {}, digest {:016x}, all good\n", path, checkpoint.step, checkpoint.digest);
+}
+
 // Of this program in a folder, or else what another wrote there.
 std::vector<std::string> FilesToVerify(const std::string& path) {
   if (!std::filesystem::is_directory(path)) return {path};
@@ -161,22 +168,27 @@ int CheckpointVerify(const Arguments& arguments) {
   std::vector<std::string> paths;
   CommandLine line(
       "carole checkpoint verify",
-      "Checks every byte of checkpoints, of this program or another; damage ends with exit "
-      "code 65.");
+      "Checks every weight, slot and number of checkpoints, of this program or another, against "
+      "their digest or checksums; damage ends with exit code 65.");
   line.AddPositional("PATHS", paths, "files, or folders for all of their checkpoints")->required();
   if (!line.Parse(arguments)) return 0;
+  std::vector<std::string> errors;
+  int num_files = 0;
   for (const std::string& path : paths) {
     for (const std::string& file : FilesToVerify(path)) {
-      if (IsForeign(file)) {
-        VerifyForeign(file);
-        continue;
+      ++num_files;
+      try {
+        Verify(file);
+      } catch (const DataError& error) {  // the others may be good
+        errors.emplace_back(error.what());
       }
-      const io::Checkpoint checkpoint = io::ReadCheckpoint(file);
-      fmt::print("{}: step {}, digest {:016x}, all good\n", file, checkpoint.step,
-                 checkpoint.digest);
     }
   }
-  return 0;
+  if (errors.empty()) return 0;
+  if (num_files == 1) throw DataError(errors[0]);
+  for (const std::string& error : errors) LogError("checkpoint", "{}", WithoutTag(error));
+  throw DataError(
+      fmt::format("[checkpoint] {} of {} checkpoints are bad", errors.size(), num_files));
 }
 
 }  // namespace carole::commands

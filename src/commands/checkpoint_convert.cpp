@@ -13,6 +13,7 @@
 #include "nets/nets.h"
 #include "src/commands/command_line.h"
 #include "src/commands/commands.h"
+#include "src/commands/flags.h"
 #include "src/core/error.h"
 #include "src/train/keras_model.h"
 
@@ -83,6 +84,7 @@ std::optional<FittedNet> FindNet(const ConvertFlags& flags, const io::WeightsRea
     return std::nullopt;
   }
   const nets::NetEntry& net = nets::FindNet(flags.model_name);
+  if (flags.image_size > 0) (void)nets::BuildModel(net, {.image_size = flags.image_size});
   if (const auto found = TryNet(net, file, flags.image_size)) return found;
   throw DataError(fmt::format(
       "[checkpoint] {}: variables of {} are missing or of another shape; look at it with carole "
@@ -212,7 +214,8 @@ int CheckpointConvert(const Arguments& arguments) {
       ->required();
   line.AddPositional("TARGET", flags.target,
                      "ends with .h5, or is the prefix of TensorFlow's files")
-      ->required();
+      ->required()
+      ->check(RefuseWeightsName);
   line.Add("model_name", flags.model_name, "the net; empty: found by its variables");
   line.Add("image_size,eval_image_size", flags.image_size,
            "of the net that Keras rebuilds; 0: the net's own");

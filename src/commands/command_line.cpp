@@ -214,6 +214,12 @@ std::vector<std::string> CommandLine::GivenFlags() const {
   return flags;
 }
 
+std::string JoinFlags(std::span<const std::string> given) {
+  std::string text;
+  for (const std::string& flag : given) text += (text.empty() ? "--" : " --") + flag;
+  return text;
+}
+
 void CommandLine::CheckKnown(const std::string& flag) const {
   if (app_.get_option_no_throw("--" + flag) != nullptr) return;
   std::vector<std::string> names;

@@ -16,6 +16,9 @@
 
 namespace carole::commands {
 
+// "--name=value --name=value" of CommandLine::GivenFlags().
+std::string JoinFlags(std::span<const std::string> given);
+
 class CommandLine {
  public:
   // `name` is the whole command, "carole train".

@@ -45,7 +45,7 @@ inline constexpr Command kCommands[] = {
     {"dataset show", "print the fields of one record", DatasetShow},
     {"checkpoint convert", "between .h5 and TensorFlow's checkpoints", CheckpointConvert},
     {"checkpoint inspect", "print what a checkpoint holds", CheckpointInspect},
-    {"checkpoint verify", "check every byte of checkpoints", CheckpointVerify},
+    {"checkpoint verify", "check every weight, slot and number of checkpoints", CheckpointVerify},
     {"model list", "list the nets", ModelList},
     {"model summary", "layers, shapes and parameters of a net", ModelSummary},
     {"hostfile", "print TF_CONFIG's machines for mpirun or ssh", Hostfile},

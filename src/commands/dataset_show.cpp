@@ -29,10 +29,14 @@ std::string Preview(std::string_view bytes) {
       std::all_of(bytes.begin(), bytes.end(), [](unsigned char c) { return c >= ' ' && c < 127; });
   if (is_text) return fmt::format("\"{}\"", bytes);
   if (!io::IsJpeg(bytes) && !io::IsPng(bytes)) return fmt::format("{} bytes", bytes.size());
-  io::Image image;
-  io::DecodeImage(bytes, 3, &image);
-  return fmt::format("{} of {} bytes, {}x{}", io::IsJpeg(bytes) ? "JPEG" : "PNG", bytes.size(),
-                     image.width, image.height);
+  const char* kind = io::IsJpeg(bytes) ? "JPEG" : "PNG";
+  try {
+    io::Image image;
+    io::DecodeImage(bytes, 3, &image);
+    return fmt::format("{} of {} bytes, {}x{}", kind, bytes.size(), image.width, image.height);
+  } catch (const DataError& error) {  // whoever looks at a record may look for just that
+    return fmt::format("{} of {} bytes, damaged: {}", kind, bytes.size(), WithoutTag(error.what()));
+  }
 }
 
 template <typename T>

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <filesystem>
 #include <optional>
 #include <thread>
 
@@ -103,23 +104,39 @@ train::RunFacts FactsOf(const std::string& path) {
   }
 }
 
+Evaluated Read(const EvalFlags& flags, const std::string& path, const train::RunFacts* facts,
+               VariableStore& store) {
+  const std::unique_ptr<io::WeightsReader> reader = io::OpenWeights(path);
+  train::ReadVariables(*reader, flags.moving_average_decay != 0 ? train::kAverageSuffix : "",
+                       store);
+  const Evaluated evaluated{reader->path(), reader->step().value_or(0)};
+  if (facts) train::CompareEvaluation(FactsOf(evaluated.path), *facts);
+  LogInfo("eval", "{}, step {}{}", evaluated.path, evaluated.step,
+          flags.moving_average_decay != 0 ? ", moving averages" : "");
+  return evaluated;
+}
+
 // Only rank 0 needs to see the checkpoint, and all ranks evaluate the same one. Its run's data are
-// compared with `facts`, unless null.
-Evaluated ShareCheckpoint(const EvalFlags& flags, const std::string& path,
-                          const train::RunFacts* facts, const Job& job, VariableStore& store) {
-  Evaluated evaluated;
+// compared with `facts`, unless null. nullopt: it has gone since it was found, as those of a run
+// that is followed do.
+std::optional<Evaluated> ShareCheckpoint(const EvalFlags& flags, const std::string& path,
+                                         const train::RunFacts* facts, const Job& job,
+                                         VariableStore& store) {
+  std::optional<Evaluated> evaluated;
   collectives::WorkApart(job.communicator(), "checkpoint", [&] {
     if (!job.is_chief()) return;
-    const std::unique_ptr<io::WeightsReader> reader = io::OpenWeights(path);
-    train::ReadVariables(*reader, flags.moving_average_decay != 0 ? train::kAverageSuffix : "",
-                         store);
-    evaluated = {reader->path(), reader->step().value_or(0)};
-    if (facts) train::CompareEvaluation(FactsOf(evaluated.path), *facts);
-    LogInfo("eval", "{}, step {}{}", evaluated.path, evaluated.step,
-            flags.moving_average_decay != 0 ? ", moving averages" : "");
+    try {
+      evaluated = Read(flags, path, facts, store);
+    } catch (const Error&) {
+      std::error_code error;
+      if (flags.eval_interval_secs == 0 || std::filesystem::exists(path, error)) throw;
+      LogWarning("eval", "{}: is gone; waiting for the next one", path);
+    }
   });
+  if (CountRanks(job.communicator(), evaluated.has_value(), {.what = "checkpoint"}) == 0)
+    return std::nullopt;
   train::ShareVariables(job.communicator(), store);
-  return evaluated;
+  return evaluated ? evaluated : Evaluated{};
 }
 
 void PrintJson(const train::Metrics& metrics, const Evaluated& evaluated,
@@ -270,15 +287,17 @@ void Follow(const EvalFlags& flags, const train::RunFacts& facts, const Job& job
             NewCheckpoints& checkpoints, Evaluation& evaluation, Output& output) {
   train::CatchStopSignals();
   LogInfo("eval", "waiting for checkpoints in {}", flags.checkpoint_path);
-  for (int64_t done = 0;
-       flags.max_number_of_evaluations == 0 || done < flags.max_number_of_evaluations; ++done) {
+  int64_t done = 0;
+  while (flags.max_number_of_evaluations == 0 || done < flags.max_number_of_evaluations) {
     const auto path = checkpoints.Wait();
     if (!path) break;
-    const Evaluated evaluated =  // of one run: what it differs in is told once
+    const auto evaluated =  // of one run: what it differs in is told once
         ShareCheckpoint(flags, *path, done == 0 ? &facts : nullptr, job, evaluation.store());
+    if (!evaluated) continue;
     const auto metrics = evaluation.Run(flags.max_num_batches, train::StopRequested);
     if (!metrics) break;
-    if (job.is_chief()) output.Write(*metrics, evaluated);
+    if (job.is_chief()) output.Write(*metrics, *evaluated);
+    ++done;
   }
   LogInfo("eval", "no more checkpoints are waited for");
 }
@@ -295,10 +314,10 @@ int Run(EvalFlags& flags, const NetInput& input, Job& job) {
     Follow(flags, facts, job, checkpoints, evaluation, output);
     return 0;
   }
-  const Evaluated evaluated =
+  const auto evaluated =
       ShareCheckpoint(flags, flags.checkpoint_path, &facts, job, evaluation.store());
   const auto metrics = evaluation.Run(flags.max_num_batches);
-  if (job.is_chief()) output.Write(*metrics, evaluated);
+  if (job.is_chief()) output.Write(*metrics, *evaluated);
   return 0;
 }
 

@@ -69,11 +69,15 @@ std::vector<std::string> NamesOfClasses(const DatasetFlags& dataset, const NetIn
                         input.num_classes);
 }
 
-std::string ToAttribute(const std::vector<std::string>& names) {
+std::string ToAttribute(const std::string& text) {
   constexpr size_t kMaxBytes = 60'000;  // HDF5: 64 KiB with all that belongs to the attribute
+  return text.size() <= kMaxBytes ? text : "";
+}
+
+std::string ToAttribute(const std::vector<std::string>& names) {
   std::string text;
   for (const std::string& name : names) text += (text.empty() ? "" : "\n") + name;
-  return text.size() <= kMaxBytes ? text : "";
+  return ToAttribute(text);
 }
 
 std::vector<std::string> FromAttribute(const std::string& text) {

@@ -8,13 +8,21 @@
 #include "src/core/whole_number.h"
 
 namespace carole::commands {
+
+std::string RefuseWeightsName(const std::string& name) {
+  if (!name.ends_with(".weights.h5")) return "";
+  return name + ": Keras wants weights alone, in another layout, under that name; want NAME.h5";
+}
+
 void AddDatasetFlags(CommandLine& line, DatasetFlags& flags) {
   line.Group("Data");
   line.Add("dataset_name", flags.dataset_name, JoinNames(io::kDatasets));
   line.Add("dataset_split_name", flags.dataset_split_name,
            "train, test or validation, as the data set has it");
-  line.Add("dataset_dir,data_dir", flags.dataset_dir,
-           "folder of the TFRecords; MNIST's may hold the raw files");
+  line.Add(
+      "dataset_dir,data_dir", flags.dataset_dir,
+      "folder of the TFRecords, or folders, shards and globs of them with commas between; MNIST's "
+      "may hold the raw files");
   line.Add("labels_offset", flags.labels_offset,
            "subtracted from every label and from the number of classes")
       ->check(CLI::Range(-1'000'000, 1'000'000));
@@ -122,7 +130,7 @@ void AddCollectiveFlags(CommandLine& line, MachineFlags& flags) {
            "of gradients between hosts: fp32, or bf16 (half the bytes, sums in fp32)")
       ->check(CLI::IsMember({"fp32", "bf16"}));
   line.Add("collective_timeout", flags.collective_timeout,
-           "seconds after which a rank that does not come ends the job")
+           "seconds after which a rank that does not come, or sends nothing more, ends the job")
       ->check(CLI::PositiveNumber);
   line.Add("bucket_mb", flags.bucket_mb,
            "size of the pieces in which gradients travel; 0: chosen for you")

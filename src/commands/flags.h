@@ -14,6 +14,9 @@
 
 namespace carole::commands {
 
+// A check of names of .h5 files: "" unless Keras would look for another layout there.
+std::string RefuseWeightsName(const std::string& name);
+
 struct DatasetFlags {
   std::string dataset_name = "imagenet";
   std::string dataset_split_name = "train";

@@ -2,16 +2,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <future>
-#include <iterator>
-#include <map>
 #include <numeric>
 
+#include "io/bytes.h"
 #include "io/checkpoint.h"
 #include "io/datasets.h"
 #include "io/image.h"
@@ -26,9 +22,7 @@
 #include "src/commands/json.h"
 #include "src/core/error.h"
 #include "src/core/log.h"
-#include "src/graph/executable.h"
-#include "src/graph/precision.h"
-#include "src/graph/rewrites.h"
+#include "src/train/inference.h"
 #include "src/train/state.h"
 #include "src/train/warm_start.h"
 
@@ -118,7 +112,7 @@ std::vector<fs::path> FindImages(const std::vector<std::string>& arguments) {
     }
     std::vector<fs::path> found;
     for (const auto& entry : fs::recursive_directory_iterator(argument)) {
-      if (io::HasImageName(entry.path())) found.push_back(entry.path());
+      if (!entry.is_directory() && io::HasImageName(entry.path())) found.push_back(entry.path());
     }
     std::sort(found.begin(), found.end());
     images.insert(images.end(), found.begin(), found.end());
@@ -155,7 +149,7 @@ class Reader {
     for (size_t i = 0; i < count; ++i) {
       try {
         ReadOne(images[first + i], std::span(read.values).subspan(i * pixels, pixels));
-      } catch (const Error& error) {
+      } catch (const std::exception& error) {  // none may leave the loop
         read.errors[i] = error.what();
       }
     }
@@ -164,9 +158,8 @@ class Reader {
 
  private:
   void ReadOne(const fs::path& path, std::span<float> out) const {
-    std::ifstream file(path, std::ios::binary);
-    const std::string bytes{std::istreambuf_iterator<char>(file), {}};
-    if (!file) throw DiskError(fmt::format("cannot be read: {}", std::strerror(errno)));
+    constexpr uint64_t kMaxFileBytes = uint64_t{1} << 30;
+    const std::string bytes = io::ReadAll(*io::OpenFile(path), kMaxFileBytes);
     io::Picture picture;
     picture.Open(bytes, {.channels = channels_});
     preprocess_.eval({.picture = picture, .height = size_, .width = size_, .out = out});
@@ -176,44 +169,12 @@ class Reader {
   const int size_, channels_, threads_;
 };
 
-// The net, ready to run.
-class Predictor {
- public:
-  Predictor(const nets::NetEntry& net, const nets::ModelOptions& options, const Backend& backend)
-      : model_(nets::BuildModel(net, options)) {
-    Fuse(*model_.graph, backend);
-    StoreActivationsAs(backend.activation_dtype(), *model_.graph);
-    executable_ = std::make_unique<Executable>(*model_.graph, backend);
-    store_ = executable_->MakeStore();
-    executable_->Bind(*store_);
-  }
-
-  VariableStore& store() { return *store_; }
-
-  // Probabilities (N,K).
-  std::vector<double> Run(const std::vector<float>& images) {
-    const Tensor input = executable_->Input("images");
-    std::copy(images.begin(), images.end(), input.as<float>());
-    executable_->Run({.valid_rows = input.shape[0]});
-    std::vector<double> values = executable_->Output(model_.logits);
-    const auto classes = static_cast<size_t>(num_classes());
-    for (size_t row = 0; row < values.size(); row += classes) Softmax({&values[row], classes});
-    return values;
-  }
-  int64_t num_classes() const { return model_.graph->shape(model_.logits)[1]; }
-
- private:
-  static void Softmax(std::span<double> row) {
-    const double largest = *std::max_element(row.begin(), row.end());
-    for (double& x : row) x = std::exp(x - largest);
-    const double sum = std::accumulate(row.begin(), row.end(), 0.0);
-    for (double& x : row) x /= sum;
-  }
-
-  nets::Model model_;
-  std::unique_ptr<Executable> executable_;
-  std::unique_ptr<VariableStore> store_;
-};
+void Softmax(std::span<double> row) {
+  const double largest = *std::max_element(row.begin(), row.end());
+  for (double& x : row) x = std::exp(x - largest);
+  const double sum = std::accumulate(row.begin(), row.end(), 0.0);
+  for (double& x : row) x /= sum;
+}
 
 std::vector<std::string> NamesOf(const PredictFlags& flags, int64_t num_classes) {
   std::vector<std::string> names = flags.class_names;
@@ -267,9 +228,9 @@ class Printer {
 
 // The next batch is read while the net computes. Returns how many images could not be read.
 int64_t PredictAll(const PredictFlags& flags, const std::vector<fs::path>& images,
-                   const Reader& reader, Predictor& predictor, const Printer& printer) {
+                   const Reader& reader, train::Inference& net, const Printer& printer) {
   const auto batch = static_cast<size_t>(flags.batch_size);
-  const auto classes = static_cast<size_t>(predictor.num_classes());
+  const auto classes = static_cast<size_t>(net.num_classes());
   int64_t bad = 0;
   auto start = [&](size_t first) {
     return std::async(std::launch::async, [&, first] { return reader.Read(images, first, batch); });
@@ -278,13 +239,17 @@ int64_t PredictAll(const PredictFlags& flags, const std::vector<fs::path>& image
   for (size_t first = 0; first < images.size(); first += batch) {
     const Pixels pixels = next.get();
     if (first + batch < images.size()) next = start(first + batch);
-    const std::vector<double> probabilities = predictor.Run(pixels.values);
+    std::vector<double> values = net.Run(pixels.values, flags.batch_size);
     for (size_t i = 0; i < pixels.errors.size(); ++i) {
       if (pixels.errors[i].empty()) {
-        printer.Print(images[first + i], std::span(probabilities).subspan(i * classes, classes));
+        const std::span<double> row = std::span(values).subspan(i * classes, classes);
+        Softmax(row);
+        printer.Print(images[first + i], row);
       } else {
         ++bad;
-        LogError("predict", "{}: {}", images[first + i].string(), pixels.errors[i]);
+        const std::string name = images[first + i].string();
+        const std::string_view text = WithoutTag(pixels.errors[i]);
+        LogError("predict", "{}{}", text.starts_with(name) ? "" : name + ": ", text);
       }
     }
   }
@@ -304,16 +269,15 @@ int Run(PredictFlags& flags, Job& job) {
   if (images.empty()) throw UsageError("[predict] IMAGE: no JPEG and no PNG there");
   flags.batch_size = std::min<int64_t>(flags.batch_size, static_cast<int64_t>(images.size()));
   const Reader reader(flags, net, job.backend().threads());
-  Predictor predictor(net,
-                      {.batch_size = flags.batch_size,
-                       .image_size = flags.image_size,
-                       .channels = flags.channels,
-                       .num_classes = flags.num_classes},
-                      job.backend());
+  nets::Model model = nets::BuildModel(net, {.batch_size = flags.batch_size,
+                                             .image_size = flags.image_size,
+                                             .channels = flags.channels,
+                                             .num_classes = flags.num_classes});
+  train::Inference inference(std::move(model.graph), model.logits, job.backend());
   train::ReadVariables(*weights, flags.moving_average_decay != 0 ? train::kAverageSuffix : "",
-                       predictor.store());
-  const Printer printer(flags, NamesOf(flags, predictor.num_classes()));
-  const int64_t bad = PredictAll(flags, images, reader, predictor, printer);
+                       inference.store());
+  const Printer printer(flags, NamesOf(flags, inference.num_classes()));
+  const int64_t bad = PredictAll(flags, images, reader, inference, printer);
   std::fflush(stdout);
   if (bad == 0) return 0;
   throw DataError(fmt::format("[predict] {} of {} images could not be read", bad, images.size()));

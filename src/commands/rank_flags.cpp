@@ -12,8 +12,10 @@ void AddRankFlags(CommandLine& line, RankFlags& flags) {
       ->check(CLI::PositiveNumber);
   line.AddBool("sync_batch_norm", flags.sync_batch_norm,
                "batch norm takes its statistics from the samples of all ranks");
-  line.AddBool("reproducible", flags.reproducible,
-               "1, 2, 4, … ranks make the same weights, bit for bit, from one global batch");
+  line.AddBool(
+      "reproducible", flags.reproducible,
+      "1, 2, 4, … ranks make the same weights, bit for bit, from one global batch, with equal "
+      "--threads on processors of one kind");
   line.Add("reproducible_shards", flags.reproducible_shards,
            "parts of the global batch that are computed each by itself; a power of two")
       ->check(CLI::PositiveNumber);

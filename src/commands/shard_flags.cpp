@@ -14,7 +14,8 @@ void ShardFlags::AddTo(CommandLine& line) {
   line.Group("Data");
   line.Add("dataset_name", dataset_name, "whose shards");
   line.Add("dataset_split_name", dataset_split_name, "of which split");
-  line.Add("dataset_dir,data_dir", dataset_dir, "folder of the shards");
+  line.Add("dataset_dir,data_dir", dataset_dir,
+           "folder of the shards, or several, with commas between");
 }
 
 std::vector<fs::path> ShardFlags::Find() const {

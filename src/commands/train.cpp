@@ -7,9 +7,11 @@
 #include <limits>
 
 #include "collectives/apart.h"
+#include "collectives/same_facts.h"
 #include "io/checkpoint_folder.h"
 #include "io/disk.h"
 #include "io/weights_reader.h"
+#include "launch/cores.h"
 #include "nets/summary.h"
 #include "src/commands/activation_memory.h"
 #include "src/commands/commands.h"
@@ -85,11 +87,18 @@ double OrNever(double seconds) {
   return seconds > 0 ? seconds : std::numeric_limits<double>::infinity();
 }
 
+// What the bits of --reproducible depend on, beside flags and data. Collective.
+train::RunFacts RequireSameKernels(const Job& job) {
+  train::RunFacts facts = {{train::kThreads, fmt::format("{} threads", job.backend().threads())},
+                           {train::kProcessor, launch::ModelOfCpu()}};
+  collectives::RequireSameFacts(job.communicator(), facts);
+  return facts;
+}
+
 train::TrainerOptions MakeTrainerOptions(const TrainFlags& flags, const TrainPlan& plan,
-                                         const NetInput& input, const CommandLine& line) {
+                                         const NetInput& input, const CommandLine& line,
+                                         const Job& job) {
   const RunFlags& run = flags.run;
-  std::string given;
-  for (const std::string& flag : line.GivenFlags()) given += (given.empty() ? "--" : " --") + flag;
   train::TrainerOptions options{
       .train_dir = run.train_dir,
       .max_number_of_steps = plan.max_steps,
@@ -112,7 +121,9 @@ train::TrainerOptions MakeTrainerOptions(const TrainFlags& flags, const TrainPla
        fmt::format("{} records{}", plan.num_samples,
                    block > 0 ? fmt::format(" shuffled in blocks of {}", block) : "")},
       {"max_number_of_steps", std::to_string(plan.max_steps)},
-      {"flags", given}});
+      {"flags", ToAttribute(JoinFlags(line.GivenFlags()))}});
+  if (flags.ranks.reproducible && job.backend().on_host())
+    options.attributes.merge(RequireSameKernels(job));
   options.stop_requested = MakeStopRequest(run);
   options.warm_start = MakeWarmStart(flags.fine_tuning);
   return options;
@@ -191,7 +202,7 @@ int Run(TrainFlags& flags, const CommandLine& line, const NetInput& input, Job& 
   const int64_t parameters = nets::CountParameters(*model.graph).trainable;
   const std::vector<PlanLine> settings = DescribePlan(flags, plan, input, job, rate, parameters);
   LogPlan(settings);
-  train::TrainerOptions options = MakeTrainerOptions(flags, plan, input, line);
+  train::TrainerOptions options = MakeTrainerOptions(flags, plan, input, line, job);
   options.keras = train::MakeKerasModel(*model.graph, model.logits, std::string(input.net->name));
   const std::unique_ptr<train::TrainStep, DeleteStep> step(
       MakeStep(flags, std::move(model), plan.shape, parameters, job).release());

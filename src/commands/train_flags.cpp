@@ -54,7 +54,8 @@ void AddFileFlags(CommandLine& line, RunFlags& flags) {
   line.Add("keep_checkpoints", flags.keep_checkpoints, "newest ones that stay; 0: all")
       ->check(CLI::NonNegativeNumber);
   line.Add("final_model", flags.final_model,
-           "name in train_dir of a copy of the last checkpoint, once the run has finished");
+           "name in train_dir of a copy of the last checkpoint, once the run has finished")
+      ->check(RefuseWeightsName);
 }
 
 void AddLossFlags(CommandLine& line, RunFlags& flags) {

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <charconv>
-#include <fstream>
 #include <set>
 
 #include "io/host.h"
+#include "launch/cores.h"
 #include "src/commands/version.h"
 #include "src/watch/progress.h"
 #include "src/watch/report.h"
@@ -19,9 +19,10 @@ namespace {
 // Given flags that say where, not what.
 const std::set<std::string> kPlaces = {"dataset_dir", "train_dir", "log_dir", "work_dir", "trace"};
 
+// "name=value", as GivenFlags() has it.
 std::pair<std::string, std::string> Split(const std::string& flag) {
   const size_t equals = flag.find('=');
-  return {flag.substr(0, equals), equals == std::string::npos ? "true" : flag.substr(equals + 1)};
+  return {flag.substr(0, equals), flag.substr(equals + 1)};
 }
 
 // A number or a truth where the text is one.
@@ -45,15 +46,6 @@ std::vector<io::HyperParameter> AllParameters(const WatchedRun& run) {
   return all;
 }
 
-std::string ModelOfCpu() {
-  std::ifstream file("/proc/cpuinfo");
-  constexpr std::string_view kKey = "model name\t: ";
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with(kKey)) return line.substr(kKey.size());
-  }
-  return "unknown processor";
-}
-
 watch::ReportOptions MakeReportOptions(const WatchedRun& run, const Job& job) {
   watch::ReportFacts facts{
       .title = std::string(run.input.net->name) + " on " + std::string(run.input.dataset->name),
@@ -61,14 +53,14 @@ watch::ReportOptions MakeReportOptions(const WatchedRun& run, const Job& job) {
       .settings = run.settings,
       .class_names = run.class_names};
   const collectives::Communicator& ranks = job.communicator();
-  std::string names, given;
+  std::string names;
   for (int rank = 0; rank < ranks.size(); ++rank)
     names += (rank == 0 ? "" : ", ") + ranks.NameOf(rank);
-  for (const std::string& flag : run.flags) given += (given.empty() ? "--" : " --") + flag;
-  facts.settings.emplace_back("machine", fmt::format("{}; cores of rank 0: {}; hosts: {}",
-                                                     ModelOfCpu(), job.cores(), ranks.num_hosts()));
+  facts.settings.emplace_back(
+      "machine", fmt::format("{}; cores of rank 0: {}; hosts: {}", launch::ModelOfCpu(),
+                             job.cores(), ranks.num_hosts()));
   facts.settings.emplace_back("places", ranks.size() > 1 ? names : io::HostName());
-  facts.settings.emplace_back("flags", given);
+  facts.settings.emplace_back("flags", JoinFlags(run.flags));
   facts.settings.emplace_back("program", std::string("carole ") + Version());
   return {.folder = run.train_dir, .facts = facts};
 }

@@ -64,6 +64,7 @@ class VariableStore {
     return Span<T>(statistics_.get(), statistics_count_);
   }
   int64_t trainable_count() const { return trainable_count_; }
+  int64_t statistics_count() const { return statistics_count_; }
 
   Tensor Weight(int variable) const;    // weight or statistic, in its own layout
   Tensor Gradient(int variable) const;  // trainable variables only

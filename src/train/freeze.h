@@ -12,7 +12,8 @@ namespace carole::train {
 // of the name (TF-Slim's --trainable_scopes); the others become untrainable, so that
 // Differentiate() leaves out whatever only they would need. Empty scopes: nothing is frozen.
 // Returns the frozen ones, as indexes into graph.variables(). Before Differentiate(). Throws
-// UsageError for a scope that is no regular expression or matches nothing.
+// UsageError for a scope that is no regular expression, and when none matches anything; warns of
+// one of several that does not.
 std::vector<int> FreezeOutside(Graph& graph, const std::vector<std::string>& trainable_scopes);
 
 }  // namespace carole::train

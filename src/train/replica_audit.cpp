@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -23,16 +22,23 @@ std::vector<uint64_t> Gather(collectives::Communicator& communicator,
   return all;
 }
 
-// One hash for each trainable variable and arena, the weights first.
+// One hash for each variable of each arena, the weights first.
 class Hashes {
  public:
-  Hashes(const VariableStore& store, const optim::Optimizer& optimizer) {
-    for (size_t v = 0; v < store.places().size(); ++v) {
-      if (store.places()[v].trainable) trainable_.push_back(static_cast<int>(v));
+  Hashes(const Replica& replica, std::span<const int> frozen) : store_(replica.store) {
+    std::vector<int> trainable;
+    for (size_t v = 0; v < store_.places().size(); ++v) {
+      if (store_.places()[v].trainable) trainable.push_back(static_cast<int>(v));
     }
-    AddArena(store, store.weights_base());
-    for (size_t s = 0; s < optimizer.slots().size(); ++s)
-      AddArena(store, optimizer.slot(static_cast<int>(s)));
+    Add(store_.weights_base(), store_.trainable_count(), trainable, "");
+    for (size_t s = 0; s < replica.optimizer.slots().size(); ++s) {
+      Add(replica.optimizer.slot(static_cast<int>(s)), store_.trainable_count(), trainable,
+          "/" + replica.optimizer.slots()[s].name);
+    }
+    if (replica.averages != nullptr) {
+      Add(replica.averages->shadow(0).data(), store_.trainable_count(), trainable, kAverageSuffix);
+    }
+    if (!frozen.empty()) Add(store_.statistics_base(), store_.statistics_count(), frozen, "");
   }
 
   std::span<const uint64_t> all() const { return hashes_; }
@@ -44,28 +50,37 @@ class Hashes {
   }
 
   // "a/weights", "a/weights/Momentum"
-  std::string NameOf(size_t index, const VariableStore& store,
-                     const optim::Optimizer& optimizer) const {
-    const std::string& name = store.places()[trainable_[index % trainable_.size()]].name;
-    const size_t arena = index / trainable_.size();
-    return arena == 0 ? name : name + "/" + optimizer.slots()[arena - 1].name;
+  std::string NameOf(size_t index) const {
+    for (const Arena& arena : arenas_) {
+      if (index < arena.variables.size())
+        return store_.places()[arena.variables[index]].name + arena.suffix;
+      index -= arena.variables.size();
+    }
+    return "?";
   }
 
  private:
-  void AddArena(const VariableStore& store, std::byte* arena) {
-    const size_t element = SizeOf(store.dtype());
-    const HostView view(store.backend(), arena,
-                        static_cast<size_t>(store.trainable_count()) * element);
+  struct Arena {
+    std::vector<int> variables;
+    std::string suffix;  // of their names
+  };
+
+  void Add(std::byte* arena, int64_t count, std::span<const int> variables,
+           const std::string& suffix) {
+    const size_t element = SizeOf(store_.dtype());
+    const HostView view(store_.backend(), arena, static_cast<size_t>(count) * element);
     const std::byte* base = view.as<std::byte>().data();
-    for (int v : trainable_) {
-      const VariablePlace& p = store.places()[v];
+    for (int v : variables) {
+      const VariablePlace& p = store_.places()[v];
       const std::byte* data = base + static_cast<size_t>(p.offset) * element;
       const size_t floats = static_cast<size_t>(p.count) * element / sizeof(float);
       hashes_.push_back(collectives::HashOfFloats({reinterpret_cast<const float*>(data), floats}));
     }
+    arenas_.push_back({{variables.begin(), variables.end()}, suffix});
   }
 
-  std::vector<int> trainable_;
+  const VariableStore& store_;
+  std::vector<Arena> arenas_;
   std::vector<uint64_t> hashes_;
 };
 
@@ -75,10 +90,10 @@ bool AllEqual(std::span<const uint64_t> values) {
 
 }  // namespace
 
-void AuditReplicas(collectives::Communicator& communicator, const VariableStore& store,
-                   const optim::Optimizer& optimizer, int64_t step) {
+void AuditReplicas(collectives::Communicator& communicator, const Replica& replica,
+                   std::span<const int> frozen, int64_t step) {
   if (communicator.size() == 1) return;
-  const Hashes hashes(store, optimizer);
+  const Hashes hashes(replica, frozen);
   const uint64_t sum = hashes.Sum();
   if (AllEqual(Gather(communicator, std::span(&sum, 1), step))) return;
   const std::vector<uint64_t> all = Gather(communicator, hashes.all(), step);
@@ -90,7 +105,7 @@ void AuditReplicas(collectives::Communicator& communicator, const VariableStore&
     throw CommError(fmt::format(
         "[audit] {}: replicas differ at step {}: {}; memory or network of the odd ranks is "
         "suspect, the last checkpoint is good",
-        hashes.NameOf(i, store, optimizer), step, collectives::DescribeOdd(communicator, values)));
+        hashes.NameOf(i), step, collectives::DescribeOdd(communicator, values)));
   }
 }
 

@@ -2,17 +2,20 @@
 // that went wrong.
 #pragma once
 
+#include <cstdint>
+#include <span>
+
 #include "collectives/communicator.h"
-#include "src/graph/variable_store.h"
-#include "src/optim/optimizer.h"
+#include "src/train/state.h"
 
 namespace carole::train {
 
-// Compares hashes of all weights and slots over ranks: one number of each rank, and only when these
-// differ one for each variable. Throws CommError that names the first variable that differs,
-// whether in its weights or in a slot, and the ranks in the minority; where no value has a
-// majority, all that there are. Collective.
-void AuditReplicas(collectives::Communicator& communicator, const VariableStore& store,
-                   const optim::Optimizer& optimizer, int64_t step);
+// Compares hashes of all weights, slots and moving averages over ranks, and of `frozen` variables
+// (indexes into the store's places), which no sum would show to differ: one number of each rank,
+// and only when these differ one for each variable. Throws CommError that names the first variable
+// that differs, whether in its weights or in a slot, and the ranks in the minority; where no value
+// has a majority, all that there are. Collective.
+void AuditReplicas(collectives::Communicator& communicator, const Replica& replica,
+                   std::span<const int> frozen, int64_t step);
 
 }  // namespace carole::train

@@ -75,6 +75,8 @@ void CompareRunFacts(const RunFacts& before, const RunFacts& now) {
        " samples: what flags say in epochs (the rate's schedule, --train_epochs, "
        "--epochs_per_eval) counts all steps as of that many");
   Tell(LogLevel::kInfo, kGoesOn, before, now, kRecordOrder, "with", ": an epoch begins");
+  for (const auto& [name, what] : {std::pair{kThreads, "with"}, {kProcessor, "on"}})
+    Tell(LogLevel::kWarning, kGoesOn, before, now, name, what, ": --reproducible gives other bits");
   CompareData(kGoesOn, before, now);
 }
 

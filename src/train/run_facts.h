@@ -10,6 +10,8 @@ namespace carole::train {
 inline constexpr char kGlobalBatch[] = "global_batch";  // samples of a step
 inline constexpr char kClassNames[] = "class_names";    // a line for each
 inline constexpr char kRecordOrder[] = "record_order";  // what a place in an epoch depends on
+inline constexpr char kThreads[] = "threads";           // of each rank of a reproducible run
+inline constexpr char kProcessor[] = "processor";       // of the same
 
 using RunFacts = std::map<std::string, std::string>;
 

@@ -13,17 +13,22 @@ struct TimeLimitOptions {
   double margin_seconds = 60;  // before job_end, for the last step and the checkpoint
 };
 
+// A moment: to tell how long something took, by a clock that nobody sets, and as others call it.
+struct Moment {
+  std::chrono::steady_clock::time_point steady = std::chrono::steady_clock::now();
+  std::chrono::system_clock::time_point of_day = std::chrono::system_clock::now();
+};
+
 class TimeLimit {
  public:
-  using Clock = std::chrono::system_clock;
-  explicit TimeLimit(const TimeLimitOptions& options, Clock::time_point now = Clock::now());
+  explicit TimeLimit(const TimeLimitOptions& options, const Moment& start = {});
 
   // The reason in words once the time is over, else empty.
-  std::string Reason(Clock::time_point now = Clock::now()) const;
+  std::string Reason(const Moment& now = {}) const;
 
  private:
   TimeLimitOptions options_;
-  Clock::time_point start_;
+  std::chrono::steady_clock::time_point start_;
 };
 
 }  // namespace carole::train

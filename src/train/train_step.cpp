@@ -360,7 +360,7 @@ void TrainStep::Apply(UnderWay& step, UpdateSums sums) {
     if (done % options_.local_sgd_steps == 0) Consolidate(done);
   }
   if (options_.audit_every_n_steps > 0 && done % options_.audit_every_n_steps == 0 && !has_drifted_)
-    AuditReplicas(communicator_, *own_.store, *own_.optimizer, done);
+    AuditReplicas(communicator_, replica(), own_.frozen, done);
 }
 
 // Leaves nothing of it, and begins the step after it again.

@@ -65,8 +65,8 @@ void Trainer::Open() {
   io::MakeFolder("train", folder);
   best_ = std::make_unique<io::CheckpointWriter>(
       io::CheckpointWriterOptions{.folder = folder, .keep = 1, .keras = options_.keras});
-  if (const auto path = io::FindLatest(folder)) {
-    const auto attributes = io::ReadCheckpointHeader(*path).attributes;
+  if (const auto latest = io::ReadLatest(folder)) {
+    const auto& attributes = latest->checkpoint.attributes;
     const auto found = attributes.find(kAccuracy);
     if (found != attributes.end()) best_accuracy_ = std::strtod(found->second.c_str(), nullptr);
   }
@@ -146,7 +146,7 @@ ExitCode Trainer::Run() {
     if (result.save && !finished() && !stop) Save();
   }
   source_.reset();
-  if (stop && !finished()) {
+  if (!finished()) {
     LogInfo("train", "asked to stop: saving at step {}", state_.step);
   } else {
     LogInfo("", "Stopping Training.");
@@ -158,7 +158,7 @@ ExitCode Trainer::Run() {
     if (best_) best_->Wait();
   });
   for (Watcher* watcher : options_.watchers) watcher->Ended(state_, finished());
-  return finished() || !stop ? ExitCode::kOk : ExitCode::kSaved;
+  return finished() ? ExitCode::kOk : ExitCode::kSaved;
 }
 
 // A rank may have to look through all records for where they begin.
@@ -341,7 +341,7 @@ void Trainer::Save() {
 
 void Trainer::LogStep(const StepResult& result, double seconds) {
   if (communicator_.rank() != 0) return;
-  if (options_.log_every_n_steps > 0 && state_.step % options_.log_every_n_steps == 0) {
+  if (state_.step % options_.log_every_n_steps == 0) {
     LogInfo("", "global step {}: loss = {:.4f} ({:.3f} sec/step)", state_.step, result.total_loss,
             seconds);
   }

@@ -36,7 +36,7 @@ inline constexpr int kMaxSkippedInARow = 10;
 struct TrainerOptions {
   std::string train_dir;            // made when missing; "": nothing is read or written
   int64_t max_number_of_steps = 0;  // 0: no end
-  int64_t log_every_n_steps = 10;   // 0: never
+  int64_t log_every_n_steps = 10;
   double save_interval_secs = 600;
   int keep_checkpoints = 5;
   int64_t max_bad_records = 0;  // of an epoch, over all ranks

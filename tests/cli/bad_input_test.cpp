@@ -30,8 +30,8 @@ class BadInputTest : public CliTest {
 
 TEST_F(BadInputTest, MissingFolder) {
   EXPECT_TRUE(FailsWith(TrainAnEpoch({"--dataset_dir=/no/such/folder"}), 65, {"/no/such/folder"}));
-  EXPECT_TRUE(FailsWith(TrainAnEpoch({"--dataset_dir=" + train_file_}), 65,
-                        {"--dataset_dir " + train_file_ + ": is a file, want its folder"}));
+  EXPECT_TRUE(FailsWith(TrainAnEpoch({"--dataset_dir=" + data_dir_ + "/labels.txt"}), 65,
+                        {data_dir_ + "/labels.txt: no file matches mnist_train.tfrecord"}));
 }
 
 TEST_F(BadInputTest, FoldersThatCannotBeMade) {

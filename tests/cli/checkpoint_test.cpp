@@ -87,17 +87,27 @@ TEST(CheckpointCli, VerifiesWhatTensorFlowWrote) {
   WriteText(data, bytes);
   EXPECT_TRUE(FailsWith(Carole({"checkpoint", "verify", folder / "v2.ckpt"}), 65, {"crc"}));
   EXPECT_TRUE(FailsWith(Carole({"checkpoint", "verify", folder / "none.h5"}), 74, {"none.h5"}));
+  const ProcessResult both =
+      Carole({"checkpoint", "verify", folder / "v2.ckpt", folder / "v1.ckpt"});
+  EXPECT_TRUE(FailsWith(both, 65, {"1 of 2 checkpoints are bad"}));
+  EXPECT_THAT(both.err, HasSubstr("v2.ckpt: parts/weights: crc mismatch"));
+  EXPECT_THAT(both.out, HasSubstr("v1.ckpt"));
 }
 
 TEST(CheckpointCli, SaysWhatIsWrong) {
   TemporaryFolder folder;
   const std::string target = folder.path() + "/x.h5", cut = folder.path() + "/cut.index";
+  EXPECT_TRUE(FailsWith(Carole({"checkpoint", "convert", folder.path(), folder / "x.weights.h5"}),
+                        64, {"want NAME.h5"}));
   EXPECT_TRUE(FailsWith(Carole({"checkpoint", "convert", folder.path(), target}), 65,
                         {"no checkpoint there"}));
   WriteText(cut, ReadText(kFixtures + "v2.ckpt.index").substr(0, 300));
   EXPECT_TRUE(FailsWith(Carole({"checkpoint", "convert", cut, target}), 65,
                         {"cut.index", "is it truncated?"}));
   const std::string v2 = kFixtures + "v2.ckpt";
+  EXPECT_TRUE(FailsWith(
+      Carole({"checkpoint", "convert", v2, target, "--model_name=vgg_16", "--image_size=999"}), 64,
+      {"got 999, want 224 to 255"}));
   EXPECT_TRUE(FailsWith(Carole({"checkpoint", "convert", v2, target, "--model_name=lenet"}), 65,
                         {"variables of lenet are missing"}));
   EXPECT_TRUE(FailsWith(Carole({"checkpoint", "convert", v2, target, "--model_name=lemet"}), 64,

@@ -61,9 +61,9 @@ class Losses : public ::testing::Test {
 };
 
 TEST_F(Losses, OfEachOptimizerAreTensorFlows) {
-  for (const nlohmann::json& run : recorded_["runs"]) {
+  for (const nlohmann::json& run : recorded_.at("runs")) {
     Follow(run, "auto");
-    if (run["learning_rate"] < 0.01) Follow(run, "reference");
+    if (run.at("learning_rate") < 0.01) Follow(run, "reference");
   }
 }
 

@@ -19,6 +19,8 @@ TEST_F(NetTest, ImpossibleOnesAreWrongUsage) {
       FailsWith(Train({"--labels_offset=10"}), 64, {"--labels_offset", "got 0, want 2 or more"}));
   EXPECT_TRUE(FailsWith(Train({"--batch_size=0"}), 64,
                         {"--batch_size: got 0, want a whole number above 0"}));
+  for (const std::string flag : {"--batch_size", "--accumulation_steps"})
+    EXPECT_TRUE(FailsWith(Train({flag + "=4611686018427387904"}), 64, {flag, "want at most"}));
   EXPECT_TRUE(FailsWith(Train({"--save_summaries_secs=-1"}), 64,
                         {"--save_summaries_secs: got -1, want a number from 0 on"}));
   EXPECT_TRUE(FailsWith(Carole({"model", "summary", "lenet", "--num_classes=0"}), 64,

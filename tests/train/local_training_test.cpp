@@ -100,7 +100,7 @@ TEST(LocalSgdTest, ConsolidatesBeforeASave) {
     before[c.rank()] = AllWeights(step.store());
     step.Consolidate(2);
     after[c.rank()] = AllWeights(step.store());
-    AuditReplicas(c, step.store(), step.optimizer(), 2);
+    AuditReplicas(c, step.replica(), {}, 2);
   });
   EXPECT_GT(LargestDifference(before[0], before[1]), 1e-6);
   EXPECT_EQ(after[0], after[1]);
@@ -164,13 +164,14 @@ TEST(AdasumTest, CombinesTheGradientsOfRanksLayerByLayer) {
 }
 
 // Steps of some ranks with an audit every fourth; before step 5 rank 1's memory loses a bit.
-std::vector<std::string> ErrorsAfter(int num_ranks,
-                                     const std::function<float&(TrainStep&)>& which) {
+std::vector<std::string> ErrorsAfter(int num_ranks, const std::function<float&(TrainStep&)>& which,
+                                     StepOptions options = {}) {
+  options.optimizer = "momentum";
+  options.audit_every_n_steps = 4;
   return ErrorsOfRanks(num_ranks, [&](Communicator& c) {
     const auto backend = MakeReferenceBackend(1);
     SmallNet net(4, true);
-    TrainStep step(std::move(net.graph), *backend, c,
-                   {.optimizer = "momentum", .audit_every_n_steps = 4});
+    TrainStep step(std::move(net.graph), *backend, c, options);
     step.store().Initialize(7);
     FormulaSource source({.rank = c.rank(), .size = c.size()});
     for (int64_t s = 0; s < 12; ++s) {
@@ -201,6 +202,27 @@ TEST(AuditTest, NamesTheVariableAndTheRankInTheMinority) {
   }
 }
 
+// Their gradients are not summed, so the others' weights would stay equal.
+TEST(AuditTest, SeesFrozenVariables) {
+  const auto frozen_weight = [](TrainStep& step) -> float& {
+    const VariablePlace& p = step.store().places()[step.store().Find("net/logits/weights")];
+    EXPECT_FALSE(p.trainable);
+    return step.store().statistics<float>()[static_cast<size_t>(p.offset) + 7];
+  };
+  for (const std::string& error :
+       ErrorsAfter(3, frozen_weight, {.trainable_scopes = {"net/conv"}})) {
+    EXPECT_THAT(error, HasSubstr("net/logits/weights: replicas differ at step 8: rank 1 ("));
+  }
+}
+
+TEST(AuditTest, SeesMovingAverages) {
+  const auto shadow = [](TrainStep& step) -> float& {
+    return *reinterpret_cast<float*>(step.replica().averages->shadow(0).data());
+  };
+  for (const std::string& error : ErrorsAfter(3, shadow, {.moving_average_decay = 0.9}))
+    EXPECT_THAT(error, HasSubstr("/ExponentialMovingAverage: replicas differ at step 8: rank 1 ("));
+}
+
 TEST(AuditTest, TwoRanksAreBothNamed) {
   for (const std::string& error : ErrorsAfter(2, LogitsWeight)) {
     EXPECT_THAT(error,
@@ -214,10 +236,10 @@ TEST(AuditTest, SeesSlotsTooAndTheFirstVariableThatDiffers) {
     SmallNet net(4, true);
     TrainStep step(std::move(net.graph), *backend, c, {.optimizer = "momentum"});
     step.store().Initialize(7);
-    AuditReplicas(c, step.store(), step.optimizer(), 1);
+    AuditReplicas(c, step.replica(), {}, 1);
     reinterpret_cast<float*>(step.optimizer().slot(0))[0] = static_cast<float>(c.rank() == 2);
     try {
-      AuditReplicas(c, step.store(), step.optimizer(), 1);
+      AuditReplicas(c, step.replica(), {}, 1);
       ADD_FAILURE() << "the changed slot was not seen";
     } catch (const CommError& error) {
       EXPECT_THAT(error.what(),

@@ -94,13 +94,15 @@ TEST_F(WarmStartTest, WhatDoesNotFitIsAnError) {
 }
 
 TEST(TimeLimitTest, EndsAfterItsTimeOrBeforeTheJob) {
-  const TimeLimit::Clock::time_point start{std::chrono::seconds(1'000'000)};
-  auto at = [&](int seconds) { return start + std::chrono::seconds(seconds); };
+  using std::chrono::seconds;
+  const Moment start{.of_day = std::chrono::system_clock::time_point(seconds(1'000'000))};
+  auto at = [&](int s) { return Moment{start.steady + seconds(s), start.of_day + seconds(s)}; };
   const TimeLimit none({}, start);
   EXPECT_EQ(none.Reason(at(1 << 30)), "");
   const TimeLimit own({.max_seconds = 90}, start);
   EXPECT_EQ(own.Reason(at(89)), "");
   EXPECT_EQ(own.Reason(at(90)), "--max_time: 90 s are over");
+  EXPECT_EQ(own.Reason({start.steady, at(90).of_day}), "");  // somebody has set the clock
   const TimeLimit job({.job_end = 1'000'300, .margin_seconds = 60}, start);
   EXPECT_EQ(job.Reason(at(239)), "");
   EXPECT_EQ(job.Reason(at(241)), "the job ends in 59 s");

@@ -1,0 +1,37 @@
+#include "src/train/inference.h"
+
+#include <algorithm>
+
+#include "src/core/check.h"
+#include "src/graph/precision.h"
+#include "src/graph/rewrites.h"
+
+namespace carole::train {
+
+Inference::Inference(std::unique_ptr<Graph> graph, ValueId logits, const Backend& backend,
+                     VariableStore* share)
+    : graph_(std::move(graph)), logits_(logits), store_(share) {
+  graph_->MarkOutput(logits_);
+  Fuse(*graph_, backend);
+  StoreActivationsAs(backend.activation_dtype(), *graph_);
+  executable_ = std::make_unique<Executable>(*graph_, backend, share);
+  if (store_ == nullptr) {
+    own_store_ = executable_->MakeStore();
+    store_ = own_store_.get();
+  }
+  executable_->Bind(*store_);
+}
+
+std::vector<double> Inference::Run(std::span<const float> images, int64_t valid) {
+  const Tensor input = executable_->Input("images");
+  CAROLE_CHECK_EQ(static_cast<int64_t>(images.size()), input.size(), "pixels of a batch");
+  if (input.dtype == DType::kF64) {
+    std::ranges::copy(images, input.as<double>());
+  } else {
+    std::ranges::copy(images, input.as<float>());
+  }
+  executable_->Run({.valid_rows = valid});
+  return executable_->Output(logits_);
+}
+
+}  // namespace carole::train
