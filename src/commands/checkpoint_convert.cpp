@@ -16,6 +16,7 @@
 #include "src/commands/flags.h"
 #include "src/core/error.h"
 #include "src/train/keras_model.h"
+#include "src/train/run_facts.h"
 
 namespace carole::commands {
 namespace {
@@ -151,10 +152,11 @@ io::Checkpoint CollectNet(const io::WeightsReader& file, const FittedNet& net) {
   for (const std::string& line : mapped.report()) fmt::print("{}\n", line);
   io::Checkpoint checkpoint = Collect(mapped, model.graph->variables());
   const Shape images = model.graph->shape(model.graph->input("images"));
-  checkpoint.attributes = {{"net", std::string(net.entry->name)},
-                           {"image_size", std::to_string(images[2])},
-                           {"num_classes", std::to_string(model.graph->shape(model.logits)[1])},
-                           {"converted_from", file.path()}};
+  checkpoint.attributes = {
+      {train::kNet, std::string(net.entry->name)},
+      {train::kImageSize, std::to_string(images[2])},
+      {train::kNumClasses, std::to_string(model.graph->shape(model.logits)[1])},
+      {"converted_from", file.path()}};
   checkpoint.keras =
       train::MakeKerasModel(*model.graph, model.logits, std::string(net.entry->name));
   return checkpoint;

@@ -212,7 +212,7 @@ class Output {
 bool IsOfLastStep(const io::CheckpointFile& file) {
   try {
     const auto attributes = io::ReadCheckpointHeader(file.path).attributes;
-    const auto last = attributes.find("max_number_of_steps");
+    const auto last = attributes.find(train::kMaxSteps);
     return last != attributes.end() && last->second == std::to_string(file.step);
   } catch (const Error&) {
     return false;  // the evaluation will say what is wrong with it

@@ -85,12 +85,12 @@ std::vector<std::string> FromAttribute(const std::string& text) {
 }
 
 train::RunFacts DataFacts(const DatasetFlags& dataset, const NetInput& input) {
-  return {{"dataset", std::string(input.dataset->name)},
-          {"image_size", std::to_string(input.image_size)},
-          {"channels", std::to_string(input.channels)},
-          {"num_classes", std::to_string(input.num_classes)},
-          {"labels_offset", std::to_string(dataset.labels_offset)},
-          {"preprocessing", input.preprocessing},
+  return {{train::kDataset, std::string(input.dataset->name)},
+          {train::kImageSize, std::to_string(input.image_size)},
+          {train::kChannels, std::to_string(input.channels)},
+          {train::kNumClasses, std::to_string(input.num_classes)},
+          {train::kLabelsOffset, std::to_string(dataset.labels_offset)},
+          {train::kPreprocessing, input.preprocessing},
           {train::kClassNames, ToAttribute(NamesOfClasses(dataset, input))}};
 }
 

@@ -89,13 +89,13 @@ void Complete(PredictFlags& flags, const train::RunFacts& attributes) {
   if (flags.dataset_name.empty() && flags.dataset_dir.empty() && flags.labels_offset == 0)
     text(train::kClassNames, names);
   flags.class_names = FromAttribute(names);
-  text("net", flags.model_name);
-  text("dataset", flags.dataset_name);
-  text("preprocessing", flags.preprocessing_name);
-  number("image_size", flags.image_size);
-  number("channels", flags.channels);
-  number("num_classes", flags.num_classes);
-  number("labels_offset", flags.labels_offset);
+  text(train::kNet, flags.model_name);
+  text(train::kDataset, flags.dataset_name);
+  text(train::kPreprocessing, flags.preprocessing_name);
+  number(train::kImageSize, flags.image_size);
+  number(train::kChannels, flags.channels);
+  number(train::kNumClasses, flags.num_classes);
+  number(train::kLabelsOffset, flags.labels_offset);
   if (flags.model_name.empty()) {
     throw UsageError(fmt::format("[predict] {}: does not say its net; name it with --model_name",
                                  flags.checkpoint_path));

@@ -114,14 +114,14 @@ train::TrainerOptions MakeTrainerOptions(const TrainFlags& flags, const TrainPla
       .keep_best = flags.evaluation.keep_best};
   const int64_t block = flags.dataset.shuffle_block_records;
   options.attributes.merge(train::RunFacts{
-      {"net", std::string(input.net->name)},
-      {"precision", flags.machine.precision},
+      {train::kNet, std::string(input.net->name)},
+      {train::kPrecision, flags.machine.precision},
       {train::kGlobalBatch, std::to_string(plan.global_batch)},
       {train::kRecordOrder,
        fmt::format("{} records{}", plan.num_samples,
                    block > 0 ? fmt::format(" shuffled in blocks of {}", block) : "")},
-      {"max_number_of_steps", std::to_string(plan.max_steps)},
-      {"flags", ToAttribute(JoinFlags(line.GivenFlags()))}});
+      {train::kMaxSteps, std::to_string(plan.max_steps)},
+      {train::kFlags, ToAttribute(JoinFlags(line.GivenFlags()))}});
   if (flags.ranks.reproducible && job.backend().on_host())
     options.attributes.merge(RequireSameKernels(job));
   options.stop_requested = MakeStopRequest(run);

@@ -51,10 +51,10 @@ void Tell(LogLevel level, const char* format, const RunFacts& before, const RunF
 
 // What labels and pixels mean.
 void CompareData(const char* format, const RunFacts& before, const RunFacts& now) {
-  for (const auto& [name, what] : {std::pair{"dataset", "on --dataset_name"},
-                                   {"preprocessing", "with --preprocessing_name"},
-                                   {"image_size", "on images of size"},
-                                   {"labels_offset", "with --labels_offset"}})
+  for (const auto& [name, what] : {std::pair{kDataset, "on --dataset_name"},
+                                   {kPreprocessing, "with --preprocessing_name"},
+                                   {kImageSize, "on images of size"},
+                                   {kLabelsOffset, "with --labels_offset"}})
     Tell(LogLevel::kWarning, format, before, now, name, what);
   if (Differ(before, now, kClassNames)) CompareClasses(before.at(kClassNames), now.at(kClassNames));
 }
@@ -70,7 +70,7 @@ bool Differ(const RunFacts& before, const RunFacts& now, const char* name) {
 void CompareRunFacts(const RunFacts& before, const RunFacts& now) {
   // Weights and slots are fp32 whatever the precision; steps of another batch are counted as if
   // they had been of this one.
-  Tell(LogLevel::kInfo, kGoesOn, before, now, "precision", "in");
+  Tell(LogLevel::kInfo, kGoesOn, before, now, kPrecision, "in");
   Tell(LogLevel::kInfo, kGoesOn, before, now, kGlobalBatch, "in steps of",
        " samples: what flags say in epochs (the rate's schedule, --train_epochs, "
        "--epochs_per_eval) counts all steps as of that many");

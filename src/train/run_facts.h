@@ -7,6 +7,16 @@
 namespace carole::train {
 
 // Attributes' names.
+inline constexpr char kNet[] = "net";
+inline constexpr char kDataset[] = "dataset";
+inline constexpr char kPreprocessing[] = "preprocessing";
+inline constexpr char kImageSize[] = "image_size";
+inline constexpr char kChannels[] = "channels";
+inline constexpr char kNumClasses[] = "num_classes";
+inline constexpr char kLabelsOffset[] = "labels_offset";
+inline constexpr char kPrecision[] = "precision";
+inline constexpr char kMaxSteps[] = "max_number_of_steps";
+inline constexpr char kFlags[] = "flags";               // that were given
 inline constexpr char kGlobalBatch[] = "global_batch";  // samples of a step
 inline constexpr char kClassNames[] = "class_names";    // a line for each
 inline constexpr char kRecordOrder[] = "record_order";  // what a place in an epoch depends on
