@@ -197,7 +197,7 @@ void Watch::EndCheck() {
 
 // While ranks come one by one, the first of them waits for the last.
 void Watch::Progress() {
-  if (agreed_) start_ = std::chrono::steady_clock::now();
+  if (agreed_) start_ = last_look_ = std::chrono::steady_clock::now();
 }
 
 }  // namespace carole::collectives

@@ -345,6 +345,13 @@ void TrainStep::Count(const StepInput& input) {
     own_.averages->Update(input.step + 1, &own_.optimizer->sums()->is_finite);
 }
 
+// Now, or since the last step after which replicas were equal.
+bool TrainStep::AuditIsDue(int64_t done) const {
+  const int64_t every = options_.audit_every_n_steps;
+  const int64_t before = done - std::max<int64_t>(1, options_.local_sgd_steps);
+  return every > 0 && !has_drifted_ && done / every > before / every;
+}
+
 void TrainStep::Apply(UnderWay& step, UpdateSums sums) {
   if (!UpdatesFirst()) {
     own_.optimizer->Update();
@@ -359,8 +366,7 @@ void TrainStep::Apply(UnderWay& step, UpdateSums sums) {
     has_drifted_ = true;
     if (done % options_.local_sgd_steps == 0) Consolidate(done);
   }
-  if (options_.audit_every_n_steps > 0 && done % options_.audit_every_n_steps == 0 && !has_drifted_)
-    AuditReplicas(communicator_, replica(), own_.frozen, done);
+  if (AuditIsDue(done)) AuditReplicas(communicator_, replica(), own_.frozen, done);
 }
 
 // Leaves nothing of it, and begins the step after it again.

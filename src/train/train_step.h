@@ -140,6 +140,7 @@ class TrainStep {
   void WaitForLosses(UnderWay& step);
   bool IsFinite(const UnderWay& step, const UpdateSums& sums) const;
   void Count(const StepInput& input);
+  bool AuditIsDue(int64_t done) const;
   void Apply(UnderWay& step, UpdateSums sums);
   void Refuse(UnderWay& step);
   void TakeBack(UnderWay& step);
