@@ -125,12 +125,7 @@ void TableReader::VisitBlock(std::string_view block, const VisitEntry& visit) co
     }
     key.resize(shared);
     key += block.substr(0, unshared);
-    try {
-      visit(key, block.substr(unshared, value_bytes));
-    } catch (const DataError& error) {
-      if (std::string_view(error.what()).find(source_.name()) != std::string_view::npos) throw;
-      Refuse(WithoutTag(error.what()));
-    }
+    visit(key, block.substr(unshared, value_bytes));
     block.remove_prefix(unshared + value_bytes);
   }
 }

@@ -27,7 +27,7 @@ class V2Checkpoint final : public TfTensors {
     std::map<std::string, TfBundleEntry> entries;
     TableReader(*index_).Visit([&](std::string_view key, std::string_view value) {
       if (key.empty()) return ReadHeader(value);
-      entries.emplace(key, ParseBundleEntry(value));
+      entries.emplace(key, Parsed([&] { return ParseBundleEntry(value); }));
     });
     if (num_shards_ == 0) Refuse("its index has no header");
     for (auto& [key, entry] : entries) {
@@ -37,7 +37,7 @@ class V2Checkpoint final : public TfTensors {
 
  private:
   void ReadHeader(std::string_view value) {
-    const TfBundleHeader header = ParseBundleHeader(value);
+    const TfBundleHeader header = Parsed([&] { return ParseBundleHeader(value); });
     if (header.big_endian) Refuse("was written by a big-endian machine: cannot be read");
     if (header.num_shards < 1 || header.num_shards > kMaxShards)
       Refuse(fmt::format("{} data files: want 1 to {}", header.num_shards, kMaxShards));

@@ -12,6 +12,7 @@
 
 #include "io/tf_proto.h"
 #include "io/weights_reader.h"
+#include "src/core/error.h"
 
 namespace carole::io {
 
@@ -38,6 +39,16 @@ class TfTensors : public WeightsReader {
   explicit TfTensors(std::string path) : path_(std::move(path)) {}
 
   [[noreturn]] void Refuse(std::string_view what) const;
+
+  // What parse() gives. Its DataError, which knows no place (tf_proto.h), becomes one of this file.
+  template <typename Parse>
+  auto Parsed(const Parse& parse) const {
+    try {
+      return parse();
+    } catch (const DataError& error) {
+      Refuse(WithoutTag(error.what()));
+    }
+  }
 
   // Lists a tensor. Throws DataError for sizes that cannot be and parts that do not make a whole.
   void Add(const std::string& name, TfType type, std::span<const int64_t> dims,

@@ -25,10 +25,10 @@ class V1Checkpoint final : public TfTensors {
     for (size_t block = 0; block < table_.num_blocks(); ++block) {
       table_.VisitBlock(table_.ReadBlock(block), [&](std::string_view key, std::string_view value) {
         if (key.empty()) {
-          contents = ParseSavedMeta(value);
+          contents = Parsed([&] { return ParseSavedMeta(value); });
           return;
         }
-        TfSavedSlice saved = ParseSavedSlice(value);
+        TfSavedSlice saved = Parsed([&] { return ParseSavedSlice(value); });
         places_of[std::string(saved.name)].push_back(places_.size());
         places_.push_back({.block = block,
                            .key = std::string(key),
@@ -72,7 +72,7 @@ class V1Checkpoint final : public TfTensors {
     table_.VisitBlock(cache_, [&](std::string_view key, std::string_view value) {
       if (found || key != place.key) return;
       found = true;
-      ReadTensorProto(ParseSavedSlice(value).tensor, type, out);
+      Parsed([&] { ReadTensorProto(ParseSavedSlice(value).tensor, type, out); });
     });
     if (!found) Refuse(fmt::format("{}: the file changed while it was read", name));
   }

@@ -136,7 +136,7 @@ std::optional<Evaluated> ShareCheckpoint(const EvalFlags& flags, const std::stri
   if (CountRanks(job.communicator(), evaluated.has_value(), {.what = "checkpoint"}) == 0)
     return std::nullopt;
   train::ShareVariables(job.communicator(), store);
-  return evaluated ? evaluated : Evaluated{};
+  return evaluated.value_or(Evaluated{});  // rank 0 alone knows the file
 }
 
 void PrintJson(const train::Metrics& metrics, const Evaluated& evaluated,

@@ -157,7 +157,7 @@ TEST_F(FineTuningTest, PredictsImagesAndFolders) {
   EXPECT_TRUE(FailsWith(Carole({"predict", "--checkpoint_path=" + train_dir_, pictures}), 65,
                         {"1 of 7 images could not be read"}));
   EXPECT_TRUE(FailsWith(Carole({"predict", "--checkpoint_path=" + train_dir_, "none.png"}), 65,
-                        {"[predict] none.png: cannot", "No such file"}));
+                        {"[predict] none.png: cannot open: No such file"}));
 }
 
 // Other than --labels_offset=1, one below zero adds classes: of the net alone.

@@ -291,11 +291,13 @@ TEST(TfCheckpoint, V1RefusesAnotherNumberOfValues) {
   // w, float32, [2]; its values: 1 and 2 bytes of a float, too few and too many.
   const std::string meta = "0a0f 0a0d 0a0177 1204 12020802 1801 2200";
   EXPECT_THAT(error(meta, "1207 0a0177 1200 1a00"), HasSubstr("2 elements in 0 bytes"));
-  EXPECT_THAT(error(meta, "120d 0a0177 1200 1a06 2a04 0000803f"), HasSubstr("another number"));
+  EXPECT_THAT(error(meta, "120d 0a0177 1200 1a06 2a04 0000803f"),
+              HasSubstr("v1: tensor: another number"));
   EXPECT_THAT(error(meta, "1215 0a0177 1200 1a0e 2a0c 0000803f 0000803f 0000803f"),
-              HasSubstr("another number"));
+              HasSubstr("v1: tensor: another number"));
   EXPECT_THAT(error(meta, "1207 0a0178 1200 1a00"), HasSubstr("0 elements of 2"));
-  EXPECT_THAT(error("0a0f 0a0d 0a0177 1204 12020802 1801 22ff", "1200"), HasSubstr("malformed"));
+  EXPECT_THAT(error("0a0f 0a0d 0a0177 1204 12020802 1801 22ff", "1200"),
+              HasSubstr("v1: malformed"));
   EXPECT_THAT(error("", "1200"), HasSubstr("lists no tensors"));
 }
 

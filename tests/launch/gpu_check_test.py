@@ -249,6 +249,13 @@ class GpuCheckTest(unittest.TestCase):
         self.assertEqual(wanted["resnet_v1_50, bf16, images/s (80 % of MLPerf 4.0's best)"][2], "yes")
         self.assertEqual(wanted["resnet_v1_50, bf16, carole / PyTorch"], ("-", "at least 1.2", "not measured"))
 
+    def test_a_batch_before_the_one_that_was_ended_counts(self):
+        stubborn = "carole bench train*batch_size=64*"
+        code, text = self.check("--sections=more", STUBBORN=stubborn, CAROLE_GPU_CHECK_SECONDS="10")
+        self.assertEqual(code, 1)
+        self.assertRegex(text, r"## ResNet-50, bf16, other batches: FAILED in \d+ s\n(.*\n)*.*\"batch_size\":128.*\n    pid: ")
+        self.assertIn("| resnet_v1_50 | bf16 | 128 | 7000 | - |\n", text)
+
     def test_tests_that_passed_before_the_end_are_told(self):
         code, text = self.check("--sections=goldens", SLOW="carole_golden_tests 2", CAROLE_GPU_CHECK_SECONDS="10")
         self.assertEqual(code, 1)

@@ -3,9 +3,11 @@
 # this may not be done.
 size=$1
 shift
-unshare -m true 2>/dev/null || {
-  echo "skipped: no mount namespaces here"
+skip() {
+  echo "skipped: $1"
   exit 77
 }
+unshare -m true 2>/dev/null || skip "no mount namespaces here"
+unshare -m mount -t tmpfs tmpfs /dev/shm 2>/dev/null || skip "nothing may be mounted at /dev/shm here"
 # shellcheck disable=SC2016 # the words are those of the inner shell
-exec unshare -m sh -c 'mount -t tmpfs -o "size=$1,mode=1777" tmpfs /dev/shm || exit 77; shift; exec "$@"' sh "$size" "$@"
+exec unshare -m sh -c 'mount -t tmpfs -o "size=$1,mode=1777" tmpfs /dev/shm || exit 1; shift; exec "$@"' sh "$size" "$@"
