@@ -7,14 +7,14 @@
 namespace carole::io {
 
 std::string ReadCifarBatch(const Source& file) {
-  constexpr uint64_t kWant = kCifarBatchRecords * kCifarRecordBytes;
-  if (file.size() != kWant) {
+  constexpr uint64_t kMaxBytes = uint64_t{1} << 30;
+  const uint64_t bytes = file.size().value_or(0);
+  if (bytes == 0 || bytes % kCifarRecordBytes != 0) {
     throw DataError(fmt::format(
-        "[io.cifar] {}: wrong size: got {} bytes, want {} ({} records of {}); "
-        "copy the batch again",
-        file.name(), file.size().value_or(0), kWant, kCifarBatchRecords, kCifarRecordBytes));
+        "[io.cifar] {}: wrong size: got {} bytes, want whole records of {}; copy the batch again",
+        file.name(), bytes, kCifarRecordBytes));
   }
-  return ReadAll(file, kWant);
+  return ReadAll(file, kMaxBytes);
 }
 
 int CifarImage(std::string_view record, uint8_t* out) {

@@ -1,4 +1,5 @@
-// CIFAR-10's binary batches: 10000 records of a label and three planes of 32x32 bytes.
+// CIFAR-10's binary batches: records (10000 in those that are distributed) of a label and three
+// planes of 32x32 bytes.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +11,8 @@ namespace carole::io {
 
 inline constexpr int kCifarSide = 32;
 inline constexpr int64_t kCifarRecordBytes = 1 + 3 * kCifarSide * kCifarSide;
-inline constexpr int64_t kCifarBatchRecords = 10000;
 
-// The whole file. Throws DataError unless it holds exactly 10000 records.
+// The whole file. Throws DataError unless it holds whole records, one at least.
 std::string ReadCifarBatch(const Source& file);
 
 // One image of a batch, from planes to (32, 32, 3). `record` has kCifarRecordBytes bytes, `out`

@@ -6,12 +6,12 @@
 
 #include <algorithm>
 #include <charconv>
-#include <optional>
 #include <set>
 #include <utility>
 
 #include "io/bytes.h"
 #include "io/datasets/imagenet_lists.h"
+#include "io/shard_name.h"
 #include "src/core/error.h"
 #include "src/core/join_names.h"
 
@@ -49,26 +49,6 @@ fs::path FindLabels(const fs::path& dataset_dir) {
   return dataset_dir / "labels.txt";
 }
 
-struct ShardNumber {
-  std::string stem;  // what stands before the number
-  int number = 0;
-  int count = 0;
-};
-
-// "train-00003-of-00128.tfrecord" -> {train-, 3, 128}; nullopt for names of another form.
-std::optional<ShardNumber> ParseShardNumber(const std::string& name) {
-  const size_t of = name.rfind("-of-");
-  if (of == std::string::npos || of == 0) return std::nullopt;
-  const size_t before = name.find_last_not_of("0123456789", of - 1);
-  const size_t start = before == std::string::npos ? 0 : before + 1;
-  ShardNumber shard{.stem = name.substr(0, start)};
-  const char* end = name.data() + name.size();
-  const auto number = std::from_chars(name.data() + start, name.data() + of, shard.number);
-  const auto count = std::from_chars(name.data() + of + 4, end, shard.count);
-  if (number.ec != std::errc() || count.ec != std::errc()) return std::nullopt;
-  return shard;
-}
-
 // Names the numbers of [0, count) that are not in `numbers`, the first few.
 std::string NameMissing(const std::set<int>& numbers, int count) {
   constexpr int kMaxNamed = 5;
@@ -87,7 +67,7 @@ void CheckAllShards(const std::vector<fs::path>& shards) {
   std::set<int> numbers;
   int count = 0;
   for (const auto& path : shards) {
-    const auto shard = ParseShardNumber(path.filename().string());
+    const auto shard = ShardName::Parse(path.filename().string());
     if (!shard) continue;
     if (count != 0 && shard->count != count) {
       throw DataError(

@@ -77,9 +77,11 @@ class InflateSource : public Source {
   }
 
   [[noreturn]] void Fail(const char* what) const {
-    throw DataError(
+    const std::string text =
         fmt::format("[io.inflate] {}: near byte {} of the compressed file: {}; re-copy the file",
-                    name(), read_offset_ - stream_.avail_in, what));
+                    name(), read_offset_ - stream_.avail_in, what);
+    Restart();  // what has been inflated for the read that fails is not at position_
+    throw DataError(text);
   }
 
   std::unique_ptr<Source> compressed_;
@@ -101,8 +103,9 @@ std::unique_ptr<Source> InflateRaw(std::unique_ptr<Source> compressed) {
 }
 
 bool IsGzip(const Source& source) {
-  char magic[2] = {};
-  return source.ReadAt(0, magic) == 2 && magic[0] == '\x1f' && magic[1] == '\x8b';
+  char magic[3] = {};  // the third: deflate, the only method that there is
+  return source.ReadAt(0, magic) == 3 && magic[0] == '\x1f' && magic[1] == '\x8b' &&
+         magic[2] == '\x08';
 }
 
 std::unique_ptr<Source> InflateIfGzip(std::unique_ptr<Source> source) {

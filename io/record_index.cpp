@@ -49,8 +49,8 @@ std::string CacheName(const std::vector<ShardIndex>& shards) {
 void ScanAll(std::vector<ShardIndex>& shards, int threads, bool skip_damage) {
   ParallelFor(static_cast<int64_t>(shards.size()), threads, [&](int64_t i) {
     ShardIndex& shard = shards[static_cast<size_t>(i)];
-    shard.offsets =
-        ScanRecords(*OpenSeekableRecords(shard.path), skip_damage ? &shard.damaged : nullptr);
+    shard.offsets = ScanRecords(*OpenSeekableRecords(shard.path, skip_damage),
+                                skip_damage ? &shard.damaged : nullptr);
   });
 }
 
@@ -142,7 +142,11 @@ std::vector<uint64_t> ScanRecords(const Source& source, bool* damaged) {
       offset = FindNextRecord(source, offset + 1);
     }
   }
-  if (offsets.empty()) FailEmptyShard(source.name());
+  if (offsets.empty()) {
+    if (damaged == nullptr) FailEmptyShard(source.name());
+    *damaged = true;
+    offsets.push_back(0);  // a record that is not there, to be counted
+  }
   offsets.push_back(end);
   return offsets;
 }

@@ -109,7 +109,7 @@ SampleReader::SampleReader(const SampleOptions& options, RecordIndex index)
   constexpr uint64_t kMaxInflatedBytes = uint64_t{8} << 30;
   uint64_t inflated_bytes = 0;
   for (const ShardIndex& shard : index_.shards()) {
-    shards_.push_back(OpenSeekableRecords(shard.path));
+    shards_.push_back(OpenSeekableRecords(shard.path, shard.damaged));
     const Source& source = *shards_.back();
     if (options_.random_order) source.ExpectRandomReads();
     if (source.size() != shard.file_bytes) inflated_bytes += source.size().value_or(0);
@@ -131,6 +131,7 @@ void SampleReader::Read(int64_t record, int64_t epoch, Scratch& scratch, std::sp
   try {
     const auto example =
         ReadRecordAt(shard, entry.offset, entry.index, scratch.record, entry.length);
+    if (!example && shard.size() == 0) throw DataError("the file is empty; re-copy the shard");
     if (!example) throw DataError("record is gone: the shard became shorter while it was read");
     counters.read_bytes.fetch_add(static_cast<int64_t>(example->size()), std::memory_order_relaxed);
     Add(watch, counters.read_ns);

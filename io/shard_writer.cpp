@@ -9,6 +9,7 @@
 #include "io/disk.h"
 #include "io/parallel.h"
 #include "io/run_lock.h"
+#include "io/shard_name.h"
 #include "io/tfrecord.h"
 #include "src/core/error.h"
 
@@ -55,8 +56,8 @@ bool HasShards(const ShardPlan& plan) {
 }  // namespace
 
 fs::path ShardPath(const ShardPlan& plan, int shard) {
-  return plan.folder /
-         fmt::format("{}{:05}-of-{:05}{}", plan.stem, shard, plan.num_shards(), plan.suffix);
+  const ShardName name{plan.stem, shard, plan.num_shards(), plan.suffix};
+  return plan.folder / name.ToString();
 }
 
 std::vector<int64_t> LinearParts(int64_t first, int64_t last, int count) {

@@ -49,21 +49,37 @@ std::unique_ptr<Source> OpenRecords(const std::filesystem::path& path) {
 }
 
 std::unique_ptr<Source> OpenRecords(std::unique_ptr<Source> file) {
-  if (IsGzip(*file)) return Inflate(std::move(file));
   char head[kRecordHeaderBytes] = {};
   const size_t count = file->ReadAt(0, head);
-  if (count < 2 || HeaderFits({head, count})) return file;
+  if (HeaderFits({head, count})) return file;  // first: a length, too, may begin as gzip does
+  if (IsGzip(*file)) return Inflate(std::move(file));
+  if (count < 2) return file;
   const int b0 = static_cast<uint8_t>(head[0]);
   const int b1 = static_cast<uint8_t>(head[1]);
   const bool zlib = (b0 * 256 + b1) % 31 == 0 && (b0 & 15) == 8;
   return zlib ? Inflate(std::move(file)) : std::move(file);
 }
 
-std::unique_ptr<Source> OpenSeekableRecords(const std::filesystem::path& path) {
+std::unique_ptr<Source> OpenSeekableRecords(const std::filesystem::path& path, bool skip_damage) {
   constexpr uint64_t kMaxInflatedBytes = uint64_t{4} << 30;
   std::unique_ptr<Source> source = OpenRecords(path);
   if (source->size()) return source;
-  return std::make_unique<MemorySource>(source->name(), ReadAll(*source, kMaxInflatedBytes));
+  if (!skip_damage)
+    return std::make_unique<MemorySource>(source->name(), ReadAll(*source, kMaxInflatedBytes));
+  std::string bytes;
+  char buffer[4096];
+  size_t step = sizeof(buffer);
+  while (step > 0 && bytes.size() <= kMaxInflatedBytes) {
+    try {
+      const size_t count = source->ReadAt(bytes.size(), std::span(buffer).first(step));
+      if (count == 0) break;
+      bytes.append(buffer, count);
+    } catch (const DataError&) {
+      step /= 8;  // up to the very byte
+    }
+  }
+  if (step == 0) bytes += '\0';  // no record, so that something is there to be counted as bad
+  return std::make_unique<MemorySource>(source->name(), std::move(bytes));
 }
 
 uint64_t CheckRecordHeader(std::string_view header, const std::string& file, int64_t index,
@@ -125,14 +141,12 @@ uint64_t FindNextRecord(const Source& source, uint64_t offset) {
   constexpr size_t kWindowBytes = size_t{1} << 20;
   const uint64_t end = source.size().value();
   std::string window(kWindowBytes, '\0');
-  std::string record;
+  // By accident one place in 2^32 has a fitting crc, and of these few a length that fits into the
+  // file. The data is left to the reader: to sum it up here would take for ever in a file that is
+  // made to have many such places.
   const auto is_record = [&](uint64_t at, std::string_view header) {
-    if (MaskedCrc32c(header.substr(0, 8)) != LoadLittle<uint32_t>(header.data() + 8)) return false;
-    try {
-      return ReadRecordAt(source, at, 0, record).has_value();
-    } catch (const DataError&) {
-      return false;
-    }
+    const auto length = LoadLittle<uint64_t>(header.data());
+    return length <= end - at && length + kRecordFramingBytes <= end - at && HeaderFits(header);
   };
   while (offset + kRecordFramingBytes <= end) {
     const std::string_view bytes(window.data(), source.ReadAt(offset, window));

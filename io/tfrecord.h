@@ -21,8 +21,10 @@ std::unique_ptr<Source> OpenRecords(const std::filesystem::path& path);
 std::unique_ptr<Source> OpenRecords(std::unique_ptr<Source> file);
 
 // The same for reading at any offset from any thread: a compressed shard is inflated into memory.
-// Throws DataError when that takes more than 4 GiB.
-std::unique_ptr<Source> OpenSeekableRecords(const std::filesystem::path& path);
+// Throws DataError when that takes more than 4 GiB, and for a damaged stream; with skip_damage that
+// ends where it can be read no further, in a byte that is no record.
+std::unique_ptr<Source> OpenSeekableRecords(const std::filesystem::path& path,
+                                            bool skip_damage = false);
 
 // "[io.tfrecord] NAME: record INDEX at byte OFFSET: ", the start of every error about a record.
 std::string RecordPlace(std::string_view file, int64_t index, uint64_t offset);
@@ -43,8 +45,8 @@ uint64_t CheckRecordHeader(std::string_view header, const std::string& file, int
 std::optional<std::string_view> ReadRecordAt(const Source& source, uint64_t offset, int64_t index,
                                              std::string& buffer, uint64_t expected_length = 0);
 
-// Where the first whole record at or behind `offset` begins, in a source that has a size; that size
-// when there is none.
+// Where the first record at or behind `offset` begins, in a source that has a size; that size when
+// there is none. It is whole, but its data may be damaged.
 uint64_t FindNextRecord(const Source& source, uint64_t offset);
 
 // Reads the records of one source from front to back. Throws DataError for an empty file.

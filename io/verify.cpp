@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -16,6 +17,7 @@
 #include "io/disk.h"
 #include "io/image.h"
 #include "io/parallel.h"
+#include "io/shard_name.h"
 #include "io/tfrecord.h"
 #include "src/core/error.h"
 #include "src/core/hash.h"
@@ -78,6 +80,11 @@ class ShardChecker {
     try {
       record = ReadRecordAt(*source_, offset_, index_, buffer_);
     } catch (const DataError& error) {
+      const std::string place = RecordPlace(source_->name(), index_, offset_);
+      if (!std::string_view(error.what()).starts_with(place)) {  // a compressed stream is damaged
+        report_.AddBad(index_, place + std::string(WithoutTag(error.what())));
+        return false;
+      }
       report_.AddBad(index_, error.what());
       const auto length = LengthAt(offset_);
       return length ? Advance(offset_ + *length + kRecordFramingBytes) : Resynchronise();
@@ -168,6 +175,36 @@ void FindDuplicates(const std::vector<fs::path>& names, std::vector<ShardReport>
     std::erase_if(shard.good, [](const CheckedRecord& record) { return record.record.index < 0; });
 }
 
+// A whole set of shards must have no hole where one has no good record: then its copies are counted
+// anew. Otherwise a copy has the name of its shard.
+std::vector<std::string> NamesOfCopies(const VerifyReport& report) {
+  struct Set {
+    int shards = 0, copies = 0, next = 0;
+  };
+  std::map<std::tuple<std::string, std::string, int>, Set> sets;
+  const auto set_of = [&](const ShardName& name) -> Set& {
+    return sets[{name.stem, name.suffix, name.count}];
+  };
+  for (size_t s = 0; s < report.shards.size(); ++s) {
+    const auto name = ShardName::Parse(report.shards[s].filename().string());
+    if (!name) continue;
+    ++set_of(*name).shards;
+    if (!report.good[s].empty()) ++set_of(*name).copies;
+  }
+  std::vector<std::string> names;
+  for (size_t s = 0; s < report.shards.size(); ++s) {
+    names.push_back(report.shards[s].filename().string());
+    auto name = ShardName::Parse(names.back());
+    if (!name || report.good[s].empty()) continue;
+    Set& set = set_of(*name);
+    if (set.shards != name->count || set.copies == set.shards) continue;
+    name->number = set.next++;
+    name->count = set.copies;
+    names.back() = name->ToString();
+  }
+  return names;
+}
+
 VerifyReport Join(const std::vector<fs::path>& names, std::vector<ShardReport>& shards) {
   VerifyReport report{.shards = names};
   for (ShardReport& shard : shards) {
@@ -231,11 +268,12 @@ void PrepareRepair(const std::vector<fs::path>& shards, const fs::path& folder) 
 
 void WriteRepaired(const VerifyReport& report, const fs::path& folder, int threads) {
   PrepareRepair(report.shards, folder);
+  const std::vector<std::string> names = NamesOfCopies(report);
   ParallelFor(static_cast<int64_t>(report.shards.size()), threads, [&](int64_t i) {
     const std::vector<GoodRecord>& good = report.good[i];
     if (good.empty()) return;
     const std::unique_ptr<Source> source = OpenRecords(report.shards[i]);
-    const std::unique_ptr<Sink> sink = CreateFile(folder / report.shards[i].filename());
+    const std::unique_ptr<Sink> sink = CreateFile(folder / names[i]);
     TfRecordWriter writer(*sink);
     std::string buffer;
     for (const GoodRecord& record : good) {

@@ -54,7 +54,8 @@ void PrepareRepair(const std::vector<std::filesystem::path>& shards,
 
 // Writes the good records of each shard to a file of the same name in `folder`, which must not be
 // theirs, and labels.txt where there is one. Each file appears when it is whole. Shards without a
-// good record are left out. Throws UsageError, DiskError.
+// good record are left out; those of a whole -of-N set are then counted anew. Throws UsageError,
+// DiskError.
 void WriteRepaired(const VerifyReport& report, const std::filesystem::path& folder, int threads);
 
 // Throws DataError that names the feature, for an Example that training could not use. `image` is

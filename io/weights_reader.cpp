@@ -86,7 +86,9 @@ std::unique_ptr<WeightsReader> TryOpenWeights(const std::string& path) {
   for (const WeightsFormat& format : kFormats) {
     if (format.recognizes(path)) return format.open(path);
   }
-  return nullptr;
+  // TensorFlow names a checkpoint without what its files are called behind that.
+  const std::string file = path + ".h5";
+  return std::filesystem::is_regular_file(file) ? TryOpenWeights(file) : nullptr;
 }
 
 std::unique_ptr<WeightsReader> OpenWeights(const std::string& path) {

@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
+#include <ifaddrs.h>
 
 #include <algorithm>
 #include <array>
@@ -66,9 +67,14 @@ int ParsePort(const std::string& where, std::string_view address, std::string_vi
 Address ParseBracketed(const std::string& where, std::string_view text) {
   const size_t close = text.find("]:");
   if (close == std::string_view::npos) Refuse(where, "no port", text, "[IPV6]:PORT");
-  const std::string host = Canonical(AF_INET6, std::string(text.substr(1, close - 1)));
+  std::string host = Canonical(AF_INET6, std::string(text.substr(1, close - 1)));
   if (host.empty()) Refuse(where, "bad IPv6 address", text, "[IPV6]:PORT");
-  if (host == "::") Refuse(where, "an address of no machine", text, "the machine's own");
+  // The system writes an IPv4 address that was mapped into IPv6 so; it is the same machine.
+  constexpr std::string_view kMapped = "::ffff:";
+  if (host.starts_with(kMapped) && host.find('.') != std::string::npos)
+    host.erase(0, kMapped.size());
+  if (host == "::" || host == "0.0.0.0")
+    Refuse(where, "an address of no machine", text, "the machine's own");
   return {host, ParsePort(where, text, text.substr(close + 2))};
 }
 
@@ -79,6 +85,24 @@ bool IsIpv6(std::string_view host) { return host.find(':') != std::string_view::
 bool IsLoopback(std::string_view host) {
   return host == "localhost" || host == "::1" ||
          (host.starts_with("127.") && !Canonical(AF_INET, std::string(host)).empty());
+}
+
+bool IsOfThisMachine(const std::string& host) {
+  const int family = IsIpv6(host) ? AF_INET6 : AF_INET;
+  ifaddrs* first = nullptr;
+  if (IsLoopback(host) || Canonical(family, host).empty() || getifaddrs(&first) != 0) return true;
+  bool found = false;
+  for (const ifaddrs* i = first; i != nullptr && !found; i = i->ifa_next) {
+    if (i->ifa_addr == nullptr || i->ifa_addr->sa_family != family) continue;
+    const void* bytes =
+        family == AF_INET
+            ? static_cast<const void*>(&reinterpret_cast<const sockaddr_in*>(i->ifa_addr)->sin_addr)
+            : &reinterpret_cast<const sockaddr_in6*>(i->ifa_addr)->sin6_addr;
+    std::array<char, INET6_ADDRSTRLEN> text;
+    found = inet_ntop(family, bytes, text.data(), text.size()) == host;
+  }
+  freeifaddrs(first);
+  return found;
 }
 
 std::string ParseHost(const std::string& where, std::string_view text) {

@@ -28,4 +28,8 @@ bool IsIpv6(std::string_view host);
 // localhost, 127.x.y.z or ::1: a different machine wherever it is read.
 bool IsLoopback(std::string_view host);
 
+// False for an address, in the system's form, that none of this machine's interfaces has. Names are
+// believed. A container's ports may be those of an address outside.
+bool IsOfThisMachine(const std::string& host);
+
 }  // namespace carole::launch

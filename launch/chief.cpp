@@ -67,8 +67,7 @@ class Chief {
 Chief::Chief(const Cluster& cluster, const JobOptions& options)
     : cluster_(cluster), options_(options) {
   for (const Task& task : cluster.tasks) {
-    const bool is_told = Trains(task) || (task.role == Role::kParameterServer && options.ends_ps);
-    if (task.rank == 0 || !is_told || task.port == 0) continue;
+    if (!IsHeld(task, options)) continue;
     if (ssh_.empty()) ssh_ = FindProgram("ssh", "openssh-client");
     others_.push_back({std::make_unique<Leash>(ssh_, folder_ / "ssh_config", task)});
   }
@@ -142,7 +141,8 @@ bool Chief::Gather(double seconds) {
       LogInfo("launch", "waiting since {:.0f} s for {}", now - start, Join(missing));
       next_report += kProgressSeconds;
     }
-    if (const auto signal = signals_.Wait(kPollMs)) {
+    // There are no ranks that could save.
+    if (const auto signal = signals_.Wait(kPollMs); signal && AsksToEnd(*signal)) {
       stop_signal_ = *signal;
       return false;
     }
@@ -226,6 +226,11 @@ int Chief::Run() {
 }
 
 }  // namespace
+
+bool IsHeld(const Task& task, const JobOptions& options) {
+  const bool stays = Trains(task) || (task.role == Role::kParameterServer && options.ends_ps);
+  return stays && task.rank != 0 && task.port != 0;
+}
 
 int RunChief(const Cluster& cluster, const JobOptions& options) {
   return Chief(cluster, options).Run();

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 
 #include "launch/address.h"
@@ -13,6 +14,12 @@ namespace {
 
 std::string MachineOf(const Task& task) {
   return IsLoopback(task.host) ? "localhost" : task.host;  // all of its names mean one machine
+}
+
+void SetAliases(std::vector<Host>& hosts) {
+  const bool has_ipv6 = std::ranges::any_of(hosts, [](const Host& h) { return IsIpv6(h.name); });
+  for (size_t h = 0; h < hosts.size(); ++h)
+    hosts[h].alias = has_ipv6 ? fmt::format("t{}", h) : hosts[h].name;
 }
 
 }  // namespace
@@ -43,7 +50,9 @@ Cluster MakeCluster(std::vector<Task> tasks, int num_gpus) {
   for (Task& task : tasks) {
     if (!Trains(task)) continue;
     const auto [entry, is_new] = seen.emplace(MachineOf(task), cluster.hosts.size());
-    if (is_new) cluster.hosts.push_back({.name = task.host, .port = task.port, .slots = num_gpus});
+    if (is_new)
+      cluster.hosts.push_back(
+          {.name = task.host, .alias = {}, .port = task.port, .slots = num_gpus});
     Host& host = cluster.hosts[entry->second];
     // Counted from the host's first rank, which is known once all slots are.
     if (num_gpus == 0) task.rank = host.slots++;
@@ -55,6 +64,7 @@ Cluster MakeCluster(std::vector<Task> tasks, int num_gpus) {
   for (Task& task : tasks) {
     if (task.rank >= 0) task.rank += cluster.hosts[seen.at(MachineOf(task))].first_rank;
   }
+  SetAliases(cluster.hosts);
   cluster.tasks = std::move(tasks);
   return cluster;
 }

@@ -36,6 +36,9 @@ bool Trains(const Task& task);
 // A machine that holds ranks; it appears once, however many tasks it has.
 struct Host {
   std::string name;
+  // What mpirun and ssh call it: its name; t0, t1, … in a cluster with IPv6 literals, which Open
+  // MPI refuses. It stays the machine's own when others are lost.
+  std::string alias;
   int port = 0;  // of the first task with ranks: where the job may reach this machine; 0: not said
   int slots = 0;
   int first_rank = 0;

@@ -2,10 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "launch/address.h"
 #include "launch/text.h"
 #include "src/core/error.h"
 
@@ -15,30 +13,25 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 std::string PrintHostfile(const Cluster& cluster) {
-  const std::vector<std::string> names = LaunchNames(cluster);
   std::string text;
-  for (size_t h = 0; h < names.size(); ++h) {
-    const Host& host = cluster.hosts[h];
-    if (names[h] != host.name) text += fmt::format("# {}\n", host.name);
-    text += fmt::format("{} slots={}\n", names[h], host.slots);
+  for (const Host& host : cluster.hosts) {
+    if (host.alias != host.name) text += fmt::format("# {}\n", host.name);
+    text += fmt::format("{} slots={}\n", host.alias, host.slots);
   }
   return text;
 }
 
 std::string PrintHostList(const Cluster& cluster) {
-  const std::vector<std::string> names = LaunchNames(cluster);
   std::vector<std::string> entries;
-  for (size_t h = 0; h < names.size(); ++h)
-    entries.push_back(fmt::format("{}:{}", names[h], cluster.hosts[h].slots));
+  for (const Host& host : cluster.hosts)
+    entries.push_back(fmt::format("{}:{}", host.alias, host.slots));
   return Join(entries, ",") + "\n";
 }
 
 std::string PrintSshConfig(const Cluster& cluster) {
-  const std::vector<std::string> names = LaunchNames(cluster);
   std::string text;
-  for (size_t h = 0; h < names.size(); ++h) {
-    const Host& host = cluster.hosts[h];
-    text += fmt::format("Host {}\n  HostName {}\n", names[h], host.name);
+  for (const Host& host : cluster.hosts) {
+    text += fmt::format("Host {}\n  HostName {}\n", host.alias, host.name);
     if (host.port > 0) text += fmt::format("  Port {}\n", host.port);
   }
   return text;
@@ -53,11 +46,9 @@ Json ToJson(const Task& task) {
 }
 
 std::string PrintJson(const Cluster& cluster) {
-  const std::vector<std::string> names = LaunchNames(cluster);
   Json json{{"ranks", cluster.size()}, {"hosts", Json::array()}, {"tasks", Json::array()}};
-  for (size_t h = 0; h < names.size(); ++h) {
-    const Host& host = cluster.hosts[h];
-    Json entry{{"name", names[h]}, {"address", host.name}};
+  for (const Host& host : cluster.hosts) {
+    Json entry{{"name", host.alias}, {"address", host.name}};
     if (host.port > 0) entry["port"] = host.port;
     entry["slots"] = host.slots;
     entry["first_rank"] = host.first_rank;
@@ -99,15 +90,6 @@ std::string PrintCluster(const Cluster& cluster, Format format) {
     if (entry.format == format) return entry.print(cluster);
   }
   return "";
-}
-
-std::vector<std::string> LaunchNames(const Cluster& cluster) {
-  const bool needs_aliases = std::any_of(cluster.hosts.begin(), cluster.hosts.end(),
-                                         [](const Host& host) { return IsIpv6(host.name); });
-  std::vector<std::string> names;
-  for (const Host& host : cluster.hosts)
-    names.push_back(needs_aliases ? fmt::format("t{}", names.size()) : host.name);
-  return names;
 }
 
 }  // namespace carole::launch

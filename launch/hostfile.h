@@ -5,8 +5,7 @@
 //   ssh-config  ssh -F: name, address and port of each machine
 //   json        hosts, tasks, and which of them this process is
 //
-// Open MPI refuses IPv6 literals: a cluster that has one gets the names t0, t1, … in all formats,
-// and the ssh-config says what they mean.
+// Machines have their aliases (Host) in all formats; the ssh-config says what they mean.
 #pragma once
 
 #include <string>
@@ -26,8 +25,5 @@ std::string FormatNames();
 
 // Ends with a newline.
 std::string PrintCluster(const Cluster& cluster, Format format);
-
-// What mpirun calls each of the hosts.
-std::vector<std::string> LaunchNames(const Cluster& cluster);
 
 }  // namespace carole::launch

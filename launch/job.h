@@ -24,6 +24,9 @@ struct JobOptions {
   std::string ports;
 };
 
+// Whether the chief holds a session with the task until the end, for which it takes a key.
+bool IsHeld(const Task& task, const JobOptions& options);
+
 // The chief's part. Returns training's exit code (JobExitCode), 128 + signal when it was asked to
 // stop before training began. Throws CommError when machines do not come in time, ConfigError for
 // programs and keys that are missing.

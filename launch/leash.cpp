@@ -37,7 +37,7 @@ bool Leash::Poll() {
     next_try_ = SteadySeconds() + kSecondsBetweenTries;
     try {
       session_ = std::make_unique<Process>(Process::Options{
-          .words = {ssh_, "-T", "-F", ssh_config_, TaskName(task_), kCommand}, .pipes = true});
+          .words = {ssh_, "-T", "-F", ssh_config_, TaskAlias(task_), kCommand}, .pipes = true});
     } catch (const DiskError& error) {  // no process, no pipe: not for long, and the job goes on
       trouble_ = error.what();
     }

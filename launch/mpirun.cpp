@@ -6,7 +6,6 @@
 #include <charconv>
 #include <utility>
 
-#include "launch/hostfile.h"
 #include "launch/text.h"
 #include "src/core/error.h"
 
@@ -95,10 +94,10 @@ std::vector<std::string> MpirunWords(const MpirunOptions& options) {
 }
 
 std::string PrintJobHostfile(const Cluster& cluster) {
-  const Words names = LaunchNames(cluster);
   std::string text;
-  for (size_t h = 0; h < names.size(); ++h)
-    text += fmt::format("{} slots={}\n", h == 0 ? "localhost" : names[h], cluster.hosts[h].slots);
+  for (const Host& host : cluster.hosts)
+    text +=
+        fmt::format("{} slots={}\n", host.first_rank == 0 ? "localhost" : host.alias, host.slots);
   return text;
 }
 

@@ -14,6 +14,10 @@ namespace {
 
 constexpr size_t kMaxNodes = 1 << 16;
 constexpr int kMaxTasksPerNode = 1 << 16;
+constexpr int64_t kMaxTasks = 1 << 20;
+// What salloc's own shell says that its step is (SLURM_INTERACTIVE_STEP of slurm.h): one task on
+// the first node, whatever the job has.
+constexpr std::string_view kInteractiveStep = "4294967290";
 constexpr size_t kMaxDigits = 9;
 
 // One text that is read from left to right; errors show it as a whole.
@@ -100,9 +104,11 @@ std::vector<std::string> TakeNames(Reader& reader) {
   return names;
 }
 
-// The first of two variables that is set.
-const char* FirstOf(const GetVariable& get, const char* first, const char* second) {
-  return get(first) != nullptr ? first : second;
+// The step's variable, if this is in one, else the job's.
+const char* Choose(const GetVariable& get, const char* of_step, const char* of_job) {
+  const char* step = get("SLURM_STEP_ID");
+  const bool is_interactive = step != nullptr && step == kInteractiveStep;
+  return get(of_step) != nullptr && !is_interactive ? of_step : of_job;
 }
 
 }  // namespace
@@ -126,6 +132,7 @@ std::vector<std::string> ExpandNodeList(const std::string& where, std::string_vi
 std::vector<int> ExpandCounts(const std::string& where, std::string_view text) {
   Reader reader(where, text);
   std::vector<int> counts;
+  int64_t all = 0;
   do {
     const int count = ToNumber(reader.TakeDigits());
     if (count < 1 || count > kMaxTasksPerNode)
@@ -138,14 +145,16 @@ std::vector<int> ExpandCounts(const std::string& where, std::string_view text) {
     if (counts.size() + static_cast<size_t>(repeat) > kMaxNodes)
       reader.Refuse(fmt::format("at most {} nodes", kMaxNodes));
     counts.insert(counts.end(), static_cast<size_t>(repeat), count);
+    all += int64_t{repeat} * count;
+    if (all > kMaxTasks) reader.Refuse(fmt::format("at most {} tasks", kMaxTasks));
   } while (reader.Take(","));
   if (!reader.AtEnd()) reader.Refuse("','");
   return counts;
 }
 
 std::optional<Cluster> ReadSlurm(const GetVariable& get, int num_gpus) {
-  const char* nodes_variable = FirstOf(get, "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST");
-  const char* counts_variable = FirstOf(get, "SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE");
+  const char* nodes_variable = Choose(get, "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST");
+  const char* counts_variable = Choose(get, "SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE");
   if (get(nodes_variable) == nullptr) return std::nullopt;
   const std::vector<std::string> nodes =
       ExpandNodeList(fmt::format("[slurm] {}", nodes_variable), get(nodes_variable));
@@ -155,10 +164,15 @@ std::optional<Cluster> ReadSlurm(const GetVariable& get, int num_gpus) {
   if (counts.size() != nodes.size())
     throw ConfigError(fmt::format("[slurm] {}: does not fit {}: got {} nodes, want {}",
                                   counts_variable, nodes_variable, counts.size(), nodes.size()));
+  const auto machines = static_cast<int64_t>(nodes.size());
+  if (machines * num_gpus > kMaxTasks)
+    throw ConfigError(fmt::format("[slurm] {}: too many ranks: got {} nodes of {} GPUs, want {}",
+                                  nodes_variable, machines, num_gpus, kMaxTasks));
   Cluster cluster;
   for (size_t n = 0; n < nodes.size(); ++n) {
     const int slots = num_gpus > 0 ? num_gpus : counts[n];
-    cluster.hosts.push_back({.name = nodes[n], .slots = slots, .first_rank = cluster.size()});
+    cluster.hosts.push_back(
+        {.name = nodes[n], .alias = nodes[n], .slots = slots, .first_rank = cluster.size()});
     for (int t = 0; t < slots; ++t) {
       const int rank = cluster.hosts.back().first_rank + t;
       cluster.tasks.push_back({.role = rank == 0 ? Role::kChief : Role::kWorker,

@@ -119,11 +119,13 @@ std::string TaskName(const Task& task) {
   return fmt::format("{}-{}", RoleName(task.role), task.index);
 }
 
+std::string TaskAlias(const Task& task) { return "task_" + TaskName(task); }
+
 std::string PrintJobSshConfig(const Cluster& cluster, const std::string& user,
                               const PrivateFolder& folder) {
   std::string text;
   for (const Task& task : cluster.tasks) {
-    if (!task.host.empty()) text += PrintHost(TaskName(task), task.host, task.port);
+    if (!task.host.empty()) text += PrintHost(TaskAlias(task), task.host, task.port);
   }
   text += PrintCluster(cluster, Format::kSshConfig);
   return text + fmt::format(

@@ -41,10 +41,12 @@ void MakeSharedKey(const std::filesystem::path& path);
 // read it. Throws ConfigError when it is not this user's or root's, or no key.
 std::string TakeKey(const std::filesystem::path& path, bool is_secret, const PrivateFolder& folder);
 
-// What ssh calls a task: "worker-0".
+// For people: "worker-0".
 std::string TaskName(const Task& task);
+// What ssh calls it: "task_worker-0". A machine may be called worker-0, none has a name with '_'.
+std::string TaskAlias(const Task& task);
 
-// ssh -F: all tasks by TaskName(), hosts by LaunchNames(). `folder` holds key and known_hosts.
+// ssh -F: all tasks by TaskAlias(), hosts by theirs. `folder` holds key and known_hosts.
 std::string PrintJobSshConfig(const Cluster& cluster, const std::string& user,
                               const PrivateFolder& folder);
 std::string PrintKnownHosts(const std::string& public_key);

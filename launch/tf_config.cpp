@@ -188,9 +188,12 @@ std::optional<Task> ParseMe(const Json& config, const Cluster& cluster, bool is_
 
 }  // namespace
 
+bool IsBlank(std::string_view text) {
+  return text.find_first_not_of(" \t\r\n") == std::string_view::npos;
+}
+
 Cluster ParseTfConfig(std::string_view text, int num_gpus) {
-  if (text.find_first_not_of(" \t\r\n") == std::string_view::npos)
-    return MakeLocalCluster(num_gpus);
+  if (IsBlank(text)) return MakeLocalCluster(num_gpus);
   const Json config = ParseStrictJson(At("TF_CONFIG"), text, kMaxTfConfigBytes);
   RequireObject("TF_CONFIG", config, "an object with cluster and task");
   RequireKeys("", config, kTopKeys);

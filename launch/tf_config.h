@@ -14,6 +14,9 @@ namespace carole::launch {
 
 inline constexpr size_t kMaxTfConfigBytes = 1 << 20;
 
+// Whether nobody has said anything; some platforms set the variable all the same.
+bool IsBlank(std::string_view text);
+
 // `text` has at most kMaxTfConfigBytes. No text, no cluster or an empty one: this machine alone.
 // num_gpus > 0: slots of every machine. Throws ConfigError whose text names the place in the JSON,
 // what was found and what is allowed.

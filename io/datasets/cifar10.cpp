@@ -10,16 +10,16 @@ namespace {
 
 void BuildSplit(const BuildOptions& options, const std::filesystem::path& folder,
                 std::string_view split, const std::vector<std::string>& batches) {
-  const int64_t count = static_cast<int64_t>(batches.size()) * kCifarBatchRecords;
+  int64_t count = 0;
+  for (const std::string& batch : batches)
+    count += static_cast<int64_t>(OpenFile(folder / batch)->size().value_or(0)) / kCifarRecordBytes;
   SplitWriter writer(options, FindSplit(*options.dataset, split), NumToBuild(options, count));
   std::vector<uint8_t> pixels(kCifarRecordBytes - 1);
   for (const std::string& batch : batches) {
     const std::unique_ptr<Source> file = OpenFile(folder / batch);
     const std::string records = ReadCifarBatch(*file);
-    for (int64_t i = 0; i < kCifarBatchRecords && !writer.full(); ++i) {
-      const auto record =
-          std::string_view(records).substr(i * kCifarRecordBytes, kCifarRecordBytes);
-      const int label = CifarImage(record, pixels.data());
+    for (size_t at = 0; at < records.size() && !writer.full(); at += kCifarRecordBytes) {
+      const int label = CifarImage(std::string_view(records).substr(at), pixels.data());
       writer.Add({pixels.data(), kCifarSide, kCifarSide, 3}, label, file->name());
     }
   }

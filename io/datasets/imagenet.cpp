@@ -42,6 +42,23 @@ bool IsPicture(const std::string& name) {
   return name.ends_with(".JPEG") || name.ends_with(".jpeg") || name.ends_with(".jpg");
 }
 
+// Pictures that an archive has twice would be trained on twice, and as different ones.
+void RequireOnce(const Source& source, const TarPicture& picture, const TarPicture& next) {
+  if (picture.name != next.name) return;
+  throw DataError(
+      fmt::format("[{}] {}: {}: twice in the archive: got it at bytes {} and {}, want it once; "
+                  "copy the archive again",
+                  kTag, source.name(), picture.name, picture.offset, next.offset));
+}
+
+// Sorted by label, then name.
+void Sort(const Source& source, std::vector<TarPicture>& pictures) {
+  std::sort(pictures.begin(), pictures.end(), [](const TarPicture& a, const TarPicture& b) {
+    return std::tie(a.label, a.name, a.offset) < std::tie(b.label, b.name, b.offset);
+  });
+  for (size_t i = 1; i < pictures.size(); ++i) RequireOnce(source, pictures[i - 1], pictures[i]);
+}
+
 // The pictures of one synset, sorted by name.
 std::vector<TarPicture> ListPictures(const Source& source, const TarFile& archive, int label) {
   std::vector<TarPicture> pictures;
@@ -50,8 +67,7 @@ std::vector<TarPicture> ListPictures(const Source& source, const TarFile& archiv
     if (IsPicture(file->name))
       pictures.push_back({BaseName(file->name), file->offset, file->bytes, label});
   }
-  std::sort(pictures.begin(), pictures.end(),
-            [](const TarPicture& a, const TarPicture& b) { return a.name < b.name; });
+  Sort(source, pictures);
   return pictures;
 }
 
@@ -66,7 +82,13 @@ std::vector<TarPicture> IndexTrain(const BuildOptions& options, const Source& so
     if (label == 0)
       throw DataError(fmt::format("[{}] {}: got {}, want SYNSET.tar of the 1000 synsets", kTag,
                                   source.name(), file->name));
-    archives[label - 1] = std::move(*file);
+    TarFile& archive = archives[static_cast<size_t>(label) - 1];
+    if (archive.bytes > 0)
+      throw DataError(
+          fmt::format("[{}] {}: {}: twice in the archive: got it at bytes {} and {}, want it once; "
+                      "copy the archive again",
+                      kTag, source.name(), file->name, archive.offset, file->offset));
+    archive = std::move(*file);
   }
   std::vector<std::vector<TarPicture>> parts(synsets.size());
   ParallelFor(static_cast<int64_t>(parts.size()), options.threads, [&](int64_t i) {
@@ -112,9 +134,7 @@ std::vector<TarPicture> IndexValidation(const Source& source) {
   }
   if (all.size() < labels.size())
     LogWarning(kTag, "{}: got {} pictures, want {}", source.name(), all.size(), labels.size());
-  std::sort(all.begin(), all.end(), [](const TarPicture& a, const TarPicture& b) {
-    return std::tie(a.label, a.name) < std::tie(b.label, b.name);
-  });
+  Sort(source, all);
   return all;
 }
 

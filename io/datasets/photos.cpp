@@ -11,6 +11,7 @@
 #include "io/shard_writer.h"
 #include "src/core/error.h"
 #include "src/core/hash.h"
+#include "src/core/log.h"
 
 namespace carole::io {
 namespace {
@@ -49,17 +50,46 @@ std::vector<fs::path> List(const fs::path& folder) {
   return entries;
 }
 
+// labels.txt has a line for each.
+void RequireOneLine(const fs::path& folder) {
+  if (folder.filename().string().find_first_of("\n\r") == std::string::npos) return;
+  throw DataError(
+      fmt::format("[io.build] --raw_dir {}: a class with a line break in its name: "
+                  "rename the folder",
+                  folder.parent_path().string()));
+}
+
+// Rather than to leave anything out without a word.
+void WarnOfLeftOut(const fs::path& root, int64_t num_files, const std::string& example,
+                   const std::vector<std::string>& empty_classes) {
+  if (num_files > 0)
+    LogWarning("io.build", "{}: {} files are left out, {} among them: want .jpg, .jpeg or .png",
+               root.string(), num_files, example);
+  for (const std::string& name : empty_classes)
+    LogWarning("io.build", "{}/{}: holds no pictures: it is no class", root.string(), name);
+}
+
 Photos ListPhotos(const fs::path& root) {
   Photos photos;
+  int64_t left_out = 0;
+  std::string example;
+  std::vector<std::string> empty;
   for (const fs::path& folder : List(root)) {
     if (!fs::is_directory(folder)) continue;
+    RequireOneLine(folder);
     const size_t before = photos.all.size();
     const int label = static_cast<int>(photos.classes.size());
     for (const fs::path& file : List(folder)) {
-      if (HasImageName(file)) photos.all.push_back({file, label});
+      if (HasImageName(file)) {
+        photos.all.push_back({file, label});
+      } else {
+        ++left_out;
+        example = file.filename().string();
+      }
     }
-    if (photos.all.size() > before) photos.classes.push_back(folder.filename().string());
+    (photos.all.size() > before ? photos.classes : empty).push_back(folder.filename().string());
   }
+  WarnOfLeftOut(root, left_out, example, empty);
   if (photos.all.empty()) {
     throw DataError(
         fmt::format("[io.build] --raw_dir {}: got no pictures, want a folder of .jpg or .png files "

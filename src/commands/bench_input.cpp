@@ -30,7 +30,7 @@ struct BenchFlags {
   NetFlags net{.model_name = "resnet_v1_50"};
   MachineFlags machine;
   int64_t batch_size = 32;
-  int64_t steps = 50;
+  int64_t steps = 50, warmup_steps = 0;
   int rounds = 5;
   int threads = 0;
   bool eval = false;
@@ -205,6 +205,7 @@ int Run(const BenchFlags& flags, Job& job) {
   const std::vector<std::string> jpegs =
       LoadJpegs(flags.dataset, std::min<int64_t>(512, flags.steps * flags.batch_size));
   const std::unique_ptr<io::BatchSource> source = io::MakePipeline(options);
+  for (int64_t i = 0; i < flags.warmup_steps; ++i) (void)source->Next();
   std::vector<Round> rounds;
   for (int i = 0; i < flags.rounds; ++i) {
     Round round = Measure(*source, flags.steps);
@@ -232,6 +233,8 @@ int BenchInput(const Arguments& arguments) {
   line.Group("Benchmark");
   line.Add("batch_size", flags.batch_size, "images of a batch")->check(CLI::PositiveNumber);
   line.Add("steps", flags.steps, "batches of a round")->check(CLI::PositiveNumber);
+  line.Add("warmup_steps", flags.warmup_steps, "batches before the first round")
+      ->check(CLI::NonNegativeNumber);
   line.Add("rounds", flags.rounds, "all is measured so often, in turn; medians are printed")
       ->check(CLI::PositiveNumber);
   line.Add("threads", flags.threads, "that decode; 0: --num_preprocessing_threads")

@@ -131,18 +131,19 @@ int DatasetShow(const Arguments& arguments) {
       ->check(CLI::NonNegativeNumber);
   line.Add("picture", picture, "PNG to write the picture to, with its boxes drawn in");
   if (!line.Parse(arguments)) return 0;
-  const io::RecordIndex index = io::LoadRecordIndex({.shards = flags.Find()});
+  const io::RecordIndex index = io::LoadRecordIndex({.shards = flags.Find(), .skip_damage = true});
   if (record >= index.num_records())
     throw UsageError(
         fmt::format("[flags] --record: got {}, want 0 to {}", record, index.num_records() - 1));
   const io::RecordIndex::Entry entry = index.Find(record);
   const fs::path shard = index.shards()[entry.shard].path;
-  const std::unique_ptr<io::Source> source = io::OpenSeekableRecords(shard);
+  const auto source = io::OpenSeekableRecords(shard, index.shards()[entry.shard].damaged);
   std::string buffer;
   const auto data = io::ReadRecordAt(*source, entry.offset, entry.index, buffer, entry.length);
+  if (!data) io::FailEmptyShard(shard.string());
   fmt::print("{}: record {} at byte {}, {} bytes\n", shard.string(), entry.index, entry.offset,
              entry.length);
-  for (const io::FeatureQuery& feature : io::ListFeatures(data.value()))
+  for (const io::FeatureQuery& feature : io::ListFeatures(*data))
     fmt::print("  {:<24} {}\n", feature.key, DescribeFeature(feature));
   if (!picture.empty()) WritePicture(*data, picture);
   return 0;

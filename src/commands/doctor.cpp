@@ -234,6 +234,7 @@ int Doctor(const Arguments& arguments) {
   line.Add("train_dir,output_dir", flags.train_dir, "folder of checkpoints, to measure its disk");
   line.AddBool("json", flags.json, "print JSON");
   if (!line.Parse(arguments)) return 0;
+  flags.machine.trains = true;  // what a training would meet
   flags.machine.collective_timeout = kDeadlineSeconds;
 
   std::vector<Finding> shared;  // of the job as a whole

@@ -61,7 +61,7 @@ void AddEvalFlags(CommandLine& line, EvalFlags& flags) {
   line.Add("eval_batch_size", flags.eval_batch_size,
            "images at a time, of each machine; 0: see --batch_size")
       ->check(CLI::NonNegativeNumber);
-  line.Add("max_num_batches", flags.max_num_batches, "0: the whole split")
+  line.Add("max_num_batches", flags.max_num_batches, "over all ranks together; 0: the whole split")
       ->check(CLI::NonNegativeNumber);
   line.Add("moving_average_decay", flags.moving_average_decay,
            "not 0: the moving averages of the variables are evaluated");

@@ -1,25 +1,36 @@
 #include "src/commands/evaluation.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "collectives/apart.h"
 #include "io/checkpoint.h"
+#include "src/train/epoch_report.h"
 
 namespace carole::commands {
 namespace {
 
-// The first batches of another source.
-class FirstBatches : public io::BatchSource {
+// The first samples of another source, over all ranks, and how many it left out.
+class FirstSamples : public io::BatchSource {
  public:
-  FirstBatches(std::unique_ptr<io::BatchSource> source, int64_t count)
-      : source_(std::move(source)), left_(count) {}
-  const io::Batch* Next() override { return left_-- > 0 ? source_->Next() : nullptr; }
+  FirstSamples(std::unique_ptr<io::BatchSource> source, int64_t count)
+      : source_(std::move(source)), count_(count) {}
+
+  const io::Batch* Next() override {
+    const io::Batch* next = source_->Next();
+    if (next == nullptr || next->first_sample >= count_) return nullptr;
+    batch_ = *next;
+    batch_.valid = std::min(batch_.valid, count_ - batch_.first_sample);
+    return &batch_;
+  }
   int64_t num_samples() const override { return source_->num_samples(); }
+  int64_t skipped() const { return batch_.counts.num_skipped(); }
 
  private:
   std::unique_ptr<io::BatchSource> source_;
-  int64_t left_;
+  const int64_t count_;
+  io::Batch batch_;
 };
 
 // Ranks take records in turn by batches of one size. Shares of a machine differ where machines have
@@ -43,12 +54,22 @@ Evaluation::Evaluation(const DatasetFlags& dataset, const NetInput& input, const
 
 std::optional<train::Metrics> Evaluation::Run(int64_t max_batches,
                                               const std::function<bool()>& stop_requested) {
-  std::unique_ptr<io::BatchSource> source;
+  constexpr int64_t kAll = std::numeric_limits<int64_t>::max();
+  const bool is_part = max_batches > 0 && max_batches < kAll / local_batch_;
+  const int64_t count = is_part ? max_batches * local_batch_ : kAll;
+  std::unique_ptr<FirstSamples> source;
   collectives::WorkApart(job_.communicator(), "evaluation data", [&] {
-    source = io::MakePipeline(MakePipelineOptions(dataset_, input_, job_, local_batch_));
+    source = std::make_unique<FirstSamples>(
+        io::MakePipeline(MakePipelineOptions(dataset_, input_, job_, local_batch_)), count);
   });
-  if (max_batches > 0) source = std::make_unique<FirstBatches>(std::move(source), max_batches);
-  return evaluator_->Run(*source, job_.communicator(), stop_requested);
+  auto metrics = evaluator_->Run(*source, job_.communicator(), stop_requested);
+  if (metrics && dataset_.max_bad_records > 0) {
+    int64_t skipped = 0;
+    for (int64_t mine : AllGather(job_.communicator(), source->skipped(), {.what = "bad records"}))
+      skipped += mine;
+    train::RequireFewSkipped(skipped, dataset_.max_bad_records);
+  }
+  return metrics;
 }
 
 std::vector<std::string> NamesOfClasses(const io::DatasetEntry& dataset,

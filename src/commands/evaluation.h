@@ -28,7 +28,8 @@ class Evaluation {
 
   VariableStore& store() { return evaluator_->store(); }
 
-  // One pass over the split, or its first `max_batches` batches of each rank (0: all). Collective;
+  // One pass over the split, or its first `max_batches` batches of one rank's size (0: all), the
+  // same samples on any number of ranks. Collective;
   // nullopt when a rank was asked to stop.
   std::optional<train::Metrics> Run(int64_t max_batches = 0,
                                     const std::function<bool()>& stop_requested = {});

@@ -59,6 +59,7 @@ struct MachineFlags {
   std::string wire_dtype = "fp32";
   double collective_timeout = 60;  // seconds
   double bucket_mb = 0;            // 0: chosen by the program
+  bool trains = false;             // by the command: N processes alone would be N trainings
 };
 void AddMachineFlags(CommandLine& line, MachineFlags& flags);
 void AddCollectiveFlags(CommandLine& line, MachineFlags& flags);

@@ -47,9 +47,9 @@ std::unique_ptr<collectives::Communicator> MakeCommunicator(const MachineFlags& 
 
 // N processes that each believe to be alone are an error, not N trainings; the communicator asks
 // the launcher, this the platform. A batch script without srun is one process indeed.
-void RequireWholeJob(int ranks) {
+void RequireWholeJob(int ranks, bool trains) {
   if (launch::FindPlace(std::getenv).has_value()) return;
-  if (const char* tf_config = std::getenv("TF_CONFIG"))
+  if (const char* tf_config = std::getenv("TF_CONFIG"); trains && tf_config != nullptr)
     launch::RequireWholeJob(launch::ParseTfConfig(tf_config, 0), ranks);
   const char* tasks = std::getenv("SLURM_NTASKS");
   if (tasks != nullptr && std::atoi(tasks) > 1)
@@ -160,7 +160,7 @@ Job::Job(const MachineFlags& flags) : collective_timeout_(flags.collective_timeo
   FlushDenormals();
   const Precision precision = ParsePrecision(flags.precision);
   communicator_ = MakeCommunicator(flags);
-  RequireWholeJob(communicator_->size());
+  RequireWholeJob(communicator_->size(), flags.trains);
   SetLogRank(rank(), size());
   Share share = ShareOfCores(*communicator_);
   if (flags.threads == 0) {

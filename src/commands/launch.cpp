@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "launch/address.h"
 #include "launch/arguments.h"
 #include "launch/job.h"
 #include "launch/mpirun.h"
@@ -147,6 +148,15 @@ void RequirePort(const launch::Task& me) {
                     launch::RoleName(me.role), me.index));
 }
 
+// The usual cause: two machines that were given the same task.
+void WarnOfAnotherMachine(const launch::Task& me) {
+  if (launch::IsOfThisMachine(me.host)) return;
+  LogWarning("launch",
+             "{} {}: {} is no address of this machine: unless its ports are passed on to here, "
+             "task.index in TF_CONFIG is another machine's",
+             launch::RoleName(me.role), me.index, me.host);
+}
+
 bool AsksForHelp(const Arguments& arguments) {
   return std::ranges::any_of(arguments, [](const std::string& word) {
     return word == "--help" || word == "-h" || word == "--helpfull";
@@ -172,7 +182,9 @@ int RunTask(const launch::Task& me, const launch::Cluster& cluster, const Launch
     return 0;
   }
   if (is_alone) Become(flags.job.command);
-  if (cluster.tasks.size() > 1) RequireKeyPlace(flags.job);
+  WarnOfAnotherMachine(me);
+  const auto is_held = [&](const launch::Task& task) { return IsHeld(task, flags.job); };
+  if (me.rank != 0 || std::ranges::any_of(cluster.tasks, is_held)) RequireKeyPlace(flags.job);
   if (me.rank == 0) return launch::RunChief(cluster, flags.job);
   RequirePort(me);
   return launch::Serve(me, flags.job);

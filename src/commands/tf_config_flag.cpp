@@ -41,7 +41,8 @@ void AddTfConfigFlags(CommandLine& line, TfConfigFlags& flags) {
 }
 
 bool HasTfConfig(const CommandLine& line) {
-  return line.Given("tf_config") || std::getenv("TF_CONFIG") != nullptr;
+  const char* variable = std::getenv("TF_CONFIG");
+  return line.Given("tf_config") || (variable != nullptr && !launch::IsBlank(variable));
 }
 
 launch::Cluster ReadCluster(const CommandLine& line, const TfConfigFlags& flags) {

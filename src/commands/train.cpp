@@ -258,6 +258,7 @@ int Train(const Arguments& arguments) {
         "well");
   }
   SetMachineFlags(flags.ranks, flags.machine);
+  flags.machine.trains = true;
   return RunOnInput(line, flags.dataset, flags.net, flags.machine,
                     [&](Job& job, const NetInput& input) { return Run(flags, line, input, job); });
 }

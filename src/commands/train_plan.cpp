@@ -145,6 +145,7 @@ TrainPlan MakeTrainPlan(const TrainFlags& flags, const CommandLine& line, int64_
   plan.eval_every = EvalEvery(flags.evaluation, line, steps_per_epoch);
   plan.schedule.num_samples = num_samples;
   plan.schedule.batch_size = plan.local_batch;
+  plan.schedule.ranks = job.size();
   const bool given = flags.run.sync_replicas && line.Given("replicas_to_aggregate");
   plan.schedule.replicas_to_aggregate = given ? flags.run.replicas_to_aggregate : job.size();
   return plan;

@@ -1,11 +1,18 @@
 #include "src/core/nearest_name.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <utility>
 
 namespace carole {
 namespace {
+
+std::string Lower(std::string_view word) {
+  std::string lower(word);
+  for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return lower;
+}
 
 int EditDistance(std::string_view a, std::string_view b) {
   std::vector<int> row(b.size() + 1);
@@ -23,16 +30,23 @@ int EditDistance(std::string_view a, std::string_view b) {
 }  // namespace
 
 std::string NearestName(std::string_view word, const std::vector<std::string>& candidates) {
-  std::string nearest;
-  int least = std::max<int>(2, static_cast<int>(word.size()) / 3) + 1;
+  const std::string wanted = Lower(word);
+  const auto size = static_cast<int>(wanted.size());
+  std::string nearest, holds_it;  // the shortest of those: epochs, train_epochs
+  int least = std::numeric_limits<int>::max();
   for (const std::string& candidate : candidates) {
-    const int distance = EditDistance(word, candidate);
+    const std::string name = Lower(candidate);
+    const int distance = EditDistance(wanted, name);
     if (distance < least) {
       least = distance;
       nearest = candidate;
     }
+    const bool is_shorter = holds_it.empty() || name.size() < holds_it.size();
+    if (size > 2 && is_shorter && name.find(wanted) != std::string::npos) holds_it = candidate;
   }
-  return nearest;
+  if (least <= std::max(2, size / 3)) return nearest;
+  if (!holds_it.empty()) return holds_it;
+  return least <= size / 2 ? nearest : "";
 }
 
 }  // namespace carole

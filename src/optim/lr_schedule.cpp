@@ -13,7 +13,7 @@ namespace carole::optim {
 namespace {
 
 double GlobalBatch(const LearningRateOptions& o) {
-  return static_cast<double>(o.batch_size) * static_cast<double>(o.replicas_to_aggregate);
+  return static_cast<double>(o.batch_size) * static_cast<double>(o.ranks);
 }
 
 double ScaledRate(const LearningRateOptions& o) {

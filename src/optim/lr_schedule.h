@@ -20,7 +20,8 @@ struct LearningRateOptions {
   int64_t scale_batch = 0;  // not 0: the rate is meant for this global batch, and grows with it
   int64_t num_samples = 0;  // of the split; 0 is allowed for a fixed rate without warm-up
   int64_t batch_size = 32;  // per rank, as TF-Slim's is per clone
-  int64_t replicas_to_aggregate = 1;  // whose batches make a step
+  int64_t replicas_to_aggregate = 1;  // whose batches TF-Slim counts as a step
+  int64_t ranks = 1;                  // whose batches make one
 };
 
 class LearningRate {

@@ -39,7 +39,7 @@ std::string DescribeCounts(const io::EpochCounts& counts) {
                      counts.num_skipped(), why);
 }
 
-void ReportEpoch(const io::Batch& last, const io::BatchSource& source, int64_t max_bad_records,
+void ReportEpoch(const io::Batch& last, const io::BatchSource& source,
                  collectives::Communicator& communicator) {
   const io::EpochCounts expected = source.ExpectedCounts(last.epoch);
   if (expected.seen == 0) return;
@@ -51,12 +51,14 @@ void ReportEpoch(const io::Batch& last, const io::BatchSource& source, int64_t m
                last.epoch, met, expected.seen, counts.hash, expected.hash);
   if (communicator.rank() == 0)
     LogInfo("train", "epoch {}: {}", last.epoch, DescribeCounts(counts));
-  if (counts.num_skipped() > max_bad_records) {
-    throw DataError(fmt::format(
-        "[train] epoch {}: too many bad records: got {} over all ranks, want at most {} "
-        "(--max_bad_records); see the warnings, or run carole dataset verify",
-        last.epoch, counts.num_skipped(), max_bad_records));
-  }
+}
+
+void RequireFewSkipped(int64_t skipped, int64_t max_bad_records) {
+  if (skipped <= max_bad_records) return;
+  throw DataError(
+      fmt::format("[train] data: too many bad records: got {} over all ranks, want at most {} "
+                  "(--max_bad_records); see the warnings, or run carole dataset verify",
+                  skipped, max_bad_records));
 }
 
 }  // namespace carole::train

@@ -10,10 +10,12 @@ namespace carole::train {
 
 // Sums the counts of the epoch's last batch over all ranks; rank 0 logs records seen, skipped (why)
 // and duplicated. Collective, but for sources that do not count. Throws InternalError when the
-// ranks together did not see each record once, and DataError when they skipped more than
-// max_bad_records; on all ranks.
-void ReportEpoch(const io::Batch& last, const io::BatchSource& source, int64_t max_bad_records,
+// ranks together did not see each record once; on all ranks.
+void ReportEpoch(const io::Batch& last, const io::BatchSource& source,
                  collectives::Communicator& communicator);
+
+// Throws DataError when all ranks together have skipped more than --max_bad_records.
+void RequireFewSkipped(int64_t skipped, int64_t max_bad_records);
 
 // The line of the log, without the epoch: "59998 records seen, 2 skipped (1 damaged
 // records, 1 bad images), 0 duplicated".

@@ -320,6 +320,7 @@ StepResult TrainStep::End() {
   EnterPhase(communicator_, collectives::RankPhase::kOptimizer, step.input.step);
   step.result.batch = step.batch;
   step.result.gradient_norm = optim::GradientNorm(sums, 1 / step.loss_scale.value());
+  step.result.loss_scale = step.loss_scale.value();
   step.result.applied = IsFinite(step, sums);
   ++ended_;
   step.result.applied ? Apply(step, sums) : Refuse(step);

@@ -48,6 +48,7 @@ struct StepResult {
   double regularization_loss = 0;  // of the weights before the update, frozen ones included
   double total_loss = 0;
   double gradient_norm = 0;  // of the data loss, over all variables, before clipping
+  double loss_scale = 1;     // by which what lies in the gradients' arena is larger
   bool overflowed = false;   // so not applied, as the loss scale was too large: it is halved now
   bool applied = true;       // false: weights, slots and statistics were left as they were,
   std::string blame;         // because of this (StepGuard::Blame)

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <fstream>
 #include <numeric>
 #include <utility>
 
@@ -21,6 +22,7 @@ namespace carole::train {
 namespace {
 
 constexpr char kBestFolder[] = "best";
+constexpr char kEvaluated[] = "evaluated";     // the step whose evaluation was the last that ended
 constexpr char kAccuracy[] = "eval_accuracy";  // attribute of what lies there
 
 // TensorFlow's latest: that run goes on. Weights without a step are of no run.
@@ -137,16 +139,24 @@ void Trainer::RefuseEarlierBest() const {
 
 ExitCode Trainer::Run() {
   Start();
-  bool stop = !finished() && AskedToStop();
+  bool owes_evaluation = OwesEvaluation();
+  bool stop = (!finished() || owes_evaluation) && AskedToStop();
+  const auto evaluate = [&] {
+    stop = !Evaluate();
+    owes_evaluation = stop;
+  };
+  if (owes_evaluation && !stop) evaluate();
   if (!finished() && !stop) OpenSource();
   while (!finished() && !stop) {
     const StepResult result = Step();
     stop = result.stop;
-    if (!stop && result.applied && evaluation_is_due(state_.step)) stop = !Evaluate();
+    owes_evaluation = result.applied && evaluation_is_due(state_.step);
+    if (owes_evaluation && !stop) evaluate();
     if (result.save && !finished() && !stop) Save();
   }
   source_.reset();
-  if (!finished()) {
+  const bool is_done = finished() && !owes_evaluation;
+  if (!is_done) {
     LogInfo("train", "asked to stop: saving at step {}", state_.step);
   } else {
     LogInfo("", "Stopping Training.");
@@ -157,8 +167,23 @@ ExitCode Trainer::Run() {
     if (checkpoints_) checkpoints_->Wait();
     if (best_) best_->Wait();
   });
-  for (Watcher* watcher : options_.watchers) watcher->Ended(state_, finished());
-  return finished() ? ExitCode::kOk : ExitCode::kSaved;
+  for (Watcher* watcher : options_.watchers) watcher->Ended(state_, is_done);
+  return is_done ? ExitCode::kOk : ExitCode::kSaved;
+}
+
+std::string Trainer::EvaluatedPath() const { return options_.train_dir + "/" + kEvaluated; }
+
+// Whether the run went on from a checkpoint whose evaluation a signal or an accident cut.
+bool Trainer::OwesEvaluation() {
+  const bool may_owe = state_.step > 0 && evaluation_is_due(state_.step);
+  if (!may_owe) return false;
+  bool owes = false;
+  if (is_writer()) {
+    std::ifstream file(EvaluatedPath());
+    int64_t step = -1;
+    owes = !(file >> step) || step != state_.step;
+  }
+  return CountRanks(communicator_, owes, {.what = "evaluation that is owed"}) > 0;
 }
 
 // A rank may have to look through all records for where they begin.
@@ -193,6 +218,7 @@ bool Trainer::Evaluate() {
             metrics->samples());
   }
   collectives::WorkApart(communicator_, "best checkpoint", [&] {
+    if (is_writer()) io::WriteWholeFile("train", EvaluatedPath(), fmt::format("{}\n", state_.step));
     if (best_ && metrics->accuracy() > best_accuracy_) KeepBest(metrics->accuracy());
   });
   return true;
@@ -202,7 +228,7 @@ void Trainer::KeepBest(double accuracy) {
   checkpoints_->Wait();  // what is best/ alone is taken for an earlier run's
   best_accuracy_ = accuracy;
   std::map<std::string, std::string> attributes = options_.attributes;
-  attributes[kAccuracy] = fmt::format("{:.6f}", accuracy);
+  attributes[kAccuracy] = fmt::format("{}", accuracy);  // equal, not nearly, when it is read again
   Write(*best_, attributes);
   LogInfo("eval", "the best so far: kept in {}/{}", options_.train_dir, kBestFolder);
 }
@@ -242,13 +268,22 @@ void Trainer::BeginStep() {
                .input_ms = SecondsSince(start) * 1e3});
 }
 
-// Records that were skipped count in no mean.
+// Records that were skipped count in no mean, and are few.
 void Trainer::CountValid(io::Batch& batch, int64_t step) {
-  const std::vector<int64_t> valid =
-      AllGather(communicator_, batch.valid, {.what = "valid samples", .step = step});
-  batch.global_valid =
-      std::max<int64_t>(1, std::accumulate(valid.begin(), valid.end(), int64_t{0}));
-  batch.most_valid = std::ranges::max(valid);
+  struct Counts {
+    int64_t valid, skipped;  // of the batch; of its epoch so far
+  };
+  const Counts mine{batch.valid, batch.counts.num_skipped()};
+  Counts all{0, 0};
+  batch.most_valid = 0;
+  for (const Counts& rank :
+       AllGather(communicator_, mine, {.what = "valid samples", .step = step})) {
+    all.valid += rank.valid;
+    all.skipped += rank.skipped;
+    batch.most_valid = std::max(batch.most_valid, rank.valid);
+  }
+  batch.global_valid = std::max<int64_t>(1, all.valid);
+  RequireFewSkipped(all.skipped, options_.max_bad_records);
 }
 
 // One update; all that are under way where a rank asks to save or to stop.
@@ -273,8 +308,7 @@ StepResult Trainer::EndStep() {
   const io::Batch& batch = result.batch;
   state_.epoch = batch.next_epoch;
   state_.position = batch.next_position;
-  if (batch.next_epoch != batch.epoch)
-    ReportEpoch(batch, *source_, options_.max_bad_records, communicator_);
+  if (batch.next_epoch != batch.epoch) ReportEpoch(batch, *source_, communicator_);
   const double seconds = SecondsSince(std::exchange(step_start_, Clock::now()));
   if (!result.applied) {
     NoteSkipped(result);

@@ -98,6 +98,8 @@ class Trainer {
   void GoOnFrom(const RunFacts& before);
   void RefuseEarlierBest() const;
   bool AskedToStop();
+  std::string EvaluatedPath() const;
+  bool OwesEvaluation();
   bool MayRunAhead() const;
   void CountValid(io::Batch& batch, int64_t step);
   void BeginStep();

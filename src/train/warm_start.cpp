@@ -82,7 +82,8 @@ WarmStartReport WarmStart(const io::WeightsReader& reader, const WarmStartOption
 }
 
 void LogReport(const WarmStartReport& report, const std::string& path) {
-  LogInfo("train", "fine-tuning from {}: {} variables restored", path, report.restored.size());
+  LogInfo("train", "fine-tuning from {}: {} variables restored: {}", path, report.restored.size(),
+          Join(report.restored, kNamesOfALine));
   const std::pair<const char*, const std::vector<std::string>*> lists[] = {
       {"left out by --checkpoint_exclude_scopes", &report.excluded},
       {"not in the file", &report.missing},

@@ -56,7 +56,10 @@ std::string FormatShorter(const ProgressValues& v, int form) {
   }
   if (*v.doing != '\0') return text + "  " + v.doing;
   text += fmt::format("  loss {:.4f}", v.loss);
-  if (form < 2) text += fmt::format("  {:.0f} images/s", v.images_per_second);
+  if (form < 2) {
+    const int decimals = v.images_per_second < 10 ? 2 : 0;
+    text += fmt::format("  {:.{}f} images/s", v.images_per_second, decimals);
+  }
   if (v.max_steps > 0) text += "  " + FormatTime(v.seconds_left) + " left";
   return text;
 }
@@ -120,7 +123,8 @@ void Progress::StepEnded(const train::WatchedStep& step) {
   values_.loss = step.result.total_loss;
   values_.images_per_second = images_ / seconds_;
   values_.seconds_left = SecondsLeft(step.state.step);
-  const auto pause = terminal_ >= 0 ? std::chrono::milliseconds(200) : std::chrono::minutes(1);
+  constexpr std::chrono::milliseconds kOnScreen{200}, kInLog{15'000};
+  const auto pause = terminal_ >= 0 ? kOnScreen : kInLog;
   if (Clock::now() - last_ >= pause) Draw();
 }
 

@@ -98,7 +98,7 @@ void Summaries::Write(const train::WatchedStep& step) {
   WriteScalars(step);
   WriteImages(step);
   if (options_.histograms) {
-    WriteVariables(step.state.step);
+    WriteVariables(step.state.step, step.result.loss_scale);
     WriteActivations(step.state.step);
   }
   events_->Flush();
@@ -142,20 +142,21 @@ void Summaries::WriteImages(const train::WatchedStep& step) {
   }
 }
 
-void Summaries::WriteVariables(int64_t step) {
+void Summaries::WriteVariables(int64_t step, double loss_scale) {
   const VariableStore& store = step_.store();
   for (size_t i = 0; i < store.places().size(); ++i) {
     const VariablePlace& place = store.places()[i];
     const int variable = static_cast<int>(i);
     std::vector<double> values(static_cast<size_t>(place.tf_shape.size()));
-    const auto add = [&](const std::byte* arena, const std::string& tag) {
+    const auto add = [&](const std::byte* arena, const std::string& tag, double scale) {
       store.ReadFrom(arena, variable, std::span<double>(values));
+      for (double& value : values) value /= scale;
       events_->AddHistogram(step, tag, std::vector<float>(values.begin(), values.end()));
     };
-    add(store.base_of(variable), place.name);
+    add(store.base_of(variable), place.name, 1);
     const bool has_gradient = std::find(store.ready_order().begin(), store.ready_order().end(),
                                         variable) != store.ready_order().end();
-    if (has_gradient) add(store.gradients_base(), "gradients/" + place.name);
+    if (has_gradient) add(store.gradients_base(), "gradients/" + place.name, loss_scale);
   }
 }
 

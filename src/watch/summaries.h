@@ -53,7 +53,7 @@ class Summaries final : public train::Watcher {
   void Write(const train::WatchedStep& step);
   void WriteScalars(const train::WatchedStep& step);
   void WriteImages(const train::WatchedStep& step);
-  void WriteVariables(int64_t step);
+  void WriteVariables(int64_t step, double loss_scale);
   void WriteActivations(int64_t step);
 
   const SummaryOptions options_;

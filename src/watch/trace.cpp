@@ -197,7 +197,8 @@ void Trace::Saved(int64_t /*step*/, double /*seconds*/) {
 
 void Trace::Ended(const train::RunState& /*state*/, bool /*finished*/) {
   CloseStep(Clock::now());
-  if (!options_.is_range() || !is_written_) Write();
+  const bool has_more = !options_.is_range() || !is_written_;
+  if (has_more && steps_done_ > 0) Write();  // a run that had nothing to do keeps the earlier trace
   communicator_.SetObserver({});
 }
 

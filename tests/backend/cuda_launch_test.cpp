@@ -79,7 +79,7 @@ TEST(ForEach, ReachesEveryElementOnce) {
   std::vector<Bf16> from(kCount);
   for (int64_t i = 0; i < kCount; ++i) from[i] = Bf16(static_cast<float>(i % 251));
   std::vector<float> to(kCount, -1);
-  Cast(nullptr, DType::kBF16, from.data(), to.data(), kCount);
+  CastFilter(nullptr, DType::kBF16, from.data(), {kCount, 1, 1, 1}, to.data(), {kCount, 1, 1, 1});
   int64_t wrong = 0;
   for (int64_t i = 0; i < kCount; ++i) wrong += to[i] == static_cast<float>(i % 251) ? 0 : 1;
   EXPECT_EQ(wrong, 0);

@@ -81,10 +81,11 @@ TEST(Cifar, PlanesBecomePixels) {
 }
 
 TEST(Cifar, SizeMustBeExact) {
-  EXPECT_THAT(
-      TextOf<DataError>(
-          [] { ReadCifarBatch(MemorySource("data_batch_1.bin", std::string(30729999, '\0'))); }),
-      HasSubstr("[io.cifar] data_batch_1.bin: wrong size: got 30729999 bytes, want 30730000"));
+  EXPECT_THAT(TextOf<DataError>([] {
+                ReadCifarBatch(MemorySource("data_batch_1.bin", std::string(30729999, '\0')));
+              }),
+              HasSubstr("[io.cifar] data_batch_1.bin: wrong size: got 30729999 bytes, want whole "
+                        "records of 3073"));
 }
 
 }  // namespace

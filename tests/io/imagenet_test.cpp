@@ -239,7 +239,18 @@ TEST_F(ImagenetTest, DamageNamesArchivePictureAndByte) {
   EXPECT_THAT(
       TextOf<DataError>([&] { BuildImagenet(options_); }),
       HasSubstr("got ILSVRC2012_val_00050001.JPEG, want ILSVRC2012_val_00000001.JPEG to 00050000"));
+  const std::string twice = TarEntry({"ILSVRC2012_val_00000002.JPEG", "x"});
+  WriteText(folder_ / "ILSVRC2012_img_val.tar", twice + twice + TarEnd());
+  EXPECT_THAT(TextOf<DataError>([&] { BuildImagenet(options_); }),
+              HasSubstr("ILSVRC2012_img_val.tar: ILSVRC2012_val_00000002.JPEG: twice in the "
+                        "archive: got it at bytes 512 and 1536, want it once"));
   fs::remove(folder_ / "ILSVRC2012_img_val.tar");
+  const std::string synset =
+      TarEntry({fmt::format("{}.tar", IdOf(0)),
+                TarEntry({fmt::format("{}_1.JPEG", IdOf(0)), "x"}) + TarEnd()});
+  WriteText(folder_ / "ILSVRC2012_img_train.tar", synset + synset + TarEnd());
+  EXPECT_THAT(TextOf<DataError>([&] { BuildImagenet(options_); }),
+              HasSubstr(fmt::format("{}.tar: twice in the archive", IdOf(0))));
   WriteText(folder_ / "ILSVRC2012_img_train.tar", TarEntry({"n00000001.tar", TarEnd()}) + TarEnd());
   EXPECT_THAT(TextOf<DataError>([&] { BuildImagenet(options_); }),
               HasSubstr("got n00000001.tar, want SYNSET.tar of the 1000 synsets"));

@@ -121,6 +121,9 @@ TEST(BuildFolder, BadPicturesAndEmptyFoldersAreNamed) {
   EXPECT_THAT(TextOf<DataError>([&] { BuildFolder(options); }), HasSubstr("raw: cannot be read"));
   fs::create_directories(folder / "raw/cats");
   EXPECT_THAT(TextOf<DataError>([&] { BuildFolder(options); }), HasSubstr("got no pictures"));
+  fs::create_directories(folder / "raw/two\nlines");
+  EXPECT_THAT(TextOf<DataError>([&] { BuildFolder(options); }), HasSubstr("rename the folder"));
+  fs::remove(folder / "raw/two\nlines");
   WriteText(folder / "raw/cats/a.jpg", "no picture");
   EXPECT_THAT(TextOf<DataError>([&] { BuildFolder(options); }),
               HasSubstr("cats/a.jpg: [io.image]"));

@@ -5,6 +5,7 @@
 
 #include "io/preprocessing.h"
 #include "io/synthetic.h"
+#include "tests/io/compress.h"
 #include "tests/io/damage.h"
 
 namespace carole::io {
@@ -312,6 +313,22 @@ TEST_F(BadRecordsTest, EachEpochHasItsOwnBudget) {
   int64_t batches = 0;
   for (const Batch* batch = source->Next(); batch->epoch < 3; batch = source->Next()) ++batches;
   EXPECT_EQ(batches, 3 * 6);
+}
+
+TEST_F(BadRecordsTest, EmptyShardsAndCutCompressionAreSkipped) {
+  const std::string zipped = Compress(Records(Examples()), 31);
+  for (const std::string& bytes : {std::string(), zipped.substr(0, zipped.size() * 3 / 4)}) {
+    WriteText(File(), bytes);
+    EXPECT_THROW(MakePipeline(Options()), DataError);
+    PipelineOptions options = Tolerant(1);
+    options.repeat = false;
+    const auto source = MakePipeline(options);
+    EpochCounts last;
+    while (const Batch* batch = source->Next()) last = batch->counts;
+    EXPECT_EQ(last.skipped[0], 1);
+    EXPECT_EQ(last.seen, source->num_samples() - 1);
+    EXPECT_EQ(last.seen > 0, !bytes.empty());
+  }
 }
 
 TEST_F(BadRecordsTest, OneTooManyEndsTheRun) {

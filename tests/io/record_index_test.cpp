@@ -72,6 +72,12 @@ TEST(RecordIndex, ScanGoesOnBehindDamageWhenAsked) {
   EXPECT_FALSE(damaged);
 }
 
+TEST(RecordIndex, AnEmptyShardIsOneRecordThatIsBad) {
+  bool damaged = false;
+  EXPECT_EQ(ScanRecords(MemorySource("shard", ""), &damaged), (std::vector<uint64_t>{0, 0}));
+  EXPECT_TRUE(damaged);
+}
+
 TEST(RecordIndex, DamagedShardsAreNotCached) {
   const TemporaryFolder folder;
   RecordIndexOptions options = TwoShards(folder);

@@ -7,6 +7,7 @@
 #include "io/datasets/drawing.h"
 #include "io/datasets/image_example.h"
 #include "io/jpeg_encode.h"
+#include "tests/io/compress.h"
 #include "tests/io/damage.h"
 
 namespace carole::io {
@@ -97,6 +98,13 @@ TEST_F(VerifyTest, TruncatedTailAndEmptyFile) {
               ElementsAre(HasSubstr(Place(4, offsets_[4]) + "truncated header: got 5 bytes")));
 }
 
+TEST_F(VerifyTest, CutCompressionIsOneRecord) {
+  const std::string zipped = Compress(good_.bytes, 31);
+  const VerifyReport report = Verify({zipped.substr(0, zipped.size() / 2)});
+  EXPECT_THAT(report.bad,
+              ElementsAre(testing::AllOf(HasSubstr("shard-0: record "), HasSubstr("near byte "))));
+}
+
 TEST_F(VerifyTest, DuplicatesNameBoth) {
   const VerifyReport report =
       Verify({good_.bytes + good_.bytes.substr(offsets_[1], offsets_[2] - offsets_[1]),
@@ -125,6 +133,29 @@ TEST_F(VerifyTest, RepairKeepsTheGoodRecords) {
   EXPECT_EQ(ReadText(folder_ / "clean/labels.txt"), "0:zero\n");
   EXPECT_THAT(TextOf<UsageError>([&] { WriteRepaired(report, folder_.path(), 1); }),
               HasSubstr("is the folder of the damaged records"));
+}
+
+// So that what is left is a whole set again.
+TEST_F(VerifyTest, RepairOfASetLeavesNoHole) {
+  const std::vector<std::filesystem::path> shards = {folder_ / "train-00000-of-00003.tfrecord",
+                                                     folder_ / "train-00001-of-00003.tfrecord",
+                                                     folder_ / "train-00002-of-00003.tfrecord"};
+  WriteText(shards[0], Records({GreyExample(0, 0)}));
+  WriteText(shards[1], "");
+  WriteText(shards[2], Records({GreyExample(1, 1)}));
+  const auto repair = [&](size_t first, const std::string& folder) {
+    const VerifyReport report = VerifyShards({.shards = {shards.begin() + first, shards.end()},
+                                              .dataset = &FindDataset("mnist"),
+                                              .num_classes = 10});
+    WriteRepaired(report, folder_ / folder, 2);
+  };
+  repair(0, "whole");
+  EXPECT_EQ(ReadText(folder_ / "whole/train-00000-of-00002.tfrecord"),
+            Records({GreyExample(0, 0)}));
+  EXPECT_EQ(ReadText(folder_ / "whole/train-00001-of-00002.tfrecord"),
+            Records({GreyExample(1, 1)}));
+  repair(1, "part");  // goes back to the others, maybe
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "part/train-00002-of-00003.tfrecord"));
 }
 
 TEST_F(VerifyTest, CopiesOfOneNameAreRefused) {

@@ -56,6 +56,9 @@ TEST(HostfileCommand, WithoutTfConfigItIsWhatSlurmGives) {
   const Words job{"SLURM_JOB_NODELIST=n[08-09]", "SLURM_TASKS_PER_NODE=2,1"};
   EXPECT_EQ(Hostfile({}, job).out, "n08 slots=2\nn09 slots=1\n");
   EXPECT_EQ(Hostfile({"--num_gpus=4", "--format=host-list"}, job).out, "n08:4,n09:4\n");
+  Words blank = job;
+  blank.emplace_back("TF_CONFIG= ");
+  EXPECT_EQ(Hostfile({}, blank).out, "n08 slots=2\nn09 slots=1\n");
   Words both = job;
   both.push_back(std::string("TF_CONFIG=") + kTfConfig);
   EXPECT_EQ(Hostfile({}, both).out, "ip0 slots=1\nip1 slots=1\n");

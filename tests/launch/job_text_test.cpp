@@ -35,14 +35,18 @@ Cluster ThreeMachines() {
 }
 
 TEST(JobText, HostfileStartsWhereMpirunRuns) {
-  EXPECT_EQ(PrintJobHostfile(ThreeMachines()), "localhost slots=1\nt1 slots=2\nt2 slots=1\n");
+  Cluster cluster = ThreeMachines();
+  EXPECT_EQ(PrintJobHostfile(cluster), "localhost slots=1\nt1 slots=2\nt2 slots=1\n");
+  cluster.hosts.erase(cluster.hosts.begin() + 1);  // lost: what ssh knows the others by stays
+  cluster.hosts[1].first_rank = 1;
+  EXPECT_EQ(PrintJobHostfile(cluster), "localhost slots=1\nt2 slots=1\n");
 }
 
 TEST(JobText, SshConfigHasEveryTaskAndMachine) {
   const PrivateFolder folder;
   const std::string text = PrintJobSshConfig(ThreeMachines(), "me", folder);
-  EXPECT_THAT(text, HasSubstr("Host worker-1\n  HostName h1\n  Port 2224\n"));
-  EXPECT_THAT(text, HasSubstr("Host ps-0\n  HostName 10.0.0.1\n  Port 2223\n"));
+  EXPECT_THAT(text, HasSubstr("Host task_worker-1\n  HostName h1\n  Port 2224\n"));
+  EXPECT_THAT(text, HasSubstr("Host task_ps-0\n  HostName 10.0.0.1\n  Port 2223\n"));
   EXPECT_THAT(text, HasSubstr("Host t1\n  HostName h1\n  Port 2222\n"));
   EXPECT_THAT(text, HasSubstr("Host t2\n  HostName fd77::2\n  Port 22\n"));
   EXPECT_THAT(text, HasSubstr("StrictHostKeyChecking yes"));

@@ -70,6 +70,7 @@ TEST(Counts, Refused) {
       {"2x3", "bad list at character 2: got \"2x3\", want ','"},
       {"0", "bad list at character 2: got \"0\", want 1 to 65536 tasks on a node"},
       {"2(x99999999)", "bad list at character 13: got \"2(x99999999)\", want at most 65536 nodes"},
+      {"65536(x17)", "bad list at character 11: got \"65536(x17)\", want at most 1048576 tasks"},
   };
   for (const auto& [text, message] : cases)
     EXPECT_EQ(ErrorOf([&] { ExpandCounts("[slurm] X", text); }),
@@ -104,6 +105,25 @@ TEST(Slurm, StepIsPartOfTheAllocation) {
   EXPECT_EQ(PrintCluster(*cluster, Format::kHostList), "n1:2,n3:2\n");
   EXPECT_EQ(cluster->me->rank, 1);
   EXPECT_EQ(cluster->me->host, "n3");  // dealt out cyclically
+}
+
+// Where a site has salloc's shell run in a step (LaunchParameters=use_interactive_step).
+TEST(Slurm, ShellOfSallocSeesTheWholeAllocation) {
+  const Variables shell({{"SLURM_JOB_NODELIST", "n[0-3]"},
+                         {"SLURM_TASKS_PER_NODE", "2(x4)"},
+                         {"SLURM_STEP_ID", "4294967290"},
+                         {"SLURM_STEP_NODELIST", "n0"},
+                         {"SLURM_STEP_TASKS_PER_NODE", "1"},
+                         {"SLURM_PROCID", "0"}});
+  EXPECT_EQ(PrintCluster(*ReadSlurm(shell, 0), Format::kHostList), "n0:2,n1:2,n2:2,n3:2\n");
+}
+
+TEST(Slurm, MoreRanksThanAnybodyHas) {
+  const Variables batch(
+      {{"SLURM_JOB_NODELIST", "n[0-65535]"}, {"SLURM_TASKS_PER_NODE", "1(x65536)"}});
+  EXPECT_EQ(ErrorOf([&] { ReadSlurm(batch, 1024); }),
+            "[slurm] SLURM_JOB_NODELIST: too many ranks: got 65536 nodes of 1024 GPUs, want "
+            "1048576");
 }
 
 TEST(Slurm, CountsThatDoNotFit) {

@@ -93,7 +93,8 @@ TEST(LearningRateTest, GrowsWithTheGlobalBatchAfterWarmUp) {
                            .scale_batch = 256,
                            .num_samples = 10240,
                            .batch_size = 256,
-                           .replicas_to_aggregate = 4});
+                           .replicas_to_aggregate = 4,
+                           .ranks = 4});
   EXPECT_FLOAT_EQ(static_cast<float>(rate.base()), 0.4f);
   EXPECT_EQ(rate.At(0), 0.0f);
   EXPECT_FLOAT_EQ(rate.At(10), 0.2f);  // of 20 steps

@@ -357,15 +357,31 @@ TEST(TrainerTest, SavesWhatItEvaluatesOnce) {
   }
 }
 
-TEST(TrainerTest, WhatIsEvaluatedStaysWhenTheEvaluationIsStopped) {
-  const TemporaryFolder folder;
-  Job job{.options = OptionsFor(folder, 5), .num_ranks = 2};
-  job.options.eval_every = 2;
-  job.options.evaluate = [] { return std::nullopt; };
-  const JobResult result = RunJob(job);
-  ExpectNoErrors(result);
-  EXPECT_EQ(result.codes, std::vector<ExitCode>(2, ExitCode::kSaved));
-  EXPECT_EQ(StepsSaved(folder), std::vector<int64_t>{2});
+// In the midst of training and at its end; a run that has nothing left to do does nothing.
+TEST(TrainerTest, AnEvaluationThatIsStoppedIsMadeUpFor) {
+  for (const auto& [steps, saved] : {std::pair(5, 2), {2, 2}}) {
+    const TemporaryFolder folder;
+    Job job{.options = OptionsFor(folder, steps), .num_ranks = 2};
+    job.options.eval_every = 2;
+    job.options.evaluate = [] { return std::nullopt; };
+    const JobResult result = RunJob(job);
+    ExpectNoErrors(result);
+    EXPECT_EQ(result.codes, std::vector<ExitCode>(2, ExitCode::kSaved));
+    EXPECT_EQ(StepsSaved(folder), std::vector<int64_t>{saved});
+
+    std::atomic<int> evaluations = 0;  // of both ranks
+    job.options.evaluate = [&] {
+      ++evaluations;
+      return Metrics(10);
+    };
+    const int wanted = steps == 2 ? 1 : 3;  // after 2, 4 and 5 steps
+    for (int run = 0; run < 2; ++run) {
+      const JobResult resumed = RunJob(job);
+      ExpectNoErrors(resumed);
+      EXPECT_EQ(resumed.codes, std::vector<ExitCode>(2, ExitCode::kOk));
+      EXPECT_EQ(evaluations, 2 * wanted) << "run " << run;
+    }
+  }
 }
 
 TEST(TrainerTest, CheckpointHoldsNamesAndPlace) {

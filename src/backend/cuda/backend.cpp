@@ -50,6 +50,10 @@ void CheckDevice(int device) {
       device, count));
 }
 
+// What libraries and the driver take unasked while a job runs: kernels that are loaded when they
+// are first launched, NCCL's buffers for each neighbour, recorded steps.
+constexpr size_t kComesLater = size_t{512} << 20;
+
 class CudaBackend : public Backend {
  public:
   explicit CudaBackend(const CudaOptions& options) {
@@ -136,7 +140,7 @@ class CudaBackend : public Backend {
   std::optional<size_t> FreeBytes() const override {
     size_t free = 0, all = 0;
     Check(cudaMemGetInfo(&free, &all), "cudaMemGetInfo");
-    return free;
+    return free > kComesLater ? free - kComesLater : 0;
   }
   const ArenaMath* arena_math() const override { return arena_math_.get(); }
 

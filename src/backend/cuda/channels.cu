@@ -95,6 +95,29 @@ struct PadColumns {
   }
 };
 
+// The same with zeros for channels that x has not: N in y, a pixel's.
+template <typename Element, int N>
+struct PadChannels {
+  static constexpr int kAhead = 4;
+  const Element* x;
+  Element* y;
+  int64_t channels, h, w, p, q, top, left;
+
+  __device__ int64_t Column(int64_t) const { return 0; }
+  __device__ Pack<Element, N> Read(int64_t, int64_t pixel) const {
+    const ImagePixel at(pixel, p, q);
+    const int64_t row = at.row - top, column = at.column - left;
+    if (row < 0 || row >= h || column < 0 || column >= w) return {};
+    const Element* from = x + ((at.image * h + row) * w + column) * channels;
+    Elements<Element, N> values;
+    for (int i = 0; i < N; ++i) values.values[i] = i < channels ? from[i] : Element{0};
+    return values.ToPack();
+  }
+  __device__ void Write(int64_t, int64_t pixel, const Pack<Element, N>& read) const {
+    WritePack(y + pixel * N, read);
+  }
+};
+
 class Pad2d : public CudaKernel {
  public:
   using CudaKernel::CudaKernel;
@@ -306,6 +329,17 @@ std::unique_ptr<Kernel> MakeCast(const OpSpec& spec, const Device& device) {
 
 void Pad(CUstream_st* stream, DType type, const void* x, const Shape& x_shape,
          const Padding& padding, void* y, const Shape& y_shape) {
+  const auto pad_channels = [&]<typename Element, int N>() {
+    ForMatrix<N>(stream, PixelsOf(y_shape), N,
+                 PadChannels<Element, N>{static_cast<const Element*>(x), static_cast<Element*>(y),
+                                         x_shape[1], x_shape[2], x_shape[3], y_shape[2], y_shape[3],
+                                         padding.top, padding.left});
+  };
+  if (x_shape[1] != y_shape[1]) {
+    if (SizeOf(type) == 4) return pad_channels.operator()<uint32_t, 4>();
+    if (y_shape[1] == 4) return pad_channels.operator()<uint16_t, 4>();
+    return pad_channels.operator()<uint16_t, 8>();
+  }
   WithCopies(type, {y_shape[1]}, [&]<typename Element, int N>() {
     ForMatrix<N>(stream, PixelsOf(y_shape), y_shape[1],
                  PadColumns<Element, N>{static_cast<const Element*>(x), static_cast<Element*>(y),
@@ -314,9 +348,16 @@ void Pad(CUstream_st* stream, DType type, const void* x, const Shape& x_shape,
   });
 }
 
-void Cast(CUstream_st* stream, DType from_type, const void* from, float* to, int64_t count) {
+void CastFilter(CUstream_st* stream, DType from_type, const void* from, const Shape& from_shape,
+                float* to, const Shape& to_shape) {
+  const int64_t count = to_shape.size();
   WithPacks(from_type, count, [&]<typename T, int N>() {
-    ForEach(stream, count / N, CopyPacks<T, float, N>{static_cast<const T*>(from), to});
+    const T* source = static_cast<const T*>(from);
+    if (from_shape.size() == count)
+      return ForEach(stream, count / N, CopyPacks<T, float, N>{source, to});
+    const Layout nhwc = Layout::Nhwc();
+    const Loops loops(to_shape, PlainStrides(from_shape, nhwc), PlainStrides(to_shape, nhwc));
+    ForEach(stream, count, CopyElements<T, float>{loops, source, to});
   });
 }
 

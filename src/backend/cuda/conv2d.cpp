@@ -2,8 +2,8 @@
 // to compile.
 //
 // The library pads alike on both sides only; TensorFlow's SAME does not. There the image is padded
-// in the workspace first, and its gradient cut out of it. Channels that tensor cores cannot take (3
-// of an image) it pads itself.
+// in the workspace first, and its gradient cut out of it. Images whose channels tensor cores cannot
+// take (red, green and blue) get some of zeros in the same pass.
 #include <cuda_runtime.h>
 #include <cudnn_frontend.h>
 
@@ -48,8 +48,8 @@ struct Task {
 
   // As the library takes it best: a filter over the whole image is a product, and lies like one
   // (for so large filters there are few kernels, in 16 bits none with tensor cores); an image that
-  // TensorFlow pads on one side more is padded before.
-  Task ForLibrary() const {
+  // TensorFlow pads on one side more is padded before, and so are too few channels.
+  Task ForLibrary(bool tf32) const {
     Task task = *this;
     const Padding& p = a.padding;
     if (p == Padding{} && a.groups == 1 && a.dilation == 1 && w[2] == x[2] && w[3] == x[3]) {
@@ -58,10 +58,21 @@ struct Task {
       task.a.stride_h = task.a.stride_w = 1;
       return task;
     }
+    const int64_t channels = ChannelsForTensorCores(tf32);
+    task.x = Shape{x[0], channels, x[2], x[3]};
+    task.w = Shape{w[0], channels == x[1] ? w[1] : channels, w[2], w[3]};
     if (p.top == p.bottom && p.left == p.right) return task;
-    task.x = Shape{x[0], x[1], x[2] + p.top + p.bottom, x[3] + p.left + p.right};
+    task.x = Shape{x[0], channels, x[2] + p.top + p.bottom, x[3] + p.left + p.right};
     task.a.padding = {};
     return task;
+  }
+  // Of an image that nobody wants the gradient of. They take 16 bytes, but for strides of 2 there
+  // are kernels for 4 channels of 16 bits ("Convolutional Layers User's Guide" of NVIDIA).
+  int64_t ChannelsForTensorCores(bool tf32) const {
+    const bool narrow = type != DType::kF32;
+    if (direction == Direction::kData || a.groups > 1 || !(narrow || tf32)) return x[1];
+    const int64_t wanted = narrow && a.stride_w == 1 ? 8 : 4;
+    return std::max(x[1], wanted);
   }
   // Without what the library may not have in the same pass.
   Task Plain() const {
@@ -229,15 +240,20 @@ const Plan& PlanOnce(const Task& task, const Device& device) {
   return place->second;
 }
 
-// What the three directions share. The workspace holds the padded image, if there is one, then a
-// filter's gradient that must be cast, then the library's own.
+// What the three directions share. The workspace holds the padded image, if there is one, then the
+// filter or its gradient, if the library has them otherwise, then the library's own.
 class Convolution : public CudaKernel {
  public:
   Convolution(const OpSpec& spec, const Device& device)
-      : CudaKernel(spec, device),
-        task_(MakeTask(spec).ForLibrary()),
-        padding_(spec.attributes_as<Conv2dAttributes>().padding) {
-    if (task_.a.padding != padding_) padded_bytes_ = AlignUp(task_.x.size() * SizeOf(task_.type));
+      : CudaKernel(spec, device), task_(MakeTask(spec).ForLibrary(device.tf32)) {
+    const Task asked = MakeTask(spec);
+    const auto bytes = [&](const Shape& shape) {
+      return AlignUp(shape.size() * SizeOf(asked.type));
+    };
+    if (task_.a.padding != asked.a.padding) frame_ = asked.a.padding;
+    if (task_.x.size() != asked.x.size()) padded_bytes_ = bytes(task_.x);
+    if (task_.w.size() != asked.w.size() || spec.outputs[0].dtype != asked.type)
+      filter_bytes_ = bytes(task_.w);
     const Plan* plan = &PlanOnce(task_, device);
     if (plan->error.is_bad() && !task_.IsPlain()) {
       static std::atomic<bool> was_said = false;
@@ -252,20 +268,18 @@ class Convolution : public CudaKernel {
     }
     CheckPlan(plan->error, task_.Describe());
     graph_ = plan->graph;
-    if (spec.outputs[0].dtype != task_.type)
-      narrow_bytes_ = AlignUp(task_.w.size() * SizeOf(task_.type));
     int64_t library_bytes = 0;
     CheckPlan(graph_->get_workspace_size(library_bytes), task_.Describe());
     workspace_bytes_ =
-        padded_bytes_ + narrow_bytes_ + static_cast<size_t>(library_bytes) + kScratchAlignment;
+        padded_bytes_ + filter_bytes_ + static_cast<size_t>(library_bytes) + kScratchAlignment;
   }
 
  protected:
   bool is_padded() const { return padded_bytes_ > 0; }
   std::byte* padded() const { return memory_.workspace; }
-  // For a filter's gradient that must be cast; null where it need not.
-  std::byte* narrow() const {
-    return narrow_bytes_ > 0 ? memory_.workspace + padded_bytes_ : nullptr;
+  // The filter, or its gradient, as the library has it; null where it lies so outside.
+  std::byte* filter() const {
+    return filter_bytes_ > 0 ? memory_.workspace + padded_bytes_ : nullptr;
   }
   std::byte* input(size_t i) const { return memory_.inputs[i].data; }
   std::byte* output() const { return memory_.outputs[0].data; }
@@ -273,7 +287,7 @@ class Convolution : public CudaKernel {
   // The image as the library wants it.
   std::byte* PaddedInput() const {
     if (!is_padded()) return input(0);
-    Pad(device_.stream, task_.type, input(0), in_shape(0), padding_, padded(), task_.x);
+    Pad(device_.stream, task_.type, input(0), in_shape(0), frame_, padded(), task_.x);
     return padded();
   }
 
@@ -282,15 +296,15 @@ class Convolution : public CudaKernel {
     std::unordered_map<int64_t, void*> tensors = {{kX, x}, {kW, w}, {kY, y}};
     if (task_.bias) tensors.emplace(kBias, bias);
     if (task_.residual) tensors.emplace(kResidual, residual);
-    std::byte* const scratch = AlignScratch(memory_.workspace + padded_bytes_ + narrow_bytes_);
+    std::byte* const scratch = AlignScratch(memory_.workspace + padded_bytes_ + filter_bytes_);
     CheckPlan(graph_->execute(device_.cudnn, tensors, scratch), task_.Describe());
   }
 
   Task task_;
-  const Padding padding_;
+  Padding frame_;  // what is put around the image before the library has it
 
  private:
-  size_t padded_bytes_ = 0, narrow_bytes_ = 0;
+  size_t padded_bytes_ = 0, filter_bytes_ = 0;
   std::shared_ptr<Graph> graph_;
 };
 
@@ -305,10 +319,17 @@ class Conv2d : public Convolution {
   void Run(const RunContext&) override {
     float* bias = in<float>(2);
     std::byte* residual = in<std::byte>(3);
-    Execute(PaddedInput(), input(1), output(), bias, residual);
+    Execute(PaddedInput(), PaddedFilter(), output(), bias, residual);
     if (!task_.IsPlain()) return;
     AddBiasRelu(device_.stream, task_.type, output(), bias, residual, Pixels(out_shape(0)),
                 out_shape(0)[1], spec_.attributes_as<Conv2dAttributes>().relu);
+  }
+
+ private:
+  std::byte* PaddedFilter() const {
+    if (filter() == nullptr) return input(1);
+    Pad(device_.stream, task_.type, input(1), in_shape(1), {}, filter(), task_.w);
+    return filter();
   }
 };
 
@@ -321,7 +342,7 @@ class Conv2dBackwardData : public Convolution {
   void Run(const RunContext&) override {
     Execute(is_padded() ? padded() : output(), input(1), input(0));
     if (!is_padded()) return;
-    const Padding cut{-padding_.top, -padding_.left, -padding_.bottom, -padding_.right};
+    const Padding cut{-frame_.top, -frame_.left, -frame_.bottom, -frame_.right};
     Pad(device_.stream, task_.type, padded(), task_.x, cut, output(), out_shape(0));
   }
 };
@@ -339,9 +360,9 @@ class Conv2dBackwardFilter : public Convolution {
   }
 
   void Run(const RunContext&) override {
-    Execute(PaddedInput(), narrow() != nullptr ? narrow() : output(), input(1));
-    if (narrow() != nullptr)
-      Cast(device_.stream, task_.type, narrow(), out<float>(0), out_shape(0).size());
+    Execute(PaddedInput(), filter() != nullptr ? filter() : output(), input(1));
+    if (filter() != nullptr)
+      CastFilter(device_.stream, task_.type, filter(), task_.w, out<float>(0), out_shape(0));
     if (float* db = out<float>(1)) {
       ColumnSums(device_.stream, task_.type, input(1), Pixels(in_shape(1)), channels(), db,
                  memory_.workspace);
@@ -373,7 +394,7 @@ extern "C" void carole_check_plan(const OpSpec& spec, Precision precision, const
   fe::error_t error = described->deserialize({gpu.begin(), gpu.end()});
   Device device;
   device.tf32 = precision == Precision::kTf32;
-  const Task task = MakeTask(spec).ForLibrary();
+  const Task task = MakeTask(spec).ForLibrary(device.tf32);
   Plan plan{.graph = nullptr, .error = error};
   if (error.is_good()) plan = MakePlan(task, device, described);
   if (plan.error.is_bad() && !in_one_pass) plan = MakePlan(task.Plain(), device, described);
