@@ -114,12 +114,16 @@ TEST_F(TrainTest, AnyNumberOfRanksEvaluatesAlike) {
                     "--dataset_dir", data})
                 .exit_code,
             0);
-  std::vector<std::string> outputs;
+  std::vector<std::string> outputs, parts;  // of all, of three batches
   for (int ranks : {1, 2, 3}) {
-    const ProcessResult eval =
-        Carole(EvalWords(train_dir_, {"--json", "--dataset_dir=" + data}), ranks);
-    ASSERT_EQ(eval.exit_code, 0) << eval.err;
-    outputs.push_back(eval.out);
+    for (const auto& [batches, texts] : {std::pair(0, &outputs), {3, &parts}}) {
+      const ProcessResult eval = Carole(EvalWords(train_dir_ + "/model.ckpt-12",
+                                                  {"--json", "--dataset_dir=" + data,
+                                                   "--max_num_batches=" + std::to_string(batches)}),
+                                        ranks);
+      ASSERT_EQ(eval.exit_code, 0) << eval.err;
+      texts->push_back(eval.out);
+    }
   }
   const auto json = nlohmann::json::parse(outputs[0]);
   EXPECT_EQ(json["samples"], 97);
@@ -127,8 +131,11 @@ TEST_F(TrainTest, AnyNumberOfRanksEvaluatesAlike) {
   EXPECT_EQ(json["classes"][3]["samples"], 10);
   EXPECT_EQ(json["classes"][8]["samples"], 9);
   EXPECT_EQ(json["confusion"].size(), 10U);
-  EXPECT_EQ(outputs[1], outputs[0]);
-  EXPECT_EQ(outputs[2], outputs[0]);
+  EXPECT_EQ(nlohmann::json::parse(parts[0])["samples"], 3 * 16);
+  for (const auto& texts : {outputs, parts}) {
+    EXPECT_EQ(texts[1], texts[0]);
+    EXPECT_EQ(texts[2], texts[0]);
+  }
 }
 
 TEST_F(TrainTest, NoRankAppliesWhatIsNotFinite) {

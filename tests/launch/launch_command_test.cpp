@@ -25,6 +25,17 @@ TEST(LaunchCommand, BadInput) {
       {{two + R"(, "task": {"type": "chief", "index": 0}})", "--", "train"},
        78,
        "[launch] key: nowhere for the job's ssh key"},
+      // Where nobody else has to be reached there need be no key.
+      {{R"(--tf_config={"cluster": {"chief": ["h0:1"], "ps": ["h1:1"], "evaluator": ["h2:1"]},)"
+        R"( "task": {"type": "chief", "index": 0}})",
+        "--", "train", "--dataset_name=mnist", "--dataset_dir=/nowhere", "--train_dir="},
+       65,
+       "[io.datasets] --dataset_dir /nowhere: cannot be read"},
+      {{R"(--tf_config={"cluster": {"chief": ["192.0.2.7:1"], "worker": ["h1:1"]},)"
+        R"( "task": {"type": "chief", "index": 0}})",
+        "--", "train"},
+       78,
+       "192.0.2.7 is no address of this machine"},
       {{"--network=-v", "--", "train"}, 64, "[flags] --network: no interface: got \"-v\""},
       {{"--", "train", "--max_restarts=x"}, 64, "carole launch: --max_restarts"},
       {{"--", "train", "--num_gpus=two"}, 64, "[flags] --num_gpus: no number: got two"},

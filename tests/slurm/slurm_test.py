@@ -106,16 +106,16 @@ class SlurmTest(unittest.TestCase):
         self.expect_completed(self.jobs[-1])
         self.assertIn("Ankle boot", self.log())
 
-    # The steps get the signal: under mpirun only the ranks of other nodes than the script's. One of those stands still
-    # until it has it, so that the run is not over before.
-    def save_requeue_and_resume(self, start):
+    # Without --batch the steps get the signal: under mpirun only the ranks of other nodes than the script's. One of those
+    # stands still until it has it, so that the run is not over before.
+    def save_requeue_and_resume(self, start, *options):
         steps = 40
         job = self.submit("train_cpu.sbatch", ["-N2"], self.train_flags(steps, "--collective_timeout=600"),
                           CAROLE_START=start, CAROLE_TEST_FAULT="1:20:input:stop")
         self.await_step(20)
         (rank,) = self.on_last_node(job, os.path.basename(CAROLE))
         wait_until(lambda: status(rank, "State").startswith("T"), LONG, self.log)
-        self.slurm.do("scancel", "--batch", "--signal=USR1", job)
+        self.slurm.do("scancel", *options, "--signal=USR1", job)
         wait_until(lambda: int(status(rank, "ShdPnd"), 16) >> (signal.SIGUSR1 - 1) & 1, LONG, self.log)
         os.kill(rank, signal.SIGCONT)
         self.expect_completed(job, restarts=1)
@@ -125,6 +125,12 @@ class SlurmTest(unittest.TestCase):
 
     def test_usr1_under_mpirun(self):
         self.save_requeue_and_resume("mpirun")
+
+    def test_usr1_to_the_script_under_mpirun(self):
+        self.save_requeue_and_resume("mpirun", "--batch")
+
+    def test_usr1_to_the_script_under_srun(self):
+        self.save_requeue_and_resume("srun", "--batch")
 
     def test_usr1_under_srun(self):
         self.save_requeue_and_resume("srun")

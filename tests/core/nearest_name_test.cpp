@@ -1,0 +1,36 @@
+#include "src/core/nearest_name.h"
+
+#include <gtest/gtest.h>
+
+namespace carole {
+namespace {
+
+const std::vector<std::string> kFlags = {"batch_size",
+                                         "learning_rate",
+                                         "learning_rate_decay_type",
+                                         "max_num_batches",
+                                         "train_epochs",
+                                         "epochs_per_eval",
+                                         "seed"};
+
+TEST(NearestName, IsTheLeastChangedOne) {
+  for (const auto& [word, nearest] : {std::pair("bath_size", "batch_size"),
+                                      {"BATCH_SIZE", "batch_size"},
+                                      {"max_batches", "max_num_batches"},
+                                      {"learning_rat", "learning_rate"},
+                                      {"sed", "seed"}})
+    EXPECT_EQ(NearestName(word, kFlags), nearest) << word;
+}
+
+TEST(NearestName, OrTheShortestThatHoldsTheWord) {
+  EXPECT_EQ(NearestName("epochs", kFlags), "train_epochs");
+  EXPECT_EQ(NearestName("rate", kFlags), "learning_rate");
+}
+
+TEST(NearestName, OrNone) {
+  for (const char* word : {"zzzzzz", "x", "momentum"})
+    EXPECT_EQ(NearestName(word, kFlags), "") << word;
+}
+
+}  // namespace
+}  // namespace carole
