@@ -111,6 +111,9 @@ def check_histograms(events, checkpoint):
     assert abs(last.histogram_value.sum_squares - np.square(weights, dtype=np.float64).sum()) < 1e-4
     gradients = [e.histogram_value for e in events.Histograms("gradients/LeNet/conv1/weights")]
     assert all(g.num == 800 and g.max > g.min for g in gradients)
+    squares = sum(events.Histograms(t)[-1].histogram_value.sum_squares for t in tags if t.startswith("gradients/"))
+    norm = events.Scalars("gradient_norm")[-1].value
+    assert abs(squares ** 0.5 / norm - 1) < 1e-4, (squares, norm)  # neither has the loss scale in it
 
 
 def check_hyper_parameters(folder):
@@ -141,7 +144,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         run = SampleRun(sys.argv[1], folder)
         run.train(STEPS, "--eval_every=6", "--save_summaries_steps=1", "--histograms",
-                  "--image_summaries=2")
+                  "--image_summaries=2", "--loss_scale=1024")
         events = read_events(run.train_dir)
         check_scalars(events)
         check_images(events)
