@@ -61,11 +61,12 @@ struct RecordIndexOptions {
 
 // Reads the cached index when name, size and time of every shard still fit; otherwise scans the
 // shards and caches the result where it can (a failure to do so is only logged). Throws DataError
-// for a damaged or empty shard.
+// for a damaged or empty shard, unless damage is skipped.
 RecordIndex LoadRecordIndex(const RecordIndexOptions& options);
 
 // The offsets of ShardIndex, by reading the headers. Throws DataError; but when `damaged` is given,
-// it goes on behind the damage, at the next record that is whole, and sets it.
+// it sets it and goes on behind the damage, at the next record; an empty shard is then one record,
+// which cannot be read.
 std::vector<uint64_t> ScanRecords(const Source& source, bool* damaged = nullptr);
 
 // Reads the bytes of a cache file: false when they are damaged or of other shards. `shards` comes

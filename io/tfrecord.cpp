@@ -69,7 +69,10 @@ std::unique_ptr<Source> OpenSeekableRecords(const std::filesystem::path& path, b
   std::string bytes;
   char buffer[4096];
   size_t step = sizeof(buffer);
-  while (step > 0 && bytes.size() <= kMaxInflatedBytes) {
+  while (step > 0) {
+    if (bytes.size() > kMaxInflatedBytes)
+      throw DataError(fmt::format("[io.tfrecord] {}: too large: got over {} bytes, want at most {}",
+                                  path.string(), kMaxInflatedBytes, kMaxInflatedBytes));
     try {
       const size_t count = source->ReadAt(bytes.size(), std::span(buffer).first(step));
       if (count == 0) break;
@@ -138,22 +141,25 @@ std::optional<std::string_view> ReadRecordAt(const Source& source, uint64_t offs
 }
 
 uint64_t FindNextRecord(const Source& source, uint64_t offset) {
-  constexpr size_t kWindowBytes = size_t{1} << 20;
+  constexpr size_t kFirstBytes = 4096, kMostBytes = size_t{1} << 20;  // mostly it is near
   const uint64_t end = source.size().value();
-  std::string window(kWindowBytes, '\0');
   // By accident one place in 2^32 has a fitting crc, and of these few a length that fits into the
   // file. The data is left to the reader: to sum it up here would take for ever in a file that is
   // made to have many such places.
   const auto is_record = [&](uint64_t at, std::string_view header) {
     const auto length = LoadLittle<uint64_t>(header.data());
-    return length <= end - at && length + kRecordFramingBytes <= end - at && HeaderFits(header);
+    return length <= kMaxRecordBytes && length + kRecordFramingBytes <= end - at &&
+           HeaderFits(header);
   };
-  while (offset + kRecordFramingBytes <= end) {
+  std::string window;
+  for (size_t step = kFirstBytes; offset + kRecordFramingBytes <= end;
+       step = std::min(16 * step, kMostBytes)) {
+    window.resize(step);
     const std::string_view bytes(window.data(), source.ReadAt(offset, window));
     for (size_t i = 0; i + kRecordHeaderBytes <= bytes.size(); ++i) {
       if (is_record(offset + i, bytes.substr(i, kRecordHeaderBytes))) return offset + i;
     }
-    offset += kWindowBytes - kRecordHeaderBytes + 1;
+    offset += step - kRecordHeaderBytes + 1;
   }
   return end;
 }

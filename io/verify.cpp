@@ -125,7 +125,7 @@ class ShardChecker {
     }
   }
 
-  // Behind a length that cannot be believed: goes to the next place where a whole record lies.
+  // Behind a length that cannot be believed: goes to the next place where a record lies.
   bool Resynchronise() {
     if (!source_->size()) return false;
     const uint64_t next = FindNextRecord(*source_, offset_ + 1);

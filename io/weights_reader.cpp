@@ -82,13 +82,18 @@ constexpr WeightsFormat kFormats[] = {
 
 }  // namespace
 
-std::unique_ptr<WeightsReader> TryOpenWeights(const std::string& path) {
-  for (const WeightsFormat& format : kFormats) {
-    if (format.recognizes(path)) return format.open(path);
-  }
-  // TensorFlow names a checkpoint without what its files are called behind that.
+std::string WeightsFile(const std::string& path) {
   const std::string file = path + ".h5";
-  return std::filesystem::is_regular_file(file) ? TryOpenWeights(file) : nullptr;
+  const bool is_meant = !std::filesystem::exists(path) && std::filesystem::is_regular_file(file);
+  return is_meant ? file : path;
+}
+
+std::unique_ptr<WeightsReader> TryOpenWeights(const std::string& path) {
+  const std::string file = WeightsFile(path);
+  for (const WeightsFormat& format : kFormats) {
+    if (format.recognizes(file)) return format.open(file);
+  }
+  return nullptr;
 }
 
 std::unique_ptr<WeightsReader> OpenWeights(const std::string& path) {

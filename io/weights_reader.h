@@ -48,7 +48,11 @@ class WeightsReader {
   }
 };
 
-// A checkpoint of this program (.h5), of Keras (.h5: whole models and weights, under the names of
+// RUN/model.ckpt-100.h5 for RUN/model.ckpt-100, as TensorFlow would name it, where only the former
+// is there; else the path.
+std::string WeightsFile(const std::string& path);
+
+// A checkpoint of this program (.h5, which may be left out), of Keras (.h5: whole models and weights, under the names of
 // keras_weights.h), of TensorFlow (V2: the prefix of its files or any of them;
 // V1: the file), or a folder for the newest one. Throws DataError when there is nothing of the kind
 // at `path`, or it is damaged; DiskError when it cannot be read.

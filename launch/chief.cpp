@@ -141,8 +141,7 @@ bool Chief::Gather(double seconds) {
       LogInfo("launch", "waiting since {:.0f} s for {}", now - start, Join(missing));
       next_report += kProgressSeconds;
     }
-    // There are no ranks that could save.
-    if (const auto signal = signals_.Wait(kPollMs); signal && AsksToEnd(*signal)) {
+    if (const auto signal = signals_.Wait(kPollMs); signal && *signal != SIGUSR2) {
       stop_signal_ = *signal;
       return false;
     }

@@ -42,13 +42,14 @@ bool IsPicture(const std::string& name) {
   return name.ends_with(".JPEG") || name.ends_with(".jpeg") || name.ends_with(".jpg");
 }
 
-// Pictures that an archive has twice would be trained on twice, and as different ones.
-void RequireOnce(const Source& source, const TarPicture& picture, const TarPicture& next) {
-  if (picture.name != next.name) return;
+// What an archive has twice would be trained on twice, or lose what it took the place of.
+[[noreturn]] void FailTwice(const Source& source, const std::string& name, uint64_t offset,
+                            uint64_t next_offset) {
   throw DataError(
       fmt::format("[{}] {}: {}: twice in the archive: got it at bytes {} and {}, want it once; "
-                  "copy the archive again",
-                  kTag, source.name(), picture.name, picture.offset, next.offset));
+                  "copy the archive "
+                  "again",
+                  kTag, source.name(), name, offset, next_offset));
 }
 
 // Sorted by label, then name.
@@ -56,7 +57,10 @@ void Sort(const Source& source, std::vector<TarPicture>& pictures) {
   std::sort(pictures.begin(), pictures.end(), [](const TarPicture& a, const TarPicture& b) {
     return std::tie(a.label, a.name, a.offset) < std::tie(b.label, b.name, b.offset);
   });
-  for (size_t i = 1; i < pictures.size(); ++i) RequireOnce(source, pictures[i - 1], pictures[i]);
+  for (size_t i = 1; i < pictures.size(); ++i) {
+    const TarPicture &last = pictures[i - 1], &next = pictures[i];
+    if (last.name == next.name) FailTwice(source, next.name, last.offset, next.offset);
+  }
 }
 
 // The pictures of one synset, sorted by name.
@@ -83,11 +87,7 @@ std::vector<TarPicture> IndexTrain(const BuildOptions& options, const Source& so
       throw DataError(fmt::format("[{}] {}: got {}, want SYNSET.tar of the 1000 synsets", kTag,
                                   source.name(), file->name));
     TarFile& archive = archives[static_cast<size_t>(label) - 1];
-    if (archive.bytes > 0)
-      throw DataError(
-          fmt::format("[{}] {}: {}: twice in the archive: got it at bytes {} and {}, want it once; "
-                      "copy the archive again",
-                      kTag, source.name(), file->name, archive.offset, file->offset));
+    if (archive.bytes > 0) FailTwice(source, file->name, archive.offset, file->offset);
     archive = std::move(*file);
   }
   std::vector<std::vector<TarPicture>> parts(synsets.size());

@@ -20,7 +20,7 @@ namespace {
 
 // A file as it is; of a folder the newest good checkpoint.
 std::string Resolve(const std::string& path) {
-  if (!std::filesystem::is_directory(path)) return path;
+  if (!std::filesystem::is_directory(path)) return io::WeightsFile(path);
   if (const auto newest = io::FindLatest(path)) return *newest;
   return io::OpenWeights(path)->path();
 }

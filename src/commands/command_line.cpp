@@ -225,11 +225,7 @@ void CommandLine::CheckKnown(const std::string& flag) const {
   std::vector<std::string> names;
   for (const CLI::Option* option : app_.get_options())
     names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
-  std::string nearest = NearestName(flag, names);
-  // argparse took the beginning of a name for the whole.
-  const auto longer = std::find_if(names.begin(), names.end(),
-                                   [&](const std::string& name) { return name.starts_with(flag); });
-  if (nearest.empty() && longer != names.end()) nearest = *longer;
+  const std::string nearest = NearestName(flag, names);
   throw UsageError(fmt::format("[flags] --{}: {} has no such flag; {}", flag, app_.get_name(),
                                nearest.empty() ? "see --help" : "did you mean --" + nearest + "?"));
 }

@@ -2,8 +2,10 @@
 // split; once, or of each new checkpoint of a folder.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <limits>
 #include <optional>
 #include <thread>
 
@@ -50,8 +52,9 @@ struct EvalFlags {
 
 void AddEvalFlags(CommandLine& line, EvalFlags& flags) {
   line.Group("Evaluation");
-  line.Add("checkpoint_path,train_dir,output_dir", flags.checkpoint_path,
-           "a file, a TensorFlow prefix, or a folder for its newest good one");
+  line.Add(
+      "checkpoint_path,train_dir,output_dir", flags.checkpoint_path,
+      "a file (with or without .h5), a TensorFlow prefix, or a folder for its newest good one");
   line.Add("eval_dir,log_dir", flags.eval_dir,
            "folder that an event file is written to; none when empty");
   line.Add("confusion_dir", flags.confusion_dir,
@@ -283,6 +286,13 @@ class NewCheckpoints {
   std::optional<Clock::time_point> evaluated_;  // when the last one was begun
 };
 
+// 0: all. Of batches as they are given, whatever a rank's share of them.
+int64_t MaxSamples(const EvalFlags& flags) {
+  const int64_t batch = flags.eval_batch_size > 0 ? flags.eval_batch_size : flags.batch_size;
+  const int64_t most = std::numeric_limits<int64_t>::max() / batch;
+  return std::min(flags.max_num_batches, most) * batch;
+}
+
 void Follow(const EvalFlags& flags, const train::RunFacts& facts, const Job& job,
             NewCheckpoints& checkpoints, Evaluation& evaluation, Output& output) {
   train::CatchStopSignals();
@@ -294,7 +304,7 @@ void Follow(const EvalFlags& flags, const train::RunFacts& facts, const Job& job
     const auto evaluated =  // of one run: what it differs in is told once
         ShareCheckpoint(flags, *path, done == 0 ? &facts : nullptr, job, evaluation.store());
     if (!evaluated) continue;
-    const auto metrics = evaluation.Run(flags.max_num_batches, train::StopRequested);
+    const auto metrics = evaluation.Run(MaxSamples(flags), train::StopRequested);
     if (!metrics) break;
     if (job.is_chief()) output.Write(*metrics, *evaluated);
     ++done;
@@ -316,7 +326,7 @@ int Run(EvalFlags& flags, const NetInput& input, Job& job) {
   }
   const auto evaluated =
       ShareCheckpoint(flags, flags.checkpoint_path, &facts, job, evaluation.store());
-  const auto metrics = evaluation.Run(flags.max_num_batches);
+  const auto metrics = evaluation.Run(MaxSamples(flags));
   if (job.is_chief()) output.Write(*metrics, *evaluated);
   return 0;
 }

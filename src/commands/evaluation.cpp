@@ -14,12 +14,14 @@ namespace {
 // The first samples of another source, over all ranks, and how many it left out.
 class FirstSamples : public io::BatchSource {
  public:
-  FirstSamples(std::unique_ptr<io::BatchSource> source, int64_t count)
-      : source_(std::move(source)), count_(count) {}
+  // `offset`: of this rank's share in a batch of all.
+  FirstSamples(std::unique_ptr<io::BatchSource> source, int64_t count, int64_t offset)
+      : source_(std::move(source)), count_(count), offset_(offset) {}
 
   const io::Batch* Next() override {
+    if (batch_.next_position + offset_ >= count_) return nullptr;  // what lies there may be damaged
     const io::Batch* next = source_->Next();
-    if (next == nullptr || next->first_sample >= count_) return nullptr;
+    if (next == nullptr) return nullptr;
     batch_ = *next;
     batch_.valid = std::min(batch_.valid, count_ - batch_.first_sample);
     return &batch_;
@@ -29,7 +31,7 @@ class FirstSamples : public io::BatchSource {
 
  private:
   std::unique_ptr<io::BatchSource> source_;
-  const int64_t count_;
+  const int64_t count_, offset_;
   io::Batch batch_;
 };
 
@@ -52,15 +54,14 @@ Evaluation::Evaluation(const DatasetFlags& dataset, const NetInput& input, const
   });
 }
 
-std::optional<train::Metrics> Evaluation::Run(int64_t max_batches,
+std::optional<train::Metrics> Evaluation::Run(int64_t max_samples,
                                               const std::function<bool()>& stop_requested) {
-  constexpr int64_t kAll = std::numeric_limits<int64_t>::max();
-  const bool is_part = max_batches > 0 && max_batches < kAll / local_batch_;
-  const int64_t count = is_part ? max_batches * local_batch_ : kAll;
+  const int64_t count = max_samples > 0 ? max_samples : std::numeric_limits<int64_t>::max();
   std::unique_ptr<FirstSamples> source;
   collectives::WorkApart(job_.communicator(), "evaluation data", [&] {
     source = std::make_unique<FirstSamples>(
-        io::MakePipeline(MakePipelineOptions(dataset_, input_, job_, local_batch_)), count);
+        io::MakePipeline(MakePipelineOptions(dataset_, input_, job_, local_batch_)), count,
+        job_.rank() * local_batch_);
   });
   auto metrics = evaluator_->Run(*source, job_.communicator(), stop_requested);
   if (metrics && dataset_.max_bad_records > 0) {

@@ -28,10 +28,10 @@ class Evaluation {
 
   VariableStore& store() { return evaluator_->store(); }
 
-  // One pass over the split, or its first `max_batches` batches of one rank's size (0: all), the
-  // same samples on any number of ranks. Collective;
+  // One pass over the split, or its first `max_samples` (0: all), the same on any number of ranks.
+  // Collective;
   // nullopt when a rank was asked to stop.
-  std::optional<train::Metrics> Run(int64_t max_batches = 0,
+  std::optional<train::Metrics> Run(int64_t max_samples = 0,
                                     const std::function<bool()>& stop_requested = {});
 
  private:

@@ -42,7 +42,8 @@ std::string NearestName(std::string_view word, const std::vector<std::string>& c
       nearest = candidate;
     }
     const bool is_shorter = holds_it.empty() || name.size() < holds_it.size();
-    if (size > 2 && is_shorter && name.find(wanted) != std::string::npos) holds_it = candidate;
+    const bool holds = size > 2 ? name.find(wanted) != std::string::npos : name.starts_with(wanted);
+    if (is_shorter && holds) holds_it = candidate;
   }
   if (least <= std::max(2, size / 3)) return nearest;
   if (!holds_it.empty()) return holds_it;

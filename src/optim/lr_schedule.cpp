@@ -60,7 +60,8 @@ LearningRate::LearningRate(const LearningRateOptions& o)
         fmt::format("[optim] --num_epochs_per_decay: the rate would decay every {} steps ({} "
                     "samples, batches of {}): got {}, want more, or "
                     "--learning_rate_decay_type=fixed",
-                    decay_steps_, o.num_samples, GlobalBatch(o), o.num_epochs_per_decay));
+                    decay_steps_, o.num_samples, o.batch_size * o.replicas_to_aggregate,
+                    o.num_epochs_per_decay));
   }
 }
 

@@ -56,7 +56,7 @@ void ReportEpoch(const io::Batch& last, const io::BatchSource& source,
 void RequireFewSkipped(int64_t skipped, int64_t max_bad_records) {
   if (skipped <= max_bad_records) return;
   throw DataError(
-      fmt::format("[train] data: too many bad records: got {} over all ranks, want at most {} "
+      fmt::format("[data] too many bad records: got {} over all ranks, want at most {} "
                   "(--max_bad_records); see the warnings, or run carole dataset verify",
                   skipped, max_bad_records));
 }

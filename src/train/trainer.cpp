@@ -218,8 +218,11 @@ bool Trainer::Evaluate() {
             metrics->samples());
   }
   collectives::WorkApart(communicator_, "best checkpoint", [&] {
+    if (best_ && metrics->accuracy() > best_accuracy_) {
+      KeepBest(metrics->accuracy());
+      best_->Wait();
+    }
     if (is_writer()) io::WriteWholeFile("train", EvaluatedPath(), fmt::format("{}\n", state_.step));
-    if (best_ && metrics->accuracy() > best_accuracy_) KeepBest(metrics->accuracy());
   });
   return true;
 }

@@ -36,7 +36,7 @@ class Watcher {
   virtual void Evaluated(int64_t /*step*/, const Metrics& /*metrics*/, double /*seconds*/) {}
   // Of training's time: the file is written beside it.
   virtual void Saved(int64_t /*step*/, double /*seconds*/) {}
-  // The last call. `finished`: max_number_of_steps are done.
+  // The last call. `finished`: max_number_of_steps are done, and evaluated where that is due.
   virtual void Ended(const RunState& /*state*/, bool /*finished*/) {}
 };
 

@@ -81,6 +81,7 @@ void History::AddSeconds(Column column, double seconds) {
 }
 
 void History::AddEvaluation(const EvaluationPoint& point) {
+  if (!evaluations_.empty() && evaluations_.back().step == point.step) evaluations_.pop_back();
   if (evaluations_.size() == kMaxRows) {  // every other one stays
     for (size_t i = 0; i < kMaxRows / 2; ++i) evaluations_[i] = evaluations_[2 * i + 1];
     evaluations_.resize(kMaxRows / 2);

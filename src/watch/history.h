@@ -63,7 +63,7 @@ class History {
   void AddStep(const Row& row);
   // To the last step; nothing without one.
   void AddSeconds(Column column, double seconds);
-  void AddEvaluation(const EvaluationPoint& point);
+  void AddEvaluation(const EvaluationPoint& point);  // the last of a step stands
   void SetConfusion(Confusion confusion) { confusion_ = std::move(confusion); }
 
   // What came after this step is forgotten: a run goes on from there.

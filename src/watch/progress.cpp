@@ -101,7 +101,10 @@ Progress::~Progress() {
   close(terminal_);
 }
 
-void Progress::Started(const train::RunState& /*state*/) { last_ = Clock::now(); }
+void Progress::Started(const train::RunState& state) {
+  values_.step = state.step;
+  last_ = Clock::now();
+}
 
 // Evaluations that are still to come take as long as the last one.
 double Progress::SecondsLeft(int64_t step) const {

@@ -28,7 +28,7 @@ struct ProgressOptions {
 };
 
 // For rank 0. On a terminal one line, overwritten in place at most five times a second; log lines
-// push it aside (SetLogHook). Elsewhere a line of the log each minute. One object at a time.
+// push it aside (SetLogHook). Elsewhere a line of the log every 15 s. One object at a time.
 class Progress final : public train::Watcher {
  public:
   explicit Progress(const ProgressOptions& options);

@@ -114,13 +114,16 @@ TEST_F(TrainTest, AnyNumberOfRanksEvaluatesAlike) {
                     "--dataset_dir", data})
                 .exit_code,
             0);
-  std::vector<std::string> outputs, parts;  // of all, of three batches
+  std::vector<std::string> outputs, parts, shares;  // of all, of three batches, of a machine's
+  const std::pair<Words, std::vector<std::string>*> runs[] = {
+      {{}, &outputs},
+      {{"--max_num_batches=3"}, &parts},
+      {{"--max_num_batches=3", "--eval_batch_size=16"}, &shares}};
   for (int ranks : {1, 2, 3}) {
-    for (const auto& [batches, texts] : {std::pair(0, &outputs), {3, &parts}}) {
-      const ProcessResult eval = Carole(EvalWords(train_dir_ + "/model.ckpt-12",
-                                                  {"--json", "--dataset_dir=" + data,
-                                                   "--max_num_batches=" + std::to_string(batches)}),
-                                        ranks);
+    for (const auto& [flags, texts] : runs) {
+      Words words{"--json", "--dataset_dir=" + data};
+      words.insert(words.end(), flags.begin(), flags.end());
+      const ProcessResult eval = Carole(EvalWords(train_dir_ + "/model.ckpt-12", words), ranks);
       ASSERT_EQ(eval.exit_code, 0) << eval.err;
       texts->push_back(eval.out);
     }
@@ -132,7 +135,8 @@ TEST_F(TrainTest, AnyNumberOfRanksEvaluatesAlike) {
   EXPECT_EQ(json["classes"][8]["samples"], 9);
   EXPECT_EQ(json["confusion"].size(), 10U);
   EXPECT_EQ(nlohmann::json::parse(parts[0])["samples"], 3 * 16);
-  for (const auto& texts : {outputs, parts}) {
+  EXPECT_EQ(shares[0], parts[0]);
+  for (const auto& texts : {outputs, parts, shares}) {
     EXPECT_EQ(texts[1], texts[0]);
     EXPECT_EQ(texts[2], texts[0]);
   }
