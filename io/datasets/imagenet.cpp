@@ -47,8 +47,7 @@ bool IsPicture(const std::string& name) {
                             uint64_t next_offset) {
   throw DataError(
       fmt::format("[{}] {}: {}: twice in the archive: got it at bytes {} and {}, want it once; "
-                  "copy the archive "
-                  "again",
+                  "copy the archive again",
                   kTag, source.name(), name, offset, next_offset));
 }
 
