@@ -35,6 +35,7 @@ struct LayerOptions {
   const char* biases_name = "biases";          // and "bias"
   std::optional<BatchNormOptions> batch_norm;  // takes the place of the bias
   Activation activation = Activation::kRelu;
+  bool exact = false;  // Conv2dAttributes::exact
 
   // The same without batch norm and activation, as logits are: what batch norm kept out, the bias,
   // is there unless has_biases says no.

@@ -14,9 +14,10 @@ namespace {
 
 using Groups = std::array<int, 5>;  // convolutions of each group
 
-NetOutput Vgg(NetBuilder& b, ValueId x, const char* net_name, const Groups& groups) {
+NetOutput Vgg(NetBuilder& b, ValueId x, const char* net_name, const Groups& groups,
+              bool exact = false) {
   constexpr std::array<int64_t, 5> kOutputs{64, 128, 256, 512, 512};
-  const LayerOptions layer{.l2_weights = true};
+  const LayerOptions layer{.l2_weights = true, .exact = exact};
   const auto scope = b.Enter(net_name);
   for (size_t group = 0; group < groups.size(); ++group) {
     const std::string number = std::to_string(group + 1);
@@ -34,6 +35,9 @@ NetOutput Vgg(NetBuilder& b, ValueId x, const char* net_name, const Groups& grou
 NetOutput VggA(NetBuilder& b, ValueId x) { return Vgg(b, x, "vgg_a", {1, 1, 2, 2, 2}); }
 NetOutput Vgg16(NetBuilder& b, ValueId x) { return Vgg(b, x, "vgg_16", {2, 2, 3, 3, 3}); }
 NetOutput Vgg19(NetBuilder& b, ValueId x) { return Vgg(b, x, "vgg_19", {2, 2, 4, 4, 4}); }
-NetOutput Vgg416(NetBuilder& b, ValueId x) { return Vgg(b, x, "vgg_416", {82, 82, 83, 83, 83}); }
+// Exact: on the way through 413 ReLUs roundings grow ten thousandfold.
+NetOutput Vgg416(NetBuilder& b, ValueId x) {
+  return Vgg(b, x, "vgg_416", {82, 82, 83, 83, 83}, true);
+}
 
 }  // namespace carole::nets

@@ -38,7 +38,8 @@ ValueId Conv2d(NetBuilder& b, ValueId x, std::string_view name, const ConvGeomet
   const Conv2dAttributes attributes{
       .stride_h = geometry.stride,
       .stride_w = geometry.stride,
-      .padding = PaddingOf(b.shape(x), geometry.pad, geometry.window, geometry.stride)};
+      .padding = PaddingOf(b.shape(x), geometry.pad, geometry.window, geometry.stride),
+      .exact = options.exact};
   const ValueId y = ops::Conv2d(b.graph(), x, w, Biases(b, geometry.outputs, options), attributes);
   return NormalizeAndActivate(b, y, options);
 }

@@ -116,6 +116,9 @@ class Backend {
   // this one can fp32 only.
   virtual void SetPrecision(Precision precision);
   DType activation_dtype() const { return activation_dtype_; }
+  // Of plans that are made from now on: whether convolutions may take Winograd's algorithm, several
+  // times coarser than fp32's direct sums and faster. A GPU's library decides for itself.
+  void AllowWinograd(bool allowed) { winograd_ = allowed; }
 
   // Zeroed, aligned to Buffer::kAlignment. Throws DeviceError when there is not so much. Where
   // !on_host(), only kernels and copies may touch it.
@@ -179,6 +182,7 @@ class Backend {
 
  protected:
   DType activation_dtype_ = DType::kF32;
+  bool winograd_ = true;
 };
 
 // Plain loops in the dtype of the tensors (fp32, or fp64 to check everything else). bf16 and fp16

@@ -115,7 +115,8 @@ struct Conv2dAttributes {
   Padding padding;
   int64_t dilation = 1;
   int64_t groups = 1;
-  bool relu = false;  // forward only: the gradient of the activation is a node of its own
+  bool relu = false;   // forward only: the gradient of the activation is a node of its own
+  bool exact = false;  // no faster algorithm that rounds more coarsely than these sums
 };
 
 // y = [relu](x w^T + bias). The filter's gradient is dw = dy^T x, db = column sums of dy.

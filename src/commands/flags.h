@@ -55,6 +55,7 @@ struct MachineFlags {
   int threads = 0;  // of each rank; 0: this rank's share of the cores
   std::string precision = "fp32";
   bool autotune = true;
+  bool winograd = true;
   std::string all_reduce = "auto";
   std::string wire_dtype = "fp32";
   double collective_timeout = 60;  // seconds

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "src/core/hash.h"
+#include "src/core/simd.h"
 #include "tests/backend/conformance_cases.h"
 #include "tests/support/cuda_emulation/backend.h"
 #include "tests/support/op_runner.h"
@@ -330,6 +331,40 @@ INSTANTIATE_TEST_SUITE_P(Backends, Conformance,
                            return std::string(std::get<0>(info.param).name) + "_" +
                                   std::get<1>(info.param).name;
                          });
+
+// The cases above that Winograd's algorithm is for: it is taken, but not where it is forbidden, and
+// any number of threads shares the tiles, also more than there are rows of them.
+TEST(Winograd, ConformsOnAnyNumberOfThreads) {
+  if (!OneDnnAvailable() || SimdLevel() < 4)
+    GTEST_SKIP() << "skipped: oneDNN or AVX-512 is missing";
+  // The library's own kernels have filters in blocks.
+  const auto takes_it = [](const Backend& backend, OpSpec spec) {
+    TensorSpec& w = spec.kind == OpKind::kConv2dBackwardFilter ? spec.outputs[0] : spec.inputs[1];
+    w.layout = Layout::Any();
+    const auto kernel = backend.MakeKernel(spec);
+    return (&w == &spec.outputs[0] ? kernel->output_layouts()[0] : kernel->input_layouts()[1]) ==
+           Layout::Filter();
+  };
+  int cases = 0;
+  for (const ConformanceCase& c : ConformanceCases()) {
+    if (c.name.find("_tiles") == std::string::npos) continue;
+    SCOPED_TRACE(c.name);
+    ++cases;
+    const auto direct = MakeOneDnnBackend(1);
+    OpSpec exact = c.spec;
+    std::get<Conv2dAttributes>(exact.attributes).exact = true;
+    EXPECT_FALSE(takes_it(*direct, exact));
+    direct->AllowWinograd(false);
+    EXPECT_FALSE(takes_it(*direct, c.spec));
+    for (const int threads : {1, 3, 20}) {
+      SCOPED_TRACE(threads);
+      const auto backend = MakeOneDnnBackend(threads);
+      EXPECT_TRUE(takes_it(*backend, c.spec));
+      ExpectConformsIn(Precision::kFp32, *backend, c, false);
+    }
+  }
+  EXPECT_EQ(cases, 9);
+}
 
 class Chains : public ::testing::TestWithParam<TestedBackend> {
  protected:

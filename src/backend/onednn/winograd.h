@@ -1,0 +1,15 @@
+// Convolutions of 3x3 taps by Winograd's minimal filtering: a quarter of the multiplications.
+// Private to this folder.
+#pragma once
+
+#include "src/backend/onednn/onednn.h"
+
+namespace carole::onednn {
+
+// Whether this is a convolution, or a gradient of one, that it makes faster than the library's
+// primitives do. Depends on shapes only, so that all ranks and runs compute in the same way.
+bool WantsWinograd(const OpSpec& spec);
+
+std::unique_ptr<Kernel> MakeWinograd(const OpSpec& spec, int threads);
+
+}  // namespace carole::onednn
