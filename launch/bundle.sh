@@ -93,10 +93,12 @@ if [ -z "${CAROLE_CUDA_FOLDERS+set}" ]; then
   CAROLE_CUDA_FOLDERS=$(python3 - <<'PYTHON' 2>/dev/null
 import glob, site, sys
 places = [p for s in [*site.getsitepackages(), site.getusersitepackages(), *sys.path] for p in glob.glob(s + "/nvidia/*/lib")]
-places += glob.glob("/usr/local/cuda*/lib*") + glob.glob("/usr/local/cuda*/extras/CUPTI/lib64")
 print(":".join(dict.fromkeys(places)))
 PYTHON
   )
+  for folder in /usr/local/cuda*/lib* /usr/local/cuda*/extras/CUPTI/lib64; do
+    [ ! -d "$folder" ] || CAROLE_CUDA_FOLDERS="${CAROLE_CUDA_FOLDERS:+$CAROLE_CUDA_FOLDERS:}$folder"
+  done
   export CAROLE_CUDA_FOLDERS
   # After the user's own and never empty, which would mean the present folder.
   export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$CAROLE_CUDA_FOLDERS"

@@ -27,12 +27,21 @@ int EditDistance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
+// Whether its letters are in the name in this order, the first one first: resnet50, resnet_v1_50.
+bool Abbreviates(std::string_view word, std::string_view name) {
+  if (word.empty() || name.empty() || word[0] != name[0]) return false;
+  size_t found = 0;
+  for (const char c : name) found += found < word.size() && c == word[found] ? 1 : 0;
+  return found == word.size();
+}
+
 }  // namespace
 
 std::string NearestName(std::string_view word, const std::vector<std::string>& candidates) {
   const std::string wanted = Lower(word);
   const auto size = static_cast<int>(wanted.size());
-  std::string nearest, holds_it;  // the shortest of those: epochs, train_epochs
+  std::string nearest;
+  std::string holds_it, spells_it_out;  // the shortest of those: epochs, train_epochs
   int least = std::numeric_limits<int>::max();
   for (const std::string& candidate : candidates) {
     const std::string name = Lower(candidate);
@@ -41,12 +50,17 @@ std::string NearestName(std::string_view word, const std::vector<std::string>& c
       least = distance;
       nearest = candidate;
     }
-    const bool is_shorter = holds_it.empty() || name.size() < holds_it.size();
+    const auto is_shorter = [&](const std::string& than) {
+      return than.empty() || name.size() < than.size();
+    };
     const bool holds = size > 2 ? name.find(wanted) != std::string::npos : name.starts_with(wanted);
-    if (is_shorter && holds) holds_it = candidate;
+    if (holds && is_shorter(holds_it)) holds_it = candidate;
+    if (Abbreviates(wanted, name) && is_shorter(spells_it_out)) spells_it_out = candidate;
   }
-  if (least <= std::max(2, size / 3)) return nearest;
+  if (least < 2) return nearest;
   if (!holds_it.empty()) return holds_it;
+  if (least <= std::max(2, size / 3)) return nearest;
+  if (size > 3 && !spells_it_out.empty()) return spells_it_out;
   return least <= size / 2 ? nearest : "";
 }
 

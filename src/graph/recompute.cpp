@@ -200,7 +200,7 @@ RecomputePlan PlanRecomputation(const Graph& graph, size_t bytes) {
 std::unique_ptr<Executable> CompileWithin(const Graph& graph, const Backend& backend,
                                           size_t bytes) {
   const Planner planner(graph);
-  constexpr int kAttempts = 4;
+  constexpr int kAttempts = 8;
   size_t allowed = bytes, least = 0;
   for (int attempt = 1; attempt <= kAttempts; ++attempt) {
     // Workspaces and reorders are known only when kernels are made.
@@ -214,8 +214,9 @@ std::unique_ptr<Executable> CompileWithin(const Graph& graph, const Backend& bac
       return executable;
     }
     least = arena;
-    const size_t excess = arena - bytes;
-    allowed = plan.peak_bytes > allowed ? 0 : allowed - std::min(allowed, excess + excess / 8);
+    // In steps that the last attempt, which does most of the work twice, need not be the next for.
+    const size_t excess = arena - bytes, less = std::max(excess + excess / 8, bytes / 16);
+    allowed = plan.peak_bytes > allowed ? 0 : allowed - std::min(allowed, less);
   }
   throw UsageError(fmt::format(
       "[memory] --activation_memory: the activations do not fit: got {:.2f} GiB, want at least "

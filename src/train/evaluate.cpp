@@ -23,6 +23,7 @@ std::optional<Metrics> Evaluator::Run(io::BatchSource& source,
     if (votes[1] > 0) return std::nullopt;
     more = votes[0] > 0;
   }
+  net_.ReleaseMemory();  // training goes on
   metrics.SumOverRanks(communicator);
   return metrics;
 }

@@ -24,6 +24,8 @@ class Inference {
 
   // Logits (N,K) of images (N,H,W,C), of which the first `valid` rows count.
   std::vector<double> Run(std::span<const float> images, int64_t valid);
+  // Gives the activations' memory back until the next Run().
+  void ReleaseMemory() { executable_->ReleaseMemory(); }
 
  private:
   std::unique_ptr<Graph> graph_;

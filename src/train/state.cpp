@@ -62,8 +62,8 @@ const std::vector<float>& FindSlot(const Named& slots, const std::string& path,
   const auto it = slots.find(name);
   if (it == slots.end() || !(it->second->shape == shape)) {
     throw DataError(fmt::format(
-        "[train] {}: slot {} does not fit: got {}, want {}; resume with the --optimizer that "
-        "the run began with, or start in another --train_dir",
+        "[train] {}: slot {} does not fit: got {}, want {}; resume with the --optimizer and "
+        "the --trainable_scopes that the run began with, or start in another --train_dir",
         path, name, it == slots.end() ? "none" : it->second->shape.ToString(), shape.ToString()));
   }
   return it->second->data;

@@ -27,6 +27,16 @@ TEST(NearestName, OrTheShortestThatHoldsTheWord) {
   EXPECT_EQ(NearestName("rate", kFlags), "learning_rate");
 }
 
+TEST(NearestName, OrTheShortestThatSpellsItOut) {
+  const std::vector<std::string> nets = {"lenet", "resnet_v1_101", "resnet_v1_50", "vgg_16"};
+  for (const auto& [word, nearest] : {std::pair("resnet50", "resnet_v1_50"),
+                                      {"resnet", "resnet_v1_50"},
+                                      {"ResNet101", "resnet_v1_101"},
+                                      {"vgg16", "vgg_16"},
+                                      {"lennet", "lenet"}})
+    EXPECT_EQ(NearestName(word, nets), nearest) << word;
+}
+
 TEST(NearestName, OrNone) {
   for (const char* word : {"zzzzzz", "x", "momentum"})
     EXPECT_EQ(NearestName(word, kFlags), "") << word;

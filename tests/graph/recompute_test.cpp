@@ -149,5 +149,25 @@ TEST(Recompute, RefusesTooLittleAndNamesTheLeast) {
   });
 }
 
+// Workspaces make the first plans too large: what is tried then must not be the last resort.
+TEST(Recompute, ALittleTooLargeMakesNoneOfTheLeast) {
+  ForEachBackend([](const Backend& backend) {
+    const nets::Model model = nets::BuildModel(
+        nets::FindNet("inception_v3"), {.batch_size = 8, .image_size = 139, .training = true});
+    Fuse(*model.graph, backend);
+    Differentiate(*model.graph);
+    const Executable plain(*model.graph, backend);
+    const Executable least(*model.graph, backend, nullptr,
+                           PlanRecomputation(*model.graph, 0).schedule);
+    const auto arena = static_cast<double>(plain.statistics().arena_bytes);
+    for (const double share : {0.65, 0.55, 0.5, 0.45}) {
+      const auto bytes = static_cast<size_t>(share * arena);
+      const auto executable = CompileWithin(*model.graph, backend, bytes);
+      EXPECT_LE(executable->statistics().arena_bytes, bytes);
+      EXPECT_LT(executable->statistics().kernels, least.statistics().kernels) << share;
+    }
+  });
+}
+
 }  // namespace
 }  // namespace carole::testing

@@ -39,7 +39,7 @@ done
 CAROLE = ROW + """
 row() { echo '{"net":"'$net'","batch_size":'$batches',"precision":"'$precision'","images_per_second":'$1',"step_ends_s":[1.5,2.5]}'; }
 case "$*" in
-  doctor*) echo "  ok NCCL 2.28.9"; echo "  ok       GPU            ${DOCTOR:-built with CUDA 13.0, no driver here}" ;;
+  doctor*) echo "  ok NCCL ${NCCL-2.28.9}"; echo "  ok       GPU            ${DOCTOR:-built with CUDA 13.0, no driver here}" ;;
   eval*) echo '{"accuracy":'"${ACCURACY:-0.92}"',"recall_5":0.99}' ;;
   "train --help") echo "  --optimizer TEXT=rmsprop                  adam, sgd" ;;
   train*1e30*) echo "[I] global step 1: loss = 2.3 (0.1 sec/step)"; echo "[train] after step 1: not finite: rank 0: loss nan" ;;
@@ -75,6 +75,7 @@ done
 """
 # Two tests in each process; the second may hang or fail.
 TESTS = """
+[ -z "${SKIPS:-}" ] || { echo "skipped: $SKIPS"; exit 0; }
 shard=${GTEST_SHARD_INDEX:-0}
 echo "[==========] Running 2 tests from 1 test suite."
 echo "[ RUN      ] Net.first_$shard"
@@ -330,9 +331,16 @@ class GpuCheckTest(unittest.TestCase):
         code, text = self.check("two_ranks_on_one_gpu", SHARING="78")
         skipped = "skipped: this NCCL has no setting for it\n"
         self.assertEqual((code, text), (77, "--reduction=sum: exit code 78\n" + skipped))
+        code, text = self.check("two_ranks_on_one_gpu", SHARING="78", NCCL="libnccl.so.2: not found")
+        self.assertEqual((code, text), (77, "--reduction=sum: exit code 78\nskipped: no NCCL here\n"))
+        self.assertEqual(self.check("two_ranks_on_one_gpu", SHARING="78", NCCL="2.30.1")[0], 1)
         for way in ("--reduction=adasum", "--reproducible"):
             code, text = self.check("two_ranks_on_one_gpu", FAIL=f"mpirun*{way}")
             self.assertIn(f"{way}: exit code 1\n", text)
+
+    def test_nvjpeg_may_be_missing(self):
+        self.assertEqual(self.check("nvjpeg")[0], 0)
+        self.assertEqual(self.check("nvjpeg", SKIPS="libnvjpeg.so: not found"), (77, "skipped: libnvjpeg.so: not found\n"))
 
     def test_without_pytorch_only_our_speed(self):
         code, text = self.check("--sections=speed", NO_TORCH="1")

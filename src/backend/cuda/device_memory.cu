@@ -44,8 +44,14 @@ DeviceMemory AllocateDevice(size_t bytes, CUstream_st* stream) {
 DeviceMemory AllocateManaged(size_t bytes) {
   void* memory = nullptr;
   if (bytes == 0) return nullptr;
-  Check(cudaMallocManaged(&memory, bytes), "cudaMallocManaged");
-  DeviceMemory owner(static_cast<std::byte*>(memory), Free);
+  DeviceMemory owner;
+  if (cudaMallocManaged(&memory, bytes) == cudaSuccess) {
+    owner = {static_cast<std::byte*>(memory), Free};
+  } else {  // some hypervisors and vGPUs have none; the host's memory serves, slowly
+    (void)cudaGetLastError();
+    owner = AllocatePinned(bytes);
+    memory = owner.get();
+  }
   Check(cudaMemset(memory, 0, bytes), "cudaMemset");
   Check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   return owner;

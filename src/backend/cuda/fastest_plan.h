@@ -190,8 +190,9 @@ inline cudnn_frontend::error_t BuildFastest(cudnn_frontend::graph::Graph& graph,
   std::optional<PlanTimer> timer;
   try {
     timer.emplace(graph, tensors, device);
-  } catch (const DeviceError&) {  // no memory for the tensors
-    return BuildFirst(graph);
+  } catch (const DeviceError&) {
+    if (cudaStreamSynchronize(device.stream) != cudaSuccess) throw;
+    return BuildFirst(graph);  // there is no memory for the tensors
   }
   const PlanSearch found = FindFastest(
       graph.get_execution_plan_count(), [&](int64_t plan) { return timer->Try(plan); },

@@ -6,10 +6,12 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <atomic>
+#include <exception>
 #include <vector>
 
 #include "src/backend/onednn/winograd_vector.h"
+#include "src/core/check.h"
+#include "src/core/error.h"
 #include "src/core/simd.h"
 
 namespace carole::onednn {
@@ -89,10 +91,15 @@ class Products {
 
   // Several threads may do so at once, each with memory of its own.
   void Run(d::stream& stream, float* a, float* b, float* c, std::byte* scratch) const {
-    product_.execute(stream, {{DNNL_ARG_SRC, d::memory(a_, Engine(), a)},
-                              {DNNL_ARG_WEIGHTS, d::memory(b_, Engine(), b)},
-                              {DNNL_ARG_DST, d::memory(c_, Engine(), c)},
-                              {DNNL_ARG_SCRATCHPAD, d::memory(scratch_, Engine(), scratch)}});
+    try {
+      product_.execute(stream, {{DNNL_ARG_SRC, d::memory(a_, Engine(), a)},
+                                {DNNL_ARG_WEIGHTS, d::memory(b_, Engine(), b)},
+                                {DNNL_ARG_DST, d::memory(c_, Engine(), c)},
+                                {DNNL_ARG_SCRATCHPAD, d::memory(scratch_, Engine(), scratch)}});
+    } catch (const d::error& e) {
+      throw DeviceError(fmt::format("[onednn] products of a 3x3 convolution: {} (status {})",
+                                    e.what(), static_cast<int>(e.status)));
+    }
   }
 
  private:
@@ -145,17 +152,17 @@ class WinogradKernel : public Kernel {
   void ForTeams(const F& work) {
     omp_set_num_threads(team_size_);
     if (teams_ == 1) return work(0);
-    std::atomic<int> status{dnnl_success};
+    std::exception_ptr trouble;  // must not leave the region
 #pragma omp parallel for num_threads(teams_) schedule(static, 1)
     for (int team = 0; team < teams_; ++team) {
       try {
         work(team);
-      } catch (const d::error& e) {  // which must not leave the region
-        status = e.status;
+      } catch (...) {
+#pragma omp critical(winograd_trouble)
+        trouble = std::current_exception();
       }
     }
-    if (status != dnnl_success)
-      throw d::error(static_cast<dnnl_status_t>(status.load()), "winograd's products");
+    if (trouble) std::rethrow_exception(trouble);
   }
 
   // `work(begin, end)` over the pairs of channels, which the transforms of filters take.
