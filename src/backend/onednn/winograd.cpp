@@ -181,18 +181,26 @@ class WinogradBackwardFilter : public WinogradKernel {
                 At(gradients_, team));
       product->Run(team);
       product = &product_;
-      if (memory_.outputs[1].data != nullptr) AddBias(team);
+      if (memory_.outputs[1].data != nullptr)
+        AddBias(row, std::min(row + tiles_.rows_per_block, end), team);
     });
   }
 
-  // At the points (1, 1) the transform of a tile is the sum of its pixels.
-  void AddBias(int team) {
-    constexpr int64_t kOnes = 7;
-    const int64_t channels = dy_.channels;
-    const float* z = At(gradients_, team) + kOnes * tiles_.per_block() * channels;
-    double* sums = bias_sums_.data() + team * channels;
-    for (int64_t t = 0; t < tiles_.per_block(); ++t)
-      for (int64_t c = 0; c < channels; ++c) sums[c] += z[t * channels + c];
+  // The sums of dy's pixels in such rows of tiles.
+  void AddBias(int64_t first_row, int64_t end_row, int team) {
+    for (int64_t row = first_row; row < end_row; ++row) {
+      const int64_t y = row % tiles_.rows * kWinogradTile;
+      const int64_t pixels = std::min(kWinogradTile, dy_.height - y) * dy_.width;
+      for (int64_t block = 0; block < dy_.blocks; ++block) {
+        const float* from = memory_.inputs[1].as<float>() + dy_.Offset(row / tiles_.rows, block) +
+                            y * dy_.width * kWinogradLanes;
+        float sums[kWinogradLanes] = {};
+        for (int64_t i = 0; i < pixels; ++i, from += kWinogradLanes)
+          for (int64_t c = 0; c < kWinogradLanes; ++c) sums[c] += from[c];
+        double* to = bias_sums_.data() + team * dy_.channels + block * kWinogradLanes;
+        for (int64_t c = 0; c < kWinogradLanes; ++c) to[c] += sums[c];
+      }
+    }
   }
 
   void WriteBias() const {
