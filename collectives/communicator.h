@@ -173,7 +173,7 @@ class Communicator {
 
   // Ends the whole job at once with this exit code (MPI_Abort; local: every rank's operations
   // throw).
-  virtual void Abort(int exit_code, const std::string& why) = 0;
+  virtual void Abort(int exit_code) = 0;
 
   // Start and wait. Cheaper than the two calls when nothing else is in flight: no change of
   // threads.

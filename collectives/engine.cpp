@@ -110,7 +110,7 @@ class Engine final : public Communicator {
   }
   double ClockOffset() override;
   WaitStats TakeWaitStats() override;
-  void Abort(int exit_code, const std::string& why) override;
+  void Abort(int exit_code) override;
 
  private:
   // Moves an operation's data, after the contract was checked.
@@ -445,8 +445,8 @@ WaitStats Engine::TakeWaitStats() {
   return std::exchange(stats_, {});
 }
 
-void Engine::Abort(int exit_code, const std::string& why) {
-  LogError("comm", "{} ends the job with exit code {}: {}", watch_.names()[rank()], exit_code, why);
+void Engine::Abort(int exit_code) {
+  LogError("comm", "{} ends the job with exit code {}", watch_.names()[rank()], exit_code);
   backend_->StopWaiting();
   if (size() == 1) return backend_->Abort(exit_code);
   if (queue_->RunWhenIdle(1, [&] { backend_->Abort(exit_code); })) return;

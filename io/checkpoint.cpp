@@ -290,8 +290,8 @@ void CheckCompatible(const Checkpoint& checkpoint, std::span<const VariableSpec>
   }
   if (count == 0) return;
   Refuse(path,
-         fmt::format("is a checkpoint of another net: {} variables differ: {}{}; give the net that "
-                     "wrote it or another folder",
+         fmt::format("is a checkpoint of another net: {} variables differ: {}{}; give the net and "
+                     "the --train_image_size that wrote it or another folder",
                      count, shown, count > kMaxShown ? ", …" : ""));
 }
 

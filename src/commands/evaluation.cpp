@@ -6,6 +6,7 @@
 
 #include "collectives/apart.h"
 #include "io/checkpoint.h"
+#include "src/core/log.h"
 #include "src/train/epoch_report.h"
 
 namespace carole::commands {
@@ -41,17 +42,36 @@ int64_t LeastOfRanks(int64_t local_batch, const Job& job) {
   return std::ranges::min(AllGather(job.communicator(), local_batch, {.what = "evaluation batch"}));
 }
 
+// Less than `batch`, whose activations take `bytes`, where these are too many.
+int64_t BatchWithin(size_t most_bytes, int64_t batch, size_t bytes) {
+  if (most_bytes == 0 || bytes <= most_bytes || batch == 1) return batch;
+  const auto share = static_cast<double>(most_bytes) / static_cast<double>(bytes);
+  return std::clamp(static_cast<int64_t>(share * static_cast<double>(batch)), int64_t{1},
+                    batch - 1);
+}
+
 }  // namespace
 
 Evaluation::Evaluation(const DatasetFlags& dataset, const NetInput& input, const Job& job,
-                       int64_t local_batch, VariableStore* share)
+                       int64_t local_batch, VariableStore* share, size_t most_bytes)
     : dataset_(dataset), input_(input), job_(job), local_batch_(LeastOfRanks(local_batch, job)) {
   (void)CountSamples(dataset, input, job);
-  nets::Model model = nets::BuildModel(*input.net, MakeModelOptions(input, local_batch_));
-  collectives::WorkApart(job.communicator(), "plans", [&] {
-    evaluator_ = std::make_unique<train::Evaluator>(std::move(model.graph), model.logits,
-                                                    job.backend(), share);
-  });
+  for (const int64_t given = local_batch_;;) {
+    nets::Model model = nets::BuildModel(*input.net, MakeModelOptions(input, local_batch_));
+    collectives::WorkApart(job.communicator(), "plans", [&] {
+      evaluator_.reset();
+      evaluator_ = std::make_unique<train::Evaluator>(std::move(model.graph), model.logits,
+                                                      job.backend(), share);
+    });
+    const int64_t fits =
+        LeastOfRanks(BatchWithin(most_bytes, local_batch_, evaluator_->activation_bytes()), job);
+    if (fits == local_batch_) {
+      if (fits < given)
+        LogInfo("memory", "evaluation takes {} images at a time, to stay in its bounds", fits);
+      return;
+    }
+    local_batch_ = fits;
+  }
 }
 
 std::optional<train::Metrics> Evaluation::Run(int64_t max_samples,

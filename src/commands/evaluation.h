@@ -21,10 +21,11 @@ namespace carole::commands {
 class Evaluation {
  public:
   // `share`: the variables of a training run, which outlive this; without it there are variables of
-  // its own. All references outlive this. local_batch: at most so many images at a time; ranks
-  // agree on the least. Collective.
+  // its own. All references outlive this. local_batch: at most so many images at a time, and no
+  // more than whose activations fit into most_bytes (0: any), but one; ranks agree on the least.
+  // Collective.
   Evaluation(const DatasetFlags& dataset, const NetInput& input, const Job& job,
-             int64_t local_batch, VariableStore* share = nullptr);
+             int64_t local_batch, VariableStore* share = nullptr, size_t most_bytes = 0);
 
   VariableStore& store() { return evaluator_->store(); }
 
@@ -38,7 +39,7 @@ class Evaluation {
   const DatasetFlags dataset_;
   const NetInput input_;
   const Job& job_;
-  const int64_t local_batch_;
+  int64_t local_batch_;
   std::unique_ptr<train::Evaluator> evaluator_;
 };
 

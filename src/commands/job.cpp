@@ -204,11 +204,11 @@ int RunJob(const MachineFlags& flags, const std::function<int(Job&)>& body) {
   Job job(flags);
   try {
     return body(job);
-  } catch (const std::exception& error) {
+  } catch (const std::exception&) {
     if (job.size() == 1) throw;
     const int code = ReportError(std::current_exception());
     std::fflush(nullptr);
-    job.communicator().Abort(code, error.what());
+    job.communicator().Abort(code);
     std::_Exit(code);
   }
 }

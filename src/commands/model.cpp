@@ -1,6 +1,8 @@
 // carole model list | summary.
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "nets/nets.h"
 #include "nets/summary.h"
 #include "src/backend/backend.h"
@@ -40,7 +42,8 @@ void PrintRecomputation(const Graph& graph, double peak) {
     fmt::print(
         "  about --activation_memory={:.2f} (GiB): activations {:.0f} MiB, {:.0f} % of the forward "
         "pass twice{}\n",
-        mib / kMiBOfGiB, mib, 100 * plan.forward_again, least ? " (the least)" : "");
+        std::ceil(100 * mib / kMiBOfGiB) / 100, mib, 100 * plan.forward_again,
+        least ? " (the least, to which kernels' own memory comes)" : "");
   }
 }
 

@@ -218,8 +218,11 @@ int Run(TrainFlags& flags, const CommandLine& line, const NetInput& input, Job& 
   };
   std::optional<Evaluation> evaluation;
   if (plan.eval_every > 0) {
+    const size_t bounds = flags.activation_memory.empty()  // the step's memory is free meanwhile
+                              ? 0
+                              : step->executable().statistics().arena_bytes;
     evaluation.emplace(EvaluationDataset(flags), input, job,
-                       ShareOfMachine(flags.evaluation.batch_size, job), &step->store());
+                       ShareOfMachine(flags.evaluation.batch_size, job), &step->store(), bounds);
     options.evaluate = [&] { return evaluation->Run(0, options.stop_requested); };
   }
   const WatchedRun watched = MakeWatchedRun(flags, plan, input, line, settings);

@@ -21,6 +21,7 @@ class Evaluator {
       : net_(std::move(graph), logits, backend, share) {}
 
   VariableStore& store() { return net_.store(); }
+  size_t activation_bytes() const { return net_.activation_bytes(); }
 
   // One pass over the source; every sample counts once. Collective: the counts are those of all
   // ranks, on every rank, and ranks may have different numbers of batches. nullopt, on every rank,

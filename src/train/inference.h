@@ -24,6 +24,7 @@ class Inference {
 
   // Logits (N,K) of images (N,H,W,C), of which the first `valid` rows count.
   std::vector<double> Run(std::span<const float> images, int64_t valid);
+  size_t activation_bytes() const { return executable_->statistics().arena_bytes; }
   // Gives the activations' memory back until the next Run().
   void ReleaseMemory() { executable_->ReleaseMemory(); }
 

@@ -161,7 +161,7 @@ TEST_F(BadInputTest, KilledRankEndsTheJob) {
   const std::vector<pid_t> ranks = ProcessesWith(train_dir_);
   ASSERT_EQ(ranks.size(), 3U);
   kill(ranks.back(), SIGKILL);
-  const ProcessResult result = job.Wait(60);
+  const ProcessResult result = job.Wait(15);  // as promised
   EXPECT_FALSE(result.timed_out);
   EXPECT_NE(result.exit_code, 0);
   EXPECT_THAT(result.err, ::testing::ContainsRegex("rank [0-2] .*signal 9"));

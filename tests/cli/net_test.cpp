@@ -1,5 +1,7 @@
 // What a user does with nets: asks for impossible ones, gives one the checkpoint of another, trains
 // in little memory.
+#include <regex>
+
 #include "tests/cli/cli.h"
 
 namespace carole::testing {
@@ -9,6 +11,13 @@ class NetTest : public CliTest {
  protected:
   ProcessResult Train(const Words& more) { return Carole(TrainWords(train_dir_, more)); }
 };
+
+// What follows "[eval] step N: " in the log.
+std::string EvaluationIn(const std::string& log) {
+  std::smatch found;
+  return std::regex_search(log, found, std::regex(R"(\[eval\] step \d+: (.*))")) ? found[1].str()
+                                                                                 : "none in " + log;
+}
 
 TEST_F(NetTest, ImpossibleOnesAreWrongUsage) {
   EXPECT_TRUE(FailsWith(Train({"--model_name=lenett"}), 64,
@@ -45,8 +54,8 @@ TEST_F(NetTest, CheckpointOfAnotherNetNamesTheFirstVariablesThatDiffer) {
 // The least that works is found by asking for too little; then every bit is what it was.
 TEST_F(NetTest, TrainsInLittleMemory) {
   EXPECT_TRUE(FailsWith(Train({"--activation_memory=much"}), 64, {"--activation_memory", "much"}));
-  const Words net = {"--model_name=inception_v2", "--train_image_size=33", "--batch_size=32",
-                     "--preprocessing_name=lenet", "--max_number_of_steps=2"};
+  const Words net = {"--model_name=inception_v2",  "--train_image_size=33",   "--batch_size=8",
+                     "--preprocessing_name=lenet", "--max_number_of_steps=2", "--eval_every=2"};
   auto train = [&](const std::string& folder, const std::string& memory) {
     Words more = net;
     if (!memory.empty()) more.push_back("--activation_memory=" + memory);
@@ -63,6 +72,8 @@ TEST_F(NetTest, TrainsInLittleMemory) {
   ASSERT_EQ(little.exit_code, 0) << little.err;
   ASSERT_EQ(automatic.exit_code, 0) << automatic.err;
   EXPECT_THAT(little.err, ::testing::HasSubstr("of the forward pass is done twice"));
+  EXPECT_THAT(little.err, ::testing::ContainsRegex("evaluation takes [0-9]+ images at a time"));
+  EXPECT_EQ(EvaluationIn(little.err), EvaluationIn(plain.err));
   EXPECT_THAT(automatic.err, ::testing::Not(::testing::HasSubstr("is done twice")));
   EXPECT_EQ(DigestOf(folder_ / "little"), DigestOf(folder_ / "plain"));
   EXPECT_EQ(DigestOf(folder_ / "auto"), DigestOf(folder_ / "plain"));

@@ -195,7 +195,7 @@ TEST(Abort, EndsTheWaitsOfAllRanks) {
   for (int per_host : kPerHost) {
     const auto errors = ErrorsOfRanks(3,
                                       [](Communicator& c) {
-                                        if (c.rank() == 1) return c.Abort(65, "bad data");
+                                        if (c.rank() == 1) return c.Abort(65);
                                         c.Barrier({});
                                       },
                                       {.ranks_per_host = per_host});

@@ -17,6 +17,7 @@
 
 #include "collectives/mpi/communicator.h"
 #include "src/core/error.h"
+#include "src/core/log.h"
 #include "tests/support/collective_cases.h"
 
 namespace carole::testing {
@@ -147,9 +148,11 @@ int Main(int argc, char** argv) {
     kCases.at(argv[1])(*c);
     return 0;
   } catch (const Error& error) {
-    c->Abort(static_cast<int>(error.code()), error.what());
+    LogError("", "{}", error.what());
+    c->Abort(static_cast<int>(error.code()));
   } catch (const std::exception& error) {
-    c->Abort(1, error.what());
+    LogError("", "{}", error.what());
+    c->Abort(1);
   }
   return 1;
 }

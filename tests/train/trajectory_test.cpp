@@ -58,6 +58,8 @@ double LearningRate(const json& row, int64_t step) {
   return rate * std::pow(0.1, static_cast<double>(passed));
 }
 
+constexpr double kMovingAverageDecay = 0.99;
+
 // How a recorded moving variance came about. The double program whose values were recorded for
 // TF-Slim's nets averaged the biased variance of a batch, while single precision programs and this
 // one take n/(n - 1) of it.
@@ -68,9 +70,20 @@ struct VarianceAverage {
 
   // What the recorded program has where this one has `value`, `start` before the first step.
   double Recorded(double value, double start) const {
-    const double kept = start * std::pow(decay, steps);
-    return kept + (value - kept) * (rows - 1) / rows;
+    return Mix(value, start * std::pow(decay, steps));
   }
+  // The same of its moving average.
+  double RecordedAverage(double value, double start) const {
+    double kept = 1;  // of `start`, what is left in the average
+    for (int64_t s = 1; s <= steps; ++s) {
+      const double d = std::min(kMovingAverageDecay, (1.0 + s) / (10.0 + s));
+      kept -= (1 - d) * (kept - std::pow(decay, s));
+    }
+    return Mix(value, start * kept);
+  }
+
+ private:
+  double Mix(double value, double kept) const { return kept + (value - kept) * (rows - 1) / rows; }
 };
 
 // By the name of the variable.
@@ -120,12 +133,14 @@ class Trajectory : public ::testing::TestWithParam<size_t> {
         StepOptions{.optimizer = row()["optimizer"],
                     .optimizer_options = {.weight_decay = row()["weight_decay"],
                                           .opt_epsilon = row()["epsilon"]},
+                    .moving_average_decay = kMovingAverageDecay,
                     .buckets = {.first_bucket_bytes = 1 << 16, .bucket_bytes = 1 << 20},
                     .average_statistics = false});  // recorded are the first replica's own
     for (size_t v = 0; v < step->store().places().size(); ++v) {
       const VariablePlace& p = step->store().places()[v];
       step->store().Write(static_cast<int>(v), golden::FormulaVariable(p.name, p.tf_shape, 1));
     }
+    step->replica().averages->Reset();
     return step;
   }
 
@@ -161,26 +176,33 @@ class Trajectory : public ::testing::TestWithParam<size_t> {
       ASSERT_GE(v, 0) << name;
       const VariablePlace& place = store.places()[v];
       if (!place.trainable && rank != 0) continue;
-      std::vector<double> values(static_cast<size_t>(place.tf_shape.size()));
+      const std::byte* shadow = step.replica().averages->shadow(place.trainable ? 0 : 1).data();
+      std::vector<double> values(static_cast<size_t>(place.tf_shape.size())),
+          shadows(values.size());
       store.ReadFrom(store.base_of(v), v, std::span<double>(values));
+      store.ReadFrom(shadow, v, std::span<double>(shadows));
       if (const auto average = averages.find(name); average != averages.end()) {
         const std::vector<float> start = golden::FormulaVariable(name, place.tf_shape, 1);
-        for (size_t i = 0; i < values.size(); ++i)
+        for (size_t i = 0; i < values.size(); ++i) {
           values[i] = average->second.Recorded(values[i], start[i]);
+          shadows[i] = average->second.RecordedAverage(shadows[i], start[i]);
+        }
       }
-      ExpectRecorded(values, want, tolerance);
+      ExpectRecorded(values, want, "l2_f64", 1, tolerance);
+      if (want.contains("ema_l2_f64")) ExpectRecorded(shadows, want, "ema_l2_f64", 2, tolerance);
     }
   }
 
+  // `column`: of a sample [index, value, moving average].
   static void ExpectRecorded(const std::vector<double>& values, const json& want,
-                             double tolerance) {
+                             const char* norm_of, size_t column, double tolerance) {
     double squares = 0;
     for (double x : values) squares += x * x;
-    const double norm = want["l2_f64"];
-    EXPECT_NEAR(std::sqrt(squares), norm, tolerance * norm) << want["name"];
+    const double norm = want[norm_of];
+    EXPECT_NEAR(std::sqrt(squares), norm, tolerance * norm) << want["name"] << " " << norm_of;
     for (const json& sample : want["samples"]) {
-      EXPECT_NEAR(values[sample[0].get<size_t>()], sample[1].get<double>(), tolerance)
-          << want["name"] << " element " << sample[0];
+      EXPECT_NEAR(values[sample[0].get<size_t>()], sample[column].get<double>(), tolerance)
+          << want["name"] << " element " << sample[0] << " column " << column;
     }
   }
 };
