@@ -101,6 +101,9 @@ class Executable::Compiler {
   }
 
   void AddReorder(int from, int to, const Node& node) {
+    CAROLE_CHECK(e_.representations_[from].dtype != DType::kI32,
+                 "{} {}: integers would be reordered, which only their maker may read",
+                 Name(node.kind), node.name);
     const bool weight = e_.representations_[from].home != Home::kBlock ||
                         e_.representations_[to].home != Home::kBlock;
     ++(weight ? e_.statistics_.weight_reorders : e_.statistics_.activation_reorders);

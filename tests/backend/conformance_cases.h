@@ -285,6 +285,9 @@ inline void AddPools(std::vector<ConformanceCase>& cases) {
        {.window_h = 3, .window_w = 3, .stride_h = 1, .stride_w = 1, .padding = {1, 1, 1, 1}}},
       {"1x1_stride2", {2, 16, 7, 8}, {.window_h = 1, .window_w = 1, .stride_h = 2, .stride_w = 2}},
       {"whole_map", {3, 33, 7, 5}, {.window_h = 7, .window_w = 5, .stride_h = 1, .stride_w = 1}},
+      {"whole_map_in_blocks",
+       {2, 48, 5, 7},
+       {.window_h = 5, .window_w = 7, .stride_h = 1, .stride_w = 1}},
   };
   for (const auto& [name, x, attributes] : rows) {
     for (const auto mode : {Pool2dAttributes::Mode::kMax, Pool2dAttributes::Mode::kAverage}) {

@@ -90,8 +90,10 @@ Layout ToLayout(const Md& md, const Shape& shape) {
       if (ToMd({.shape = shape, .dtype = dtype, .layout = plain}) == md) return plain;
     }
   }
-  // One pixel in unpadded blocks of channels is plain after all.
-  const bool pixel = shape.rank() == 4 && shape[2] == 1 && shape[3] == 1 && md.get_ndims() == 4;
+  // One pixel in unpadded blocks of channels is plain after all; but not a pool's argmax in bytes,
+  // of which nothing else can be made.
+  const bool pixel = shape.rank() == 4 && shape[2] == 1 && shape[3] == 1 && md.get_ndims() == 4 &&
+                     type == DataType(dtype);
   if (pixel && md.get_padded_dims() == md.get_dims() &&
       (md == Md(Dims(shape), md.get_data_type(), Tag::nChw16c) ||
        md == Md(Dims(shape), md.get_data_type(), Tag::nChw8c))) {

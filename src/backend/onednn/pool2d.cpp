@@ -1,5 +1,8 @@
 // Pooling in the layout that its input has.
-#include "src/backend/onednn/onednn.h"
+#include <vector>
+
+#include "src/backend/onednn/planes.h"
+#include "src/backend/onednn/vector.h"
 
 namespace carole::onednn {
 namespace {
@@ -17,16 +20,6 @@ d::pooling_forward::primitive_desc ForwardDesc(const Md& x, const Md& y, const P
       Engine(), training ? d::prop_kind::forward_training : d::prop_kind::forward_inference,
       AlgorithmOf(a), x, y, {a.stride_h, a.stride_w}, {a.window_h, a.window_w}, {0, 0},
       {a.padding.top, a.padding.left}, {a.padding.bottom, a.padding.right}, UserScratchpad());
-}
-
-// The gradient of a pool over the whole map is one pixel, plain and in blocks of channels at once
-// (ToLayout). Seen as blocks, it gives dx in blocks, as the convolution below has it; seen as
-// plain, dx would have to be reordered.
-Md GradientMd(const TensorSpec& dy) {
-  const int64_t block = HasIsa(d::cpu_isa::avx512_core) ? 16 : HasIsa(d::cpu_isa::avx2) ? 8 : 0;
-  const bool pixel = dy.shape[2] == 1 && dy.shape[3] == 1 && dy.layout.is_plain();
-  if (!pixel || block == 0 || dy.shape[1] % block != 0) return ToMd(dy);
-  return Md(Dims(dy.shape), DataType(dy.dtype), block == 16 ? Tag::nChw16c : Tag::nChw8c);
 }
 
 class Pool2d : public PrimitiveKernel {
@@ -49,7 +42,7 @@ class Pool2dBackward : public PrimitiveKernel {
     const bool argmax = spec.inputs[1].present;
     const auto type = DataType(spec.inputs[0].dtype);
     // The workspace of the forward primitive fixes the layout that backward must use.
-    Md dy = GradientMd(spec.inputs[0]);
+    Md dy = ToMd(spec.inputs[0]);
     if (argmax) {
       const Md workspace = ToMd(spec.inputs[1]);
       dy = workspace.get_inner_nblks() == 0
@@ -74,6 +67,56 @@ class Pool2dBackward : public PrimitiveKernel {
   }
 };
 
+bool IsAverageOfWholeMap(const OpSpec& spec) {
+  const auto& a = spec.attributes_as<Pool2dAttributes>();
+  const Shape& x = spec.outputs[0].shape;
+  return a.mode == Pool2dAttributes::Mode::kAverage && a.padding == Padding{} &&
+         a.window_h == x[2] && a.window_w == x[3];
+}
+
+// In blocks of channels where these are full, as the convolution below has it, else plain.
+Layout LayoutOfMap(const TensorSpec& dx) {
+  const int64_t block = HasIsa(d::cpu_isa::avx512_core) ? 16 : HasIsa(d::cpu_isa::avx2) ? 8 : 0;
+  if (block == 0 || dx.shape[1] % block != 0) return Layout::Nhwc();
+  return ToLayout(Md(Dims(dx.shape), DataType(dx.dtype), block == 16 ? Tag::nChw16c : Tag::nChw8c),
+                  dx.shape);
+}
+
+// Every pixel of dx is the one of dy divided by their number. The library's own takes a hundred
+// times as long, since its windows may overlap.
+template <typename T>
+class AverageOfWholeMapBackward : public Kernel {
+ public:
+  AverageOfWholeMapBackward(const OpSpec& spec, int threads)
+      : threads_(threads),
+        dx_(spec.outputs[0].shape, LayoutOfMap(spec.outputs[0])),
+        quotients_(static_cast<size_t>(dx_.images * dx_.channels)) {
+    input_layouts_.assign(spec.inputs.size(), Layout::Nhwc());
+    output_layouts_ = {LayoutOfMap(spec.outputs[0])};
+  }
+
+  void Bind(const KernelMemory& memory) override { memory_ = memory; }
+
+  void Run(const RunContext&) override {
+    const T* dy = memory_.inputs[0].as<T>();
+    const auto pixels = static_cast<float>(dx_.pixels);
+#pragma omp parallel for num_threads(threads_) schedule(static)
+    for (int64_t plane = 0; plane < dx_.images * dx_.blocks; ++plane) {
+      const int64_t first = plane * dx_.lanes;
+      T* quotients = quotients_.data() + first;
+      for (int64_t c = 0; c < dx_.lanes; ++c) quotients[c] = static_cast<T>(dy[first + c] / pixels);
+      Vectors<T>().copy_lanes(quotients, 0, memory_.outputs[0].as<T>() + first * dx_.pixels,
+                              {dx_.pixels, dx_.lanes, dx_.lanes});
+    }
+  }
+
+ private:
+  int threads_;
+  Planes dx_;
+  std::vector<T> quotients_;
+  KernelMemory memory_;
+};
+
 }  // namespace
 
 std::unique_ptr<Kernel> MakePool2d(const OpSpec& spec, int threads) {
@@ -81,6 +124,7 @@ std::unique_ptr<Kernel> MakePool2d(const OpSpec& spec, int threads) {
 }
 
 std::unique_ptr<Kernel> MakePool2dBackward(const OpSpec& spec, int threads) {
+  if (IsAverageOfWholeMap(spec)) return MakeTyped<AverageOfWholeMapBackward>(spec, threads);
   return std::make_unique<Pool2dBackward>(spec, threads);
 }
 
