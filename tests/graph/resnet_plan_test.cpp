@@ -44,6 +44,18 @@ TEST(ResnetPlan, ReordersOnlyWhereLayoutsMustChange) {
   EXPECT_EQ(Executable(*model.graph, *backend).statistics().activation_reorders, 1);
 }
 
+// Shortcuts take the maximum of maps that become one pixel, which may lie in blocks and plain at
+// once; where it was is for the maker's eyes only, and a plan that would convert it is refused.
+TEST(ResnetPlan, SmallImagesHaveOne) {
+  if (!OneDnnAvailable()) GTEST_SKIP() << "built without oneDNN";
+  const nets::Model model = nets::BuildModel(nets::FindNet("resnet_v1_50"),
+                                             {.batch_size = 2, .image_size = 32, .training = true});
+  const auto backend = MakeOneDnnBackend(2);
+  Fuse(*model.graph, *backend);
+  Differentiate(*model.graph);
+  EXPECT_GT(Executable(*model.graph, *backend).statistics().kernels, 0);
+}
+
 // Units of version 2 begin with their batch norm, which adds what comes round it; four units make
 // their shortcut from what it gives.
 TEST(ResnetPlan, SumsRoundAUnitAreMadeByItsLastConvolutionAndItsFirstNorm) {
