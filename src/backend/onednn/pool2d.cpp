@@ -83,16 +83,15 @@ Layout LayoutOfMap(const TensorSpec& dx) {
 }
 
 // Every pixel of dx is the one of dy divided by their number. The library's own takes a hundred
-// times as long, since its windows may overlap.
+// times as long.
 template <typename T>
 class AverageOfWholeMapBackward : public Kernel {
  public:
-  AverageOfWholeMapBackward(const OpSpec& spec, int threads)
-      : threads_(threads),
-        dx_(spec.outputs[0].shape, LayoutOfMap(spec.outputs[0])),
-        quotients_(static_cast<size_t>(dx_.images * dx_.channels)) {
+  AverageOfWholeMapBackward(const OpSpec& spec, int threads) : threads_(threads) {
     input_layouts_.assign(spec.inputs.size(), Layout::Nhwc());
     output_layouts_ = {LayoutOfMap(spec.outputs[0])};
+    dx_ = Planes(spec.outputs[0].shape, output_layouts_[0]);
+    quotients_.resize(static_cast<size_t>(dx_.images * dx_.channels));
   }
 
   void Bind(const KernelMemory& memory) override { memory_ = memory; }
