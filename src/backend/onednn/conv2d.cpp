@@ -55,12 +55,8 @@ Md Wanted(const TensorSpec& t) {
 // than that kernel gains.
 Md BlockedLike(const TensorSpec& t, const Layout& like) {
   const auto* layout = dynamic_cast<const MdLayout*>(like.opaque());
-  if (layout == nullptr) return Wanted(t);
-  for (Tag tag : {Tag::nChw16c, Tag::nChw8c}) {
-    const Md plain_blocks(layout->md().get_dims(), layout->md().get_data_type(), tag);
-    if (layout->md() == plain_blocks) return Md(Dims(t.shape), DataType(t.dtype), tag);
-  }
-  return Wanted(t);
+  const int64_t block = layout == nullptr ? 0 : ChannelBlockOf(layout->md());
+  return block == 0 ? Wanted(t) : InChannelBlocks(t.shape, DataType(t.dtype), block);
 }
 
 class Conv2d : public PrimitiveKernel {

@@ -56,6 +56,22 @@ dnnl::memory::data_type DataType(DType dtype) {
   }
 }
 
+int64_t ChannelBlock() {
+  return HasIsa(dnnl::cpu_isa::avx512_core) ? 16 : HasIsa(dnnl::cpu_isa::avx2) ? 8 : 0;
+}
+
+Md InChannelBlocks(const Shape& shape, dnnl::memory::data_type type, int64_t block) {
+  CAROLE_CHECK(block == 8 || block == 16, "blocks of {} channels", block);
+  return Md(Dims(shape), type, block == 16 ? Tag::nChw16c : Tag::nChw8c);
+}
+
+int64_t ChannelBlockOf(const Md& md) {
+  if (md.get_ndims() != 4) return 0;
+  for (const auto& [tag, block] : {std::pair{Tag::nChw16c, 16}, std::pair{Tag::nChw8c, 8}})
+    if (md == Md(md.get_dims(), md.get_data_type(), tag)) return block;
+  return 0;
+}
+
 Md AnyMd(const TensorSpec& spec) { return Md(Dims(spec.shape), DataType(spec.dtype), Tag::any); }
 
 Md ToMd(const TensorSpec& spec) {
@@ -92,13 +108,9 @@ Layout ToLayout(const Md& md, const Shape& shape) {
   }
   // One pixel in unpadded blocks of channels is plain after all; but not a pool's argmax in bytes,
   // of which nothing else can be made.
-  const bool pixel = shape.rank() == 4 && shape[2] == 1 && shape[3] == 1 && md.get_ndims() == 4 &&
-                     type == DataType(dtype);
-  if (pixel && md.get_padded_dims() == md.get_dims() &&
-      (md == Md(Dims(shape), md.get_data_type(), Tag::nChw16c) ||
-       md == Md(Dims(shape), md.get_data_type(), Tag::nChw8c))) {
+  const bool pixel = shape.rank() == 4 && shape[2] == 1 && shape[3] == 1 && type == DataType(dtype);
+  if (pixel && md.get_padded_dims() == md.get_dims() && ChannelBlockOf(md) != 0)
     return Layout::Nhwc();
-  }
   return Layout::Opaque(std::make_shared<MdLayout>(md));
 }
 

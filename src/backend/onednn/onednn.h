@@ -38,6 +38,13 @@ bool HasIsa(dnnl::cpu_isa isa);
 dnnl::memory::dims Dims(const Shape& shape);
 dnnl::memory::data_type DataType(DType dtype);
 
+// Maps (N,C,H,W) in blocks of channels (nChw16c, nChw8c), the library's favourite layouts: the
+// block it takes on this CPU, 16 or 8, or 0 where it takes plain layouts; such maps; and the block
+// of what this describes, 0 where that lies in another way.
+int64_t ChannelBlock();
+Md InChannelBlocks(const Shape& shape, dnnl::memory::data_type type, int64_t block);
+int64_t ChannelBlockOf(const Md& md);
+
 // The descriptor of a tensor that lies in `layout`; for kAny the one that lets a primitive choose.
 Md ToMd(const TensorSpec& spec);
 Md AnyMd(const TensorSpec& spec);

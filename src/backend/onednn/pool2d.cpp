@@ -22,6 +22,13 @@ d::pooling_forward::primitive_desc ForwardDesc(const Md& x, const Md& y, const P
       {a.padding.top, a.padding.left}, {a.padding.bottom, a.padding.right}, UserScratchpad());
 }
 
+// Maps of this shape as those of `like`, or the places in them, lie: in blocks or plain.
+Md MapsLike(const Md& like, const TensorSpec& maps) {
+  const int64_t block = ChannelBlockOf(like);
+  return block == 0 ? Md(Dims(maps.shape), DataType(maps.dtype), Tag::nhwc)
+                    : InChannelBlocks(maps.shape, DataType(maps.dtype), block);
+}
+
 class Pool2d : public PrimitiveKernel {
  public:
   Pool2d(const OpSpec& spec, int threads) : PrimitiveKernel(spec, threads) {
@@ -40,22 +47,10 @@ class Pool2dBackward : public PrimitiveKernel {
   Pool2dBackward(const OpSpec& spec, int threads) : PrimitiveKernel(spec, threads) {
     const auto& a = spec.attributes_as<Pool2dAttributes>();
     const bool argmax = spec.inputs[1].present;
-    const auto type = DataType(spec.inputs[0].dtype);
     // The workspace of the forward primitive fixes the layout that backward must use.
-    Md dy = ToMd(spec.inputs[0]);
-    if (argmax) {
-      const Md workspace = ToMd(spec.inputs[1]);
-      dy = workspace.get_inner_nblks() == 0
-               ? Md(Dims(spec.inputs[0].shape), type, Tag::nhwc)
-               : Md(Dims(spec.inputs[0].shape), type,
-                    workspace.get_inner_blks()[0] == 16 ? Tag::nChw16c : Tag::nChw8c);
-    }
+    const Md dy = argmax ? MapsLike(ToMd(spec.inputs[1]), spec.inputs[0]) : ToMd(spec.inputs[0]);
     const Md dx = AnyMd(spec.outputs[0]);
-    const auto hint = ForwardDesc(Md(Dims(spec.outputs[0].shape), type,
-                                     dy.get_inner_nblks() == 0      ? Tag::nhwc
-                                     : dy.get_inner_blks()[0] == 16 ? Tag::nChw16c
-                                                                    : Tag::nChw8c),
-                                  dy, a, true);
+    const auto hint = ForwardDesc(MapsLike(dy, spec.outputs[0]), dy, a, true);
     const d::pooling_backward::primitive_desc pd(
         Engine(), AlgorithmOf(a), dx, dy, {a.stride_h, a.stride_w}, {a.window_h, a.window_w},
         {0, 0}, {a.padding.top, a.padding.left}, {a.padding.bottom, a.padding.right}, hint,
@@ -76,10 +71,9 @@ bool IsAverageOfWholeMap(const OpSpec& spec) {
 
 // In blocks of channels where these are full, as the convolution below has it, else plain.
 Layout LayoutOfMap(const TensorSpec& dx) {
-  const int64_t block = HasIsa(d::cpu_isa::avx512_core) ? 16 : HasIsa(d::cpu_isa::avx2) ? 8 : 0;
+  const int64_t block = ChannelBlock();
   if (block == 0 || dx.shape[1] % block != 0) return Layout::Nhwc();
-  return ToLayout(Md(Dims(dx.shape), DataType(dx.dtype), block == 16 ? Tag::nChw16c : Tag::nChw8c),
-                  dx.shape);
+  return ToLayout(InChannelBlocks(dx.shape, DataType(dx.dtype), block), dx.shape);
 }
 
 // Every pixel of dx is the one of dy divided by their number. The library's own takes a hundred

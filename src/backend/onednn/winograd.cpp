@@ -7,25 +7,22 @@
 #include <vector>
 
 #include "src/backend/onednn/winograd_kernel.h"
-#include "src/core/simd.h"
 
 namespace carole::onednn {
 
-#define CAROLE_WINOGRAD(level)               \
-  namespace level {                          \
-  extern const WinogradTransforms kWinograd; \
-  }
-CAROLE_WINOGRAD(simd_v2)
-CAROLE_WINOGRAD(simd_v3)
-CAROLE_WINOGRAD(simd_v4)
-#undef CAROLE_WINOGRAD
+namespace simd_v3 {  // 8 lanes
+extern const WinogradTransforms kWinograd;
+}
+namespace simd_v4 {  // 16
+extern const WinogradTransforms kWinograd;
+}
 
 namespace {
 
+// Whose lanes are the channels of a block: the library's choice decides, not only the CPU.
 const WinogradTransforms& Transforms() {
-  static const WinogradTransforms* const table =
-      PickSimd(&simd_v2::kWinograd, &simd_v3::kWinograd, &simd_v4::kWinograd);
-  return *table;
+  static const bool wide = ChannelBlock() == 16;
+  return wide ? simd_v4::kWinograd : simd_v3::kWinograd;
 }
 
 // y = conv(x, w) and dx = conv(dy, w turned round with its channels exchanged).
@@ -34,8 +31,8 @@ class WinogradConv2d : public WinogradKernel {
   WinogradConv2d(const OpSpec& spec, int threads, bool backward)
       : WinogradKernel(spec, threads, threads),
         backward_(backward),
-        from_(spec.inputs[0].shape),
-        to_(spec.outputs[0].shape),
+        from_(spec.inputs[0].shape, lanes_),
+        to_(spec.outputs[0].shape, lanes_),
         pairs_(from_.channels * to_.channels),
         tiles_(to_, threads, kWinogradPoints * (from_.channels + to_.channels),
                kWinogradPoints * pairs_),
@@ -89,7 +86,7 @@ class WinogradConv2d : public WinogradKernel {
     ForRows(tiles_, first_row, end_row, to_.blocks,
             [&](int64_t image, int64_t row, int64_t block, int64_t place) {
               if (image < 0) return;
-              const int64_t offset = to_.Offset(image, block), channel = block * kWinogradLanes;
+              const int64_t offset = to_.Offset(image, block), channel = block * lanes_;
               Transforms().output(m + place * pitch + channel, apart, pitch,
                                   {.height = to_.height,
                                    .width = to_.width,
@@ -124,8 +121,8 @@ class WinogradBackwardFilter : public WinogradKernel {
  public:
   WinogradBackwardFilter(const OpSpec& spec, int threads)
       : WinogradKernel(spec, threads, TeamsForSums(spec, threads)),
-        x_(spec.inputs[0].shape),
-        dy_(spec.inputs[1].shape),
+        x_(spec.inputs[0].shape, lanes_),
+        dy_(spec.inputs[1].shape, lanes_),
         pairs_(x_.channels * dy_.channels),
         tiles_(dy_, teams_, kWinogradPoints * (x_.channels + dy_.channels),
                kWinogradPoints * pairs_),
@@ -193,12 +190,9 @@ class WinogradBackwardFilter : public WinogradKernel {
       const int64_t pixels = std::min(kWinogradTile, dy_.height - y) * dy_.width;
       for (int64_t block = 0; block < dy_.blocks; ++block) {
         const float* from = memory_.inputs[1].as<float>() + dy_.Offset(row / tiles_.rows, block) +
-                            y * dy_.width * kWinogradLanes;
-        float sums[kWinogradLanes] = {};
-        for (int64_t i = 0; i < pixels; ++i, from += kWinogradLanes)
-          for (int64_t c = 0; c < kWinogradLanes; ++c) sums[c] += from[c];
-        double* to = bias_sums_.data() + team * dy_.channels + block * kWinogradLanes;
-        for (int64_t c = 0; c < kWinogradLanes; ++c) to[c] += sums[c];
+                            y * dy_.width * lanes_;
+        Transforms().add_pixels(from, pixels,
+                                bias_sums_.data() + team * dy_.channels + block * lanes_);
       }
     }
   }
@@ -225,14 +219,15 @@ class WinogradBackwardFilter : public WinogradKernel {
 
 bool WantsWinograd(const OpSpec& spec) {
   const auto* a = std::get_if<Conv2dAttributes>(&spec.attributes);
-  if (a == nullptr || a->exact || !HasIsa(dnnl::cpu_isa::avx512_core)) return false;
+  const int64_t lanes = ChannelBlock();
+  if (a == nullptr || a->exact || lanes == 0) return false;
   const bool filter = spec.kind == OpKind::kConv2dBackwardFilter;
   const TensorSpec& w = filter ? spec.outputs[0] : spec.inputs[1];
   const Shape& y = (filter ? spec.inputs[1] : spec.outputs[0]).shape;  // or dx
   const bool fits = spec.inputs[0].dtype == DType::kF32 && w.dtype == DType::kF32 &&
                     w.shape[2] == 3 && w.shape[3] == 3 && a->stride_h == 1 && a->stride_w == 1 &&
-                    a->dilation == 1 && a->groups == 1 && w.shape[0] % kWinogradLanes == 0 &&
-                    w.shape[1] % kWinogradLanes == 0;
+                    a->dilation == 1 && a->groups == 1 && w.shape[0] % lanes == 0 &&
+                    w.shape[1] % lanes == 0;
   if (!fits) return false;
   const auto tiles =
       static_cast<double>(y[0] * CeilDiv(y[2], kWinogradTile) * CeilDiv(y[3], kWinogradTile));
@@ -240,9 +235,11 @@ bool WantsWinograd(const OpSpec& spec) {
   const auto k = static_cast<double>(w.shape[0]), c = static_cast<double>(w.shape[1]);
   // For a tile, in the time of one operation of a direct convolution, which has 18 for each pixel
   // and pair of channels. Measured on a Zen 5: products of 36 points, transforms of each channel,
-  // and the transformed filters' way through memory.
+  // and the transformed filters' way through memory. With half the lanes an operation takes twice
+  // as long; memory does not.
+  const double memory = lanes == 8 ? 0.5 : 1;
   const double direct = 18 * pixels / tiles * k * c;
-  const double ours = 85 * k * c + 3000 * (k + c) + 9000 * k * c / tiles;
+  const double ours = 85 * k * c + memory * (3000 * (k + c) + 9000 * k * c / tiles);
   return direct > 1.3 * ours;
 }
 

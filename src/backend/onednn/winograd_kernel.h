@@ -17,14 +17,19 @@ namespace carole::onednn {
 
 inline int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// A batch of maps (N,C,H,W) in blocks of 16 channels.
+// A batch of maps (N,C,H,W) in blocks of so many channels.
 struct Maps {
-  explicit Maps(const Shape& s)
-      : images(s[0]), channels(s[1]), height(s[2]), width(s[3]), blocks(s[1] / kWinogradLanes) {}
+  Maps(const Shape& s, int64_t lanes)
+      : images(s[0]),
+        channels(s[1]),
+        height(s[2]),
+        width(s[3]),
+        lanes(lanes),
+        blocks(s[1] / lanes) {}
   int64_t Offset(int64_t image, int64_t block) const {
-    return (image * blocks + block) * height * width * kWinogradLanes;
+    return (image * blocks + block) * height * width * lanes;
   }
-  int64_t images, channels, height, width, blocks;
+  int64_t images, channels, height, width, lanes, blocks;
 };
 
 // The 4x4 tiles of a batch of maps, row by row: each team of threads takes its share in blocks.
@@ -109,7 +114,7 @@ class Products {
 class WinogradKernel : public Kernel {
  protected:
   WinogradKernel(const OpSpec& spec, int threads, int teams)
-      : threads_(threads), teams_(teams), team_size_(threads / teams) {
+      : lanes_(ChannelBlock()), threads_(threads), teams_(teams), team_size_(threads / teams) {
     input_layouts_.resize(spec.inputs.size());
     output_layouts_.resize(spec.outputs.size());
     for (size_t i = 0; i < spec.inputs.size(); ++i)
@@ -118,8 +123,8 @@ class WinogradKernel : public Kernel {
     omp_set_num_threads(team_size_);
   }
 
-  static Layout BlockedLayout(const Shape& shape) {
-    return ToLayout(Md(Dims(shape), dnnl::memory::data_type::f32, Tag::nChw16c), shape);
+  Layout BlockedLayout(const Shape& shape) const {
+    return ToLayout(InChannelBlocks(shape, dnnl::memory::data_type::f32, lanes_), shape);
   }
 
   // Memory of the workspace, one piece for each team or for all together.
@@ -162,7 +167,7 @@ class WinogradKernel : public Kernel {
   // `work(begin, end)` over the pairs of channels, which the transforms of filters take.
   template <typename F>
   void ForPairs(int64_t pairs, const F& work) const {
-    constexpr int64_t kPiece = 64 * kWinogradLanes;
+    constexpr int64_t kPiece = 1024;
 #pragma omp parallel for num_threads(threads_) schedule(static)
     for (int64_t begin = 0; begin < pairs; begin += kPiece)
       work(begin, std::min(begin + kPiece, pairs));
@@ -196,7 +201,7 @@ class WinogradKernel : public Kernel {
                          .y = image < 0 ? maps.height : row * kWinogradTile - top,
                          .x = -left,
                          .tiles = tiles.columns},
-                        to + place * pitch + block * kWinogradLanes, apart, pitch);
+                        to + place * pitch + block * maps.lanes, apart, pitch);
             });
   }
 
@@ -208,6 +213,7 @@ class WinogradKernel : public Kernel {
     for (int64_t row = begin; row < end; row += tiles.rows_per_block) work(row, end);
   }
 
+  int64_t lanes_;  // of a vector, and channels of a block
   int threads_, teams_, team_size_;
   KernelMemory memory_;
 };

@@ -10,7 +10,12 @@
 namespace carole::onednn::CAROLE_SIMD_NAMESPACE {
 namespace {
 
-constexpr int kLanes = kWinogradLanes;
+#ifdef __AVX512F__
+constexpr int kLanes = 16;
+#else
+constexpr int kLanes = 8;
+#endif
+
 typedef float Vec __attribute__((vector_size(kLanes * sizeof(float))));
 
 inline Vec Load(const float* p) {
@@ -157,6 +162,12 @@ void FilterGradient(const float* du, int64_t parts, int64_t part_pitch, int64_t 
   }
 }
 
+void AddPixels(const float* map, int64_t pixels, double* sums) {
+  Vec sum = {};
+  for (int64_t i = 0; i < pixels; ++i) sum += Load(map + i * kLanes);
+  for (int c = 0; c < kLanes; ++c) sums[c] += sum[c];
+}
+
 }  // namespace
 
 extern const WinogradTransforms kWinograd;
@@ -164,6 +175,7 @@ const WinogradTransforms kWinograd = {.input = TransformTiles<6, InputTransform>
                                       .gradient = TransformTiles<4, GradientTransform>,
                                       .output = Output,
                                       .filter = Filter,
-                                      .filter_gradient = FilterGradient};
+                                      .filter_gradient = FilterGradient,
+                                      .add_pixels = AddPixels};
 
 }  // namespace carole::onednn::CAROLE_SIMD_NAMESPACE
