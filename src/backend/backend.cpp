@@ -38,8 +38,9 @@ std::string_view Name(OpKind kind) {
                                                 "pad2d",
                                                 "normalize",
                                                 "reshape",
-                                                "reorder"};
-  static_assert(std::size(kNames) == static_cast<size_t>(OpKind::kReorder) + 1);
+                                                "reorder",
+                                                "casts"};
+  static_assert(std::size(kNames) == static_cast<size_t>(OpKind::kCasts) + 1);
   return kNames[static_cast<int>(kind)];
 }
 

@@ -45,6 +45,7 @@
 // kNormalize               x: bytes                                        y
 // kReshape                 x                                               y: same elements, NHWC order
 // kReorder                 x                                               y: same shape, other layout or type
+// kCasts                   x_0, x_1, …: all of one type                    y_0, y_1, …: the same in another, all of one
 // clang-format on
 #pragma once
 
@@ -92,7 +93,8 @@ enum class OpKind : uint8_t {
   kPad2d,
   kNormalize,
   kReshape,
-  kReorder
+  kReorder,
+  kCasts
 };
 
 std::string_view Name(OpKind kind);

@@ -165,6 +165,7 @@ bool IsPrimitive(OpKind kind) {
     case OpKind::kPool2d:
     case OpKind::kPool2dBackward:
     case OpKind::kReorder:
+    case OpKind::kCasts:
       return true;
     default:
       return false;

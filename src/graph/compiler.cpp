@@ -11,7 +11,7 @@ namespace carole {
 class Executable::Compiler {
  public:
   Compiler(Executable& e, const VariableStore* share, const Schedule& schedule)
-      : e_(e), graph_(e.graph_), schedule_(schedule) {
+      : e_(e), graph_(e.graph_), schedule_(schedule), gathers_casts_(CanGatherCasts(e.backend_)) {
     e_.primary_.assign(graph_.num_values(), -1);
     gradient_of_.assign(graph_.num_values(), -1);
     for (size_t v = 0; v < graph_.variables().size(); ++v) {
@@ -40,12 +40,29 @@ class Executable::Compiler {
       }
       seen[n] = true;
     }
+    AddGradientCasts();
     CheckGradients();
+    AddWeightCasts();
     PlaceBlocks();
   }
 
  private:
   using Home = Representation::Home;
+
+  // Representations of one layout that one launch casts.
+  struct Casts {
+    std::vector<int> from, to;
+    size_t bytes = 0;
+  };
+
+  // Devices whose launches take longer than most casts have a kernel for many.
+  static bool CanGatherCasts(const Backend& backend) {
+    const TensorSpec x{.shape = {1}, .layout = Layout::RowMajor()};
+    TensorSpec y = x;
+    y.dtype = backend.activation_dtype();
+    return y.dtype != x.dtype &&
+           backend.Supports({.kind = OpKind::kCasts, .inputs = {x}, .outputs = {y}});
+  }
 
   void AddLeaves() {
     for (ValueId id = 0; id < graph_.num_values(); ++id) {
@@ -81,6 +98,7 @@ class Executable::Compiler {
     const int primary = e_.primary_[value];
     CAROLE_CHECK(primary >= 0, "{} {} reads a value that nothing has made", Name(reader.kind),
                  reader.name);
+    if (e_.representations_[primary].home == Home::kGradient) AddGradientCasts();
     Representation& r = e_.representations_[primary];
     if (r.layout.is_any()) {  // a weight that nobody has placed yet: its first reader chooses
       // One in another type too, so that its copy is a mere cast; but only that type has its
@@ -107,8 +125,45 @@ class Executable::Compiler {
     const bool weight = e_.representations_[from].home != Home::kBlock ||
                         e_.representations_[to].home != Home::kBlock;
     ++(weight ? e_.statistics_.weight_reorders : e_.statistics_.activation_reorders);
+    if (gathers_casts_ && Gather(from, to)) return;
     const OpSpec spec{.kind = OpKind::kReorder, .inputs = {SpecOf(from)}, .outputs = {SpecOf(to)}};
     AddStep(e_.backend_.MakeKernel(spec), OpKind::kReorder, node.name, {from}, {to});
+  }
+
+  // Keeps a mere cast of a weight or to a gradient for a launch with others.
+  bool Gather(int from, int to) {
+    const Representation &x = e_.representations_[from], &y = e_.representations_[to];
+    const bool from_weight = x.home == Home::kWeight, to_gradient = y.home == Home::kGradient;
+    if (x.dtype == y.dtype || x.layout != y.layout || from_weight == to_gradient) return false;
+    Casts& casts = from_weight ? weight_casts_ : gradient_casts_;
+    casts.from.push_back(from);
+    casts.to.push_back(to);
+    casts.bytes += ByteSize(graph_.shape(y.value), y.dtype, y.layout);
+    // What is sent to other ranks meanwhile should not wait for long.
+    constexpr size_t kManyBytes = size_t{8} << 20;
+    if (to_gradient && casts.bytes >= kManyBytes) AddGradientCasts();
+    return true;
+  }
+
+  void AddGradientCasts() { AddCasts("gradients", gradient_casts_); }
+
+  // Before all else: each weight's copy is there for all that reads it.
+  void AddWeightCasts() {
+    const size_t steps = e_.steps_.size();
+    phase_ = Phase::kForward;
+    AddCasts("weights", weight_casts_);
+    std::rotate(e_.steps_.begin(), e_.steps_.begin() + static_cast<std::ptrdiff_t>(steps),
+                e_.steps_.end());
+  }
+
+  void AddCasts(const std::string& name, Casts& casts) {
+    if (casts.from.empty()) return;
+    OpSpec spec{.kind = OpKind::kCasts};
+    for (int r : casts.from) spec.inputs.push_back(SpecOf(r));
+    for (int r : casts.to) spec.outputs.push_back(SpecOf(r));
+    AddStep(e_.backend_.MakeKernel(spec), spec.kind, name, std::move(casts.from),
+            std::move(casts.to));
+    casts = {};
   }
 
   void AddStep(std::unique_ptr<Kernel> kernel, OpKind kind, const std::string& name,
@@ -121,9 +176,7 @@ class Executable::Compiler {
               .outputs = std::move(outputs),
               .ready = {}};
     if (step.kernel->workspace_bytes() > 0) {
-      const int at = static_cast<int>(e_.steps_.size());
-      e_.blocks_.push_back(
-          {.bytes = step.kernel->workspace_bytes(), .first_step = at, .last_step = at});
+      e_.blocks_.push_back({.bytes = step.kernel->workspace_bytes()});
       step.workspace = static_cast<int>(e_.blocks_.size() - 1);
     }
     for (int output : step.outputs) {
@@ -173,11 +226,23 @@ class Executable::Compiler {
         t.layout = Layout::PlainActivation(t.shape);
       }
     }
+    if (gathers_casts_) RoundGradient(spec);
     for (size_t o = 0; o < node.outputs.size(); ++o) {
       const int variable = spec.outputs[o].present ? gradient_of_[node.outputs[o]] : -1;
       if (variable >= 0) spec.outputs[o].layout = e_.variable_layouts_[variable];
     }
     return spec;
+  }
+
+  // A filter's gradient that the device's library makes in the operands' type is cast with others.
+  void RoundGradient(OpSpec& spec) const {
+    if (spec.kind != OpKind::kConv2dBackwardFilter ||
+        spec.attributes_as<Conv2dAttributes>().groups > 1) {
+      return;
+    }
+    OpSpec rounded = spec;
+    rounded.outputs[0].dtype = spec.inputs[0].dtype;
+    if (e_.backend_.Supports(rounded)) spec = std::move(rounded);
   }
 
   // The kernel of the first time, so that the results are the same bit for bit; they replace the
@@ -187,9 +252,10 @@ class Executable::Compiler {
     OpSpec spec = specs_.at(n);
     // The moving statistics have moved: at this rate they stay.
     if (auto* norm = std::get_if<BatchNormAttributes>(&spec.attributes)) norm->decay = 1;
-    // Neither old results nor reordered weights are worth keeping until here.
+    // Neither old results nor reordered weights are worth keeping until here; those that were cast
+    // with others are.
     for (ValueId id : node.inputs) {
-      if (id != kNone && graph_.value(id).variable != kNone) copies_.erase(id);
+      if (id != kNone && graph_.value(id).variable != kNone && !gathers_casts_) copies_.erase(id);
     }
     for (ValueId id : node.outputs) copies_.erase(id);
     AddKernel(node, spec, Phase::kBackward);
@@ -246,6 +312,8 @@ class Executable::Compiler {
     const int num_steps = static_cast<int>(e_.steps_.size());
     std::vector<bool> born(e_.blocks_.size(), false);
     for (int s = 0; s < num_steps; ++s) {
+      if (const int b = e_.steps_[s].workspace; b >= 0)
+        e_.blocks_[b].first_step = e_.blocks_[b].last_step = s;
       for (int o : e_.steps_[s].outputs) {
         if (const int b = BlockOf(o); b >= 0 && !born[b]) {
           born[b] = true;
@@ -315,6 +383,8 @@ class Executable::Compiler {
   Executable& e_;
   const Graph& graph_;
   const Schedule& schedule_;
+  const bool gathers_casts_;
+  Casts weight_casts_, gradient_casts_;
   Phase phase_ = Phase::kForward;   // of the steps that are added now
   std::map<NodeId, OpSpec> specs_;  // of nodes that come again
   std::vector<int> gradient_of_;    // variable whose gradient a value is, or -1

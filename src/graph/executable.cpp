@@ -175,7 +175,7 @@ void Executable::RunKernels(const RunContext& context, const GradientReady& grad
 uint64_t Executable::ScheduleHash() const {
   uint64_t hash = kFnvOffset;
   for (const Step& step : steps_) {
-    if (step.kind != OpKind::kReorder)
+    if (step.kind != OpKind::kReorder && step.kind != OpKind::kCasts)
       hash = Fnv1a64(fmt::format("{} {};", Name(step.kind), step.name), hash);
   }
   return hash;

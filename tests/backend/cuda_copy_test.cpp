@@ -1,4 +1,5 @@
-// Copies for libraries that want more channels than an image has, on the emulated GPU.
+// Copies for libraries that want more channels than an image has, and casts of many tensors, on the
+// emulated GPU.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -6,7 +7,10 @@
 #include <vector>
 
 #include "src/backend/cuda/copy.h"
+#include "src/backend/cuda/cuda.h"
 #include "src/core/float16.h"
+#include "tests/support/cuda_emulation/backend.h"
+#include "tests/support/op_specs.h"
 
 namespace carole::cuda {
 namespace {
@@ -55,6 +59,81 @@ TEST(CastFilter, LeavesOutChannelsOfZeros) {
   CastFilter(nullptr, DType::kBF16, from.data(), from_shape, to.data(), to_shape);
   for (size_t i = 0; i < to.size(); ++i)
     EXPECT_EQ(to[i], static_cast<float>(i / 3 * 4 + i % 3)) << i;
+}
+
+// Sizes that no pack divides, and one that several blocks of threads share.
+template <typename Narrow>
+void ExpectCasts(DType narrow) {
+  const std::vector<int64_t> sizes{1, 7, 8, 8192, 20001, 64};
+  OpSpec narrows{.kind = OpKind::kCasts}, widens = narrows;
+  std::vector<std::vector<float>> wide, back;
+  std::vector<std::vector<Narrow>> rounded;
+  for (const int64_t size : sizes) {
+    const TensorSpec x{.shape = {size}, .layout = Layout::RowMajor()};
+    TensorSpec y = x;
+    y.dtype = narrow;
+    narrows.inputs.push_back(x), narrows.outputs.push_back(y);
+    widens.inputs.push_back(y), widens.outputs.push_back(x);
+    wide.emplace_back(size), back.emplace_back(size, -1), rounded.emplace_back(size);
+    for (int64_t i = 0; i < size; ++i) wide.back()[i] = 1.f / static_cast<float>(size + i);
+  }
+  const auto backend = testing::MakeEmulatedCudaBackend(1);
+  const auto run = [&](const OpSpec& spec, auto& from, auto& to) {
+    ASSERT_TRUE(backend->Supports(spec));
+    KernelMemory memory;
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      const TensorSpec &x = spec.inputs[i], &y = spec.outputs[i];
+      memory.inputs.push_back(
+          {reinterpret_cast<std::byte*>(from[i].data()), x.shape, x.dtype, x.layout});
+      memory.outputs.push_back(
+          {reinterpret_cast<std::byte*>(to[i].data()), y.shape, y.dtype, y.layout});
+    }
+    const auto kernel = backend->MakeKernel(spec);
+    kernel->Bind(memory);
+    kernel->Run({});
+  };
+  run(narrows, wide, rounded);
+  run(widens, rounded, back);
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    for (int64_t j = 0; j < sizes[i]; ++j) {
+      ASSERT_EQ(back[i][j], static_cast<float>(Narrow(wide[i][j]))) << sizes[i] << " " << j;
+    }
+  }
+}
+
+TEST(Casts, ManyTensorsAtOnce) {
+  ExpectCasts<Bf16>(DType::kBF16);
+  ExpectCasts<Fp16>(DType::kF16);
+}
+
+TEST(Casts, OneTypeToAnother) {
+  const auto backend = testing::MakeEmulatedCudaBackend(1);
+  const TensorSpec x{.shape = {3}, .layout = Layout::RowMajor()};
+  TensorSpec bf16 = x, fp16 = x;
+  bf16.dtype = DType::kBF16, fp16.dtype = DType::kF16;
+  const auto supports = [&](std::vector<TensorSpec> from, std::vector<TensorSpec> to) {
+    return backend->Supports({OpKind::kCasts, {}, std::move(from), std::move(to)});
+  };
+  EXPECT_TRUE(supports({x, x}, {bf16, bf16}));
+  EXPECT_FALSE(supports({x, x}, {bf16, fp16}));
+  EXPECT_FALSE(supports({x, bf16}, {bf16, bf16}));
+  EXPECT_FALSE(supports({x, x}, {bf16}));
+  EXPECT_FALSE(supports({x}, {x}));
+}
+
+// Gradients of filters come rounded from cuDNN, to be cast with others; but those whose channels
+// are padded for it are cast by their kernel, and depthwise ones are our own, in fp32.
+TEST(Casts, GradientsOfFiltersMayWaitForThem) {
+  const auto may_wait = [](const testing::ConvSizes& sizes) {
+    OpSpec spec = testing::Conv2dBackwardFilterSpec(sizes);
+    spec.inputs[0].dtype = spec.inputs[1].dtype = DType::kBF16;
+    EXPECT_TRUE(HasTypes(spec));
+    spec.outputs[0].dtype = DType::kBF16;
+    return HasTypes(spec);
+  };
+  EXPECT_TRUE(may_wait({.x = {2, 8, 9, 9}, .k = 16, .r = 3, .s = 3}));
+  EXPECT_FALSE(may_wait({.x = {2, 3, 9, 9}, .k = 16, .r = 3, .s = 3}));
+  EXPECT_FALSE(may_wait({.x = {2, 8, 9, 9}, .k = 8, .r = 3, .s = 3, .attributes = {.groups = 8}}));
 }
 
 }  // namespace

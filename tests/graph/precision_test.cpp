@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "nets/nets.h"
+#include "tests/support/cuda_emulation/backend.h"
 #include "tests/support/graph_runner.h"
 #include "tests/support/precision_trouble.h"
 #include "tests/support/sample_graphs.h"
@@ -52,6 +53,10 @@ class Plans : public ::testing::TestWithParam<Row> {
       if (entry.name != GetParam().backend) continue;
       wide_ = entry.make(2);
       narrow_ = entry.make(2);
+    }
+    if (GetParam().backend == "emulated_cuda") {
+      wide_ = MakeEmulatedCudaBackend(MakeReferenceBackend(2));
+      narrow_ = MakeEmulatedCudaBackend(MakeReferenceBackend(2));
     }
     const std::string trouble = PrecisionTrouble(GetParam().precision, *narrow_);
     if (!trouble.empty()) GTEST_SKIP() << "skipped: " << trouble;
@@ -134,6 +139,7 @@ TEST_F(Nets, ActivationsTakeAboutHalf) {
 // Says what it reads and makes where, and that filters lie as cuDNN has them.
 class PlannedKernel : public Kernel {
  public:
+  PlannedKernel() = default;
   explicit PlannedKernel(const Kernel& kernel) {
     input_layouts_ = kernel.input_layouts();
     output_layouts_ = kernel.output_layouts();
@@ -149,17 +155,23 @@ class PlannedKernel : public Kernel {
 // In bf16; for plans that nobody runs.
 class FiltersInNhwc : public Backend {
  public:
-  FiltersInNhwc() { activation_dtype_ = DType::kBF16; }
+  explicit FiltersInNhwc(bool has_casts = false) : has_casts_(has_casts) {
+    activation_dtype_ = DType::kBF16;
+  }
   std::string_view name() const override { return "filters_in_nhwc"; }
   int threads() const override { return 1; }
-  bool Supports(const OpSpec& spec) const override { return kernels_->Supports(spec); }
+  bool Supports(const OpSpec& spec) const override {
+    return spec.kind == OpKind::kCasts ? has_casts_ : kernels_->Supports(spec);
+  }
   std::unique_ptr<Kernel> MakeKernel(const OpSpec& spec) const override {
+    if (spec.kind == OpKind::kCasts) return std::make_unique<PlannedKernel>();
     auto kernel = std::make_unique<PlannedKernel>(*kernels_->MakeKernel(spec));
     if (spec.kind <= OpKind::kConv2dBackwardFilter) kernel->LayFilters();
     return kernel;
   }
 
  private:
+  const bool has_casts_;
   const std::unique_ptr<Backend> kernels_ = MakeReferenceBackend(1);
 };
 
@@ -180,14 +192,59 @@ TEST(PlansOfFilters, WideOnesLieAsNarrowReadersWantThem) {
   EXPECT_EQ(executable.statistics().weight_reorders, filters) << executable.Describe();
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, Plans,
-                         ::testing::Values(Row{"onednn", Precision::kBf16},
-                                           Row{"reference", Precision::kBf16},
-                                           Row{"reference", Precision::kFp16}),
-                         [](const auto& info) {
-                           return std::string(info.param.backend) + "_" +
-                                  std::string(Name(info.param.precision));
-                         });
+// How often a word stands in a text.
+int64_t Count(const std::string& text, const std::string& word) {
+  int64_t count = 0;
+  for (size_t at = text.find(word); at != text.npos; at = text.find(word, at + 1)) ++count;
+  return count;
+}
+
+// Where a device can, all weights are cast at once, before all else, also for what is computed
+// twice; and gradients of filters as they come to 8 MiB.
+TEST(PlansOfFilters, CastsAreGathered) {
+  const FiltersInNhwc backend(true), one_by_one(false);
+  const nets::Model model = nets::BuildModel(nets::FindNet("resnet_v1_50"),
+                                             {.batch_size = 2, .image_size = 64, .training = true});
+  Fuse(*model.graph, backend);
+  Differentiate(*model.graph);
+  StoreActivationsAs(backend.activation_dtype(), *model.graph);
+  Schedule plain = PlainSchedule(*model.graph), twice;
+  for (NodeId n : plain) {  // convolutions again where the backward pass begins
+    if (model.graph->nodes()[n].phase != Phase::kForward) break;
+    if (model.graph->nodes()[n].kind == OpKind::kConv2d) twice.push_back(n);
+  }
+  const auto backward = std::find_if(plain.begin(), plain.end(), [&](NodeId n) {
+    return model.graph->nodes()[n].phase != Phase::kForward;
+  });
+  twice.insert(twice.begin(), plain.begin(), backward);
+  twice.insert(twice.end(), backward, plain.end());
+  constexpr int64_t kActivations = 2;  // the image, and the logits for the loss
+  for (const Schedule& schedule : {plain, twice}) {
+    const Executable gathered(*model.graph, backend, nullptr, schedule);
+    const std::string plan = gathered.Describe();
+    EXPECT_EQ(Count(plan, "ms  casts "), 1 + 11) << plan;
+    EXPECT_EQ(plan.find(" casts "), plan.find("ms") + 3) << plan;
+    EXPECT_EQ(Count(plan, "ms  reorder "), kActivations) << plan;
+    const Executable others(*model.graph, one_by_one, nullptr, schedule);
+    EXPECT_EQ(Count(others.Describe(), "ms  reorder "),
+              kActivations + (schedule == plain ? 54 : 108));
+    EXPECT_EQ(gathered.ScheduleHash(), others.ScheduleHash());
+    // Each gradient comes once, if later.
+    auto got = gathered.MakeStore()->ready_order(), want = others.MakeStore()->ready_order();
+    std::ranges::sort(got);
+    std::ranges::sort(want);
+    EXPECT_EQ(got, want);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Backends, Plans,
+    ::testing::Values(Row{"onednn", Precision::kBf16}, Row{"reference", Precision::kBf16},
+                      Row{"reference", Precision::kFp16}, Row{"emulated_cuda", Precision::kBf16},
+                      Row{"emulated_cuda", Precision::kFp16}),
+    [](const auto& info) {
+      return std::string(info.param.backend) + "_" + std::string(Name(info.param.precision));
+    });
 
 }  // namespace
 }  // namespace carole::testing

@@ -5,6 +5,8 @@
 
 #include "nets/nets.h"
 #include "src/core/error.h"
+#include "src/graph/precision.h"
+#include "tests/support/cuda_emulation/backend.h"
 #include "tests/support/graph_runner.h"
 #include "tests/support/sample_graphs.h"
 
@@ -64,6 +66,18 @@ TEST(Recompute, EveryOperationKeepsItsBits) {
       }
     }
   });
+}
+
+// Where all filters are cast before the first kernel.
+TEST(Recompute, SoItDoesInBf16OnADevice) {
+  const auto backend = MakeEmulatedCudaBackend(MakeReferenceBackend(1));
+  backend->SetPrecision(Precision::kBf16);
+  for (const SampleGraph& sample : kSampleGraphs) {
+    SCOPED_TRACE(sample.name);
+    const auto graph = MakeTraining(sample, DType::kF32, backend.get());
+    StoreActivationsAs(DType::kBF16, *graph);
+    ExpectSameBits(*graph, *backend, AllAgain(*graph));
+  }
 }
 
 struct NetCase {

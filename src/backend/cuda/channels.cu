@@ -221,110 +221,6 @@ class ScaleChannelsBackward : public ScaleChannels<T, N> {
   const int64_t columns_;
 };
 
-// One loop for each dimension of a copy between two layouts.
-struct Loops {
-  static constexpr int kDepth = Shape::kMaxRank;
-  struct Loop {
-    int64_t size = 1, from = 0, to = 0;
-  };
-  Loop loops[kDepth];
-
-  Loops(const Shape& shape, const Shape& from, const Shape& to) {
-    for (int i = 0; i < shape.rank(); ++i)
-      loops[kDepth - shape.rank() + i] = {shape[i], from[i], to[i]};
-  }
-  // Where element number i lies.
-  __device__ void Find(int64_t i, int64_t& from, int64_t& to) const {
-    from = to = 0;
-    for (int d = kDepth - 1; d >= 0; --d) {
-      const int64_t index = i % loops[d].size;
-      i /= loops[d].size;
-      from += index * loops[d].from;
-      to += index * loops[d].to;
-    }
-  }
-};
-
-// Between element types: Unsigned integers as wide as the tensors' elements where the type stays.
-template <typename From, typename To>
-__device__ To Cast(From from) {
-  if constexpr (std::is_same_v<From, To>) {
-    return from;
-  } else {
-    return static_cast<To>(static_cast<float>(from));
-  }
-}
-
-template <typename From, typename To>
-struct CopyElements {
-  Loops loops;
-  const From* from;
-  To* to;
-
-  __device__ void operator()(int64_t i) const {
-    int64_t source, target;
-    loops.Find(i, source, target);
-    to[target] = Cast<From, To>(from[source]);
-  }
-};
-
-// Where both lie alike.
-template <typename From, typename To, int N>
-struct CopyPacks {
-  static constexpr int kAhead = 4;
-  const From* from;
-  To* to;
-
-  __device__ Pack<From, N> Read(int64_t pack) const { return ReadPack<N>(from + pack * N); }
-  __device__ void Write(int64_t pack, const Pack<From, N>& read) const {
-    const Elements<From, N> source(read);
-    Elements<To, N> target;
-    for (int i = 0; i < N; ++i) target.values[i] = Cast<From, To>(source.values[i]);
-    WritePack(to + pack * N, target.ToPack());
-  }
-};
-
-template <typename From, typename To>
-class Reorder : public CudaKernel {
- public:
-  Reorder(const OpSpec& spec, const Device& device)
-      : CudaKernel(spec, device),
-        loops_(in_shape(0), PlainStrides(in_shape(0), spec.inputs[0].layout),
-               PlainStrides(in_shape(0), spec.outputs[0].layout)) {
-    input_layouts_ = {spec.inputs[0].layout};
-    output_layouts_ = {spec.outputs[0].layout};
-  }
-
-  void Run(const RunContext&) override {
-    constexpr int N = 16 / (sizeof(From) < sizeof(To) ? sizeof(From) : sizeof(To));
-    const From* from = in<From>(0);
-    To* to = out<To>(0);
-    const int64_t count = in_shape(0).size();
-    if (spec_.inputs[0].layout == spec_.outputs[0].layout && count % N == 0) {
-      ForEach(device_.stream, count / N, CopyPacks<From, To, N>{from, to});
-    } else {
-      ForEach(device_.stream, count, CopyElements<From, To>{loops_, from, to});
-    }
-  }
-
- private:
-  Loops loops_;
-};
-
-template <typename From, typename To>
-std::unique_ptr<Kernel> MakeReorderOf(const OpSpec& spec, const Device& device) {
-  return std::make_unique<Reorder<From, To>>(spec, device);
-}
-
-std::unique_ptr<Kernel> MakeCast(const OpSpec& spec, const Device& device) {
-  const bool widens = spec.outputs[0].dtype == DType::kF32;
-  const bool is_bf16 = (widens ? spec.inputs : spec.outputs)[0].dtype == DType::kBF16;
-  if (widens && is_bf16) return MakeReorderOf<__nv_bfloat16, float>(spec, device);
-  if (widens) return MakeReorderOf<__half, float>(spec, device);
-  if (is_bf16) return MakeReorderOf<float, __nv_bfloat16>(spec, device);
-  return MakeReorderOf<float, __half>(spec, device);
-}
-
 }  // namespace
 
 void Pad(CUstream_st* stream, DType type, const void* x, const Shape& x_shape,
@@ -348,19 +244,6 @@ void Pad(CUstream_st* stream, DType type, const void* x, const Shape& x_shape,
   });
 }
 
-void CastFilter(CUstream_st* stream, DType from_type, const void* from, const Shape& from_shape,
-                float* to, const Shape& to_shape) {
-  const int64_t count = to_shape.size();
-  WithPacks(from_type, count, [&]<typename T, int N>() {
-    const T* source = static_cast<const T*>(from);
-    if (from_shape.size() == count)
-      return ForEach(stream, count / N, CopyPacks<T, float, N>{source, to});
-    const Layout nhwc = Layout::Nhwc();
-    const Loops loops(to_shape, PlainStrides(from_shape, nhwc), PlainStrides(to_shape, nhwc));
-    ForEach(stream, count, CopyElements<T, float>{loops, source, to});
-  });
-}
-
 std::unique_ptr<Kernel> MakeChannelCopy(const OpSpec& spec, const Device& device) {
   if (spec.kind == OpKind::kConcat) return std::make_unique<Concat>(spec, device);
   return std::make_unique<Slice>(spec, device);
@@ -374,20 +257,6 @@ std::unique_ptr<Kernel> MakeScaleChannels(const OpSpec& spec, const Device& devi
   const int64_t channels = spec.inputs[0].shape[1];
   if (spec.kind == OpKind::kScaleChannels) return MakePacked<ScaleChannels>(spec, device, channels);
   return MakePacked<ScaleChannelsBackward>(spec, device, channels);
-}
-
-std::unique_ptr<Kernel> MakeReorder(const OpSpec& spec, const Device& device) {
-  if (spec.inputs[0].dtype != spec.outputs[0].dtype) return MakeCast(spec, device);
-  switch (SizeOf(spec.inputs[0].dtype)) {
-    case 8:
-      return MakeReorderOf<uint64_t, uint64_t>(spec, device);
-    case 4:
-      return MakeReorderOf<uint32_t, uint32_t>(spec, device);
-    case 2:
-      return MakeReorderOf<uint16_t, uint16_t>(spec, device);
-    default:
-      return MakeReorderOf<uint8_t, uint8_t>(spec, device);
-  }
 }
 
 }  // namespace carole::cuda

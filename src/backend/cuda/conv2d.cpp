@@ -348,7 +348,8 @@ class Conv2dBackwardData : public Convolution {
 };
 
 // The gradient is summed in fp32, but comes rounded to the type of its operands, as in other
-// frameworks, and is cast: for Hopper cuDNN 9.19 has no plan that hands it out in fp32.
+// frameworks, and is cast, by the plan where the spec wants it so (kCasts), else here: for Hopper
+// cuDNN 9.19 has no plan that hands it out in fp32.
 class Conv2dBackwardFilter : public Convolution {
  public:
   Conv2dBackwardFilter(const OpSpec& spec, const Device& device) : Convolution(spec, device) {

@@ -70,7 +70,7 @@ KernelMaker MakeLrn, MakeLrnBackward;
 KernelMaker MakeDropout;  // its own gradient
 KernelMaker MakeSoftmax, MakeSoftmaxCrossEntropy;
 KernelMaker MakeChannelCopy;  // concat, slice
-KernelMaker MakePad2d, MakeNormalize, MakeReorder;
+KernelMaker MakePad2d, MakeNormalize, MakeReorder, MakeCasts;
 
 // The maker of one of our own kernels or of a product, or nullptr where it takes cuDNN or there is
 // none.
@@ -79,8 +79,8 @@ KernelMaker* FindMakerWithoutCudnn(const OpSpec& spec);
 // In which the activations of an operation are stored, and the filters that multiply them.
 DType ElementType(const OpSpec& spec);
 // Whether there are kernels for these types: activations and filters in one of fp32, bf16 and fp16;
-// all else in fp32 or, what counts, int32. Reorder also casts between fp32 and the narrow ones,
-// Normalize from bytes to any.
+// all else in fp32 or, what counts, int32; a filter's gradient in either. Reorder and Casts also
+// cast between fp32 and the narrow ones, Normalize from bytes to any.
 bool HasTypes(const OpSpec& spec);
 
 }  // namespace carole::cuda

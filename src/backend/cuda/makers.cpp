@@ -72,6 +72,8 @@ KernelMaker* FindMakerWithoutCudnn(const OpSpec& spec) {
       return MakeNormalize;
     case OpKind::kReorder:
       return AllPlain(spec) ? MakeReorder : nullptr;
+    case OpKind::kCasts:
+      return AllPlain(spec) ? MakeCasts : nullptr;
     default:
       return nullptr;
   }

@@ -69,6 +69,7 @@ Maker FindMaker(OpKind kind) {
     case OpKind::kReorder:
       return MakeReorder;
     case OpKind::kReshape:  // the plan renames memory, no kernel runs
+    case OpKind::kCasts:    // for devices whose launches cost
       return nullptr;
   }
   return nullptr;

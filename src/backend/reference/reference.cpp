@@ -37,8 +37,9 @@ constexpr KernelMaker* kMakers[] = {MakeConv2d,
                                     MakePad2d,
                                     MakeNormalize,
                                     MakeReshape,
-                                    MakeReorder};
-static_assert(std::size(kMakers) == static_cast<size_t>(OpKind::kReorder) + 1);
+                                    MakeReorder,
+                                    nullptr};  // casts: for devices only
+static_assert(std::size(kMakers) == static_cast<size_t>(OpKind::kCasts) + 1);
 
 bool IsPlainReorder(const OpSpec& spec) {
   return spec.inputs[0].layout.is_plain() && spec.outputs[0].layout.is_plain();
@@ -60,6 +61,7 @@ class ReferenceBackend : public Backend {
 
   bool Supports(const OpSpec& spec) const override {
     if (spec.inputs.empty() || spec.outputs.empty()) return false;
+    if (kMakers[static_cast<size_t>(spec.kind)] == nullptr) return false;
     if (spec.kind == OpKind::kReorder) return IsPlainReorder(spec);
     if (spec.kind == OpKind::kBatchNormBackward &&
         !spec.attributes_as<BatchNormAttributes>().training) {
