@@ -95,6 +95,14 @@ std::vector<SpeedCase> SpeedCases(int64_t batch) {
   const TensorSpec wide = PlainSpec({batch, 100'000});
   const TensorSpec narrow = PlainSpec(wide.shape, DType::kBF16);
   cases.push_back({"cast fp32 to bf16", {OpKind::kReorder, {}, {wide}, {narrow}}});
+  constexpr size_t kTensors = 100;
+  const TensorSpec wide_part = PlainSpec({batch, 1000});
+  const TensorSpec narrow_part = PlainSpec(wide_part.shape, DType::kBF16);
+  cases.push_back({"casts of 100 tensors",
+                   {OpKind::kCasts,
+                    {},
+                    std::vector<TensorSpec>(kTensors, wide_part),
+                    std::vector<TensorSpec>(kTensors, narrow_part)}});
   OpSpec pixels = NormalizeSpec({batch, 3, 224, 224}, {});
   pixels.outputs[0].dtype = DType::kBF16;
   cases.push_back({"normalize 3x224x224", pixels});
