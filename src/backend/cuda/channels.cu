@@ -1,6 +1,5 @@
 // Copies of channels and of pixels, and images times one factor for each channel.
 #include <numeric>
-#include <type_traits>
 
 #include "src/backend/cuda/channel_sums.h"
 #include "src/backend/cuda/copy.h"
