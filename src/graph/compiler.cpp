@@ -236,10 +236,7 @@ class Executable::Compiler {
 
   // A filter's gradient that the device's library makes in the operands' type is cast with others.
   void RoundGradient(OpSpec& spec) const {
-    if (spec.kind != OpKind::kConv2dBackwardFilter ||
-        spec.attributes_as<Conv2dAttributes>().groups > 1) {
-      return;
-    }
+    if (spec.kind != OpKind::kConv2dBackwardFilter) return;
     OpSpec rounded = spec;
     rounded.outputs[0].dtype = spec.inputs[0].dtype;
     if (e_.backend_.Supports(rounded)) spec = std::move(rounded);

@@ -71,7 +71,7 @@ struct Task {
   int64_t ChannelsForTensorCores(bool tf32) const {
     const bool narrow = type != DType::kF32;
     if (direction == Direction::kData || a.groups > 1 || !(narrow || tf32)) return x[1];
-    const int64_t wanted = narrow && a.stride_w == 1 ? 8 : 4;
+    const int64_t wanted = narrow && a.stride_w == 1 ? kNeverPaddedChannels : 4;
     return std::max(x[1], wanted);
   }
   // Without what the library may not have in the same pass.

@@ -76,6 +76,9 @@ KernelMaker MakePad2d, MakeNormalize, MakeReorder, MakeCasts;
 // none.
 KernelMaker* FindMakerWithoutCudnn(const OpSpec& spec);
 
+// So many channels tensor cores take always; images of fewer may get some of zeros (conv2d.cpp).
+inline constexpr int64_t kNeverPaddedChannels = 8;
+
 // In which the activations of an operation are stored, and the filters that multiply them.
 DType ElementType(const OpSpec& spec);
 // Whether there are kernels for these types: activations and filters in one of fp32, bf16 and fp16;

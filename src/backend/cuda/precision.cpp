@@ -34,10 +34,10 @@ bool Normalizes(const OpSpec& spec) {
 // A filter's gradient as cuDNN makes it, in the type of its operands. Where the library gets more
 // channels than there are, they are cut off and it is cast in one pass (conv2d.cpp).
 bool IsRoundedGradient(const OpSpec& spec) {
-  constexpr int64_t kNeverPadded = 8;
   return spec.kind == OpKind::kConv2dBackwardFilter &&
          spec.attributes_as<Conv2dAttributes>().groups == 1 &&
-         spec.inputs[0].shape[1] >= kNeverPadded && spec.outputs[0].dtype == ElementType(spec);
+         spec.inputs[0].shape[1] >= kNeverPaddedChannels &&
+         spec.outputs[0].dtype == ElementType(spec);
 }
 
 }  // namespace

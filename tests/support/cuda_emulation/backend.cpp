@@ -25,11 +25,11 @@ class EmulatedCudaBackend : public Backend {
     if (libraries_ != nullptr) libraries_->SetPrecision(precision);
   }
   bool Supports(const OpSpec& spec) const override {
-    return IsOwn(spec) || (libraries_ != nullptr && libraries_->Supports(spec));
+    return IsOwn(spec) || (IsLibrarys(spec) && libraries_->Supports(spec));
   }
   std::unique_ptr<Kernel> MakeKernel(const OpSpec& spec) const override {
     if (IsOwn(spec)) return cuda::FindMakerWithoutCudnn(spec)(spec, device_);
-    CAROLE_CHECK(libraries_ != nullptr, "no emulated kernel for {}", Name(spec.kind));
+    CAROLE_CHECK(IsLibrarys(spec), "no emulated kernel for {}", Name(spec.kind));
     return libraries_->MakeKernel(spec);
   }
   void BeginRun(const RunContext& context) const override {
@@ -40,6 +40,11 @@ class EmulatedCudaBackend : public Backend {
  private:
   static bool IsOwn(const OpSpec& spec) {
     return cuda::FindMakerWithoutCudnn(spec) != nullptr && cuda::HasTypes(spec);
+  }
+  // As the CUDA backend has it: in no other types.
+  bool IsLibrarys(const OpSpec& spec) const {
+    return libraries_ != nullptr && cuda::FindMakerWithoutCudnn(spec) == nullptr &&
+           cuda::HasTypes(spec);
   }
 
   const std::unique_ptr<Backend> libraries_;
