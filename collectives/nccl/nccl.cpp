@@ -79,9 +79,9 @@ class NcclSums final : public DeviceSums {
 
   // From any thread: the question makes a context on the thread's device, where it has none yet.
   bool Holds(const void* memory) const override {
-    if (cudaSetDevice(device_) != cudaSuccess) return false;
+    CAROLE_CUDA(cudaSetDevice(device_));
     cudaPointerAttributes attributes{};
-    if (cudaPointerGetAttributes(&attributes, memory) != cudaSuccess) return false;
+    CAROLE_CUDA(cudaPointerGetAttributes(&attributes, memory));
     return attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged;
   }
 

@@ -114,6 +114,7 @@ void Backend::Reorder(const Tensor& from, const Tensor& to) const {
   memory.workspace = workspace.get();
   kernel->Bind(memory);
   kernel->Run({});
+  Synchronize();  // the workspace goes
 }
 
 }  // namespace carole

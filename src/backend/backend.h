@@ -174,7 +174,8 @@ class Backend {
   // Throws InternalError when !Supports(spec).
   virtual std::unique_ptr<Kernel> MakeKernel(const OpSpec& spec) const = 0;
 
-  // Copies between any two layouts of one shape, and from fp32 to a narrower type or back.
+  // Copies between any two layouts of one shape, and from fp32 to a narrower type or back. Returns
+  // when that is done.
   void Reorder(const Tensor& from, const Tensor& to) const;
 
   // Worker threads that kernels use.

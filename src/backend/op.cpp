@@ -36,6 +36,7 @@ bool IsActivationOutput(OpKind kind, size_t place) {
       return false;
     case OpKind::kBatchNorm:
     case OpKind::kPool2d:
+    case OpKind::kReluBackward:
       return place == 0;
     case OpKind::kBatchNormBackward:
       return place == BatchNormBackwardPlaces::kDx || place == BatchNormBackwardPlaces::kDresidual;

@@ -23,7 +23,7 @@
 // kBatchNormBackward       dy, x, [y], [gamma], [beta], mean, rstd,        dx, [dgamma], [dbeta], [dresidual]
 //                          [dy2], [addend]
 // kRelu                    x                                               y
-// kReluBackward            dy, y                                           dx
+// kReluBackward            dy, y                                           dx, [db (C)]
 // kActivation              x                                               y
 // kActivationBackward      dy, x                                           dx
 // kAdd                     a, b, …                                         sum
@@ -151,6 +151,7 @@ struct BatchNormAttributes {
 };
 
 // y = x between 0 and the ceiling; a gradient comes through where y lies between them, not on one.
+// db, the gradient of a bias before the ReLU: the sums of dx over all but the channels.
 struct ReluAttributes {
   double ceiling = 0;  // 6 for ReLU6; 0 means none
 };
@@ -248,6 +249,17 @@ struct BatchNormPlaces {
 };
 struct Conv2dPlaces {
   enum Input { kX, kW, kBias, kResidual, kInputs };
+};
+struct ReluBackwardPlaces {
+  enum Input { kDy, kY };
+  enum Output { kDx, kDb };
+};
+struct FilterGradientPlaces {  // of convolutions and of fully connected layers
+  enum Input { kX, kDy };
+  enum Output { kDw, kDb };
+};
+struct Pool2dBackwardPlaces {
+  enum Input { kDy, kArgmax };
 };
 struct BatchNormBackwardPlaces {
   enum Input { kDy, kX, kY, kGamma, kBeta, kMean, kRstd, kDy2, kAddend, kInputs };

@@ -59,6 +59,7 @@ void PrintTraining(const nets::NetEntry& net, nets::ModelOptions options,
       OneDnnAvailable() ? MakeOneDnnBackend(1) : MakeReferenceBackend(1);
   Fuse(*model.graph, *backend);
   Differentiate(*model.graph);
+  FuseGradients(*model.graph, *backend);
   StoreActivationsAs(ActivationType(precision), *model.graph);
   const nets::ActivationMemory memory = nets::MeasureActivations(*model.graph);
   const auto peak = static_cast<double>(memory.peak_bytes);

@@ -1,7 +1,7 @@
 // A graph made ready to run on a backend: kernels chosen, layouts agreed, reorders put in where two
 // kernels disagree, all memory planned in one arena. Nothing is allocated after Bind().
 //
-//   Fuse(graph, backend); Differentiate(graph);
+//   Fuse(graph, backend); Differentiate(graph); FuseGradients(graph, backend);
 //   Executable step(graph, backend);
 //   VariableStore store = step.MakeStore();
 //   step.Bind(store);

@@ -137,6 +137,7 @@ class Graph {
 
   // Makes `value` the output of another node (rewrites).
   void SetProducer(ValueId value, NodeId producer) { values_[value].producer = producer; }
+  void SetShape(ValueId value, const Shape& shape) { values_[value].shape = shape; }
   void SetDType(ValueId value, DType dtype) { values_[value].dtype = dtype; }
 
  private:

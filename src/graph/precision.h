@@ -8,7 +8,7 @@
 namespace carole {
 
 // From now on the graph stores activations and their gradients as `dtype` (kBF16, kF16; kF32
-// changes nothing). Call after Fuse() and Differentiate(), with all outputs marked.
+// changes nothing). Call after FuseGradients(), with all outputs marked.
 void StoreActivationsAs(DType dtype, Graph& graph);
 
 // An operation that touches a 16-bit activation reads all activations and filters in that type;

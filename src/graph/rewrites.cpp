@@ -60,6 +60,52 @@ bool AddWhereMade(Graph& graph, NodeId n, const std::vector<int>& uses) {
   return false;
 }
 
+Node* ProducerOf(Graph& graph, ValueId id) {
+  const NodeId producer = graph.value(id).producer;
+  return producer == kNone ? nullptr : &graph.mutable_nodes()[producer];
+}
+
+// Of FuseGradients(): a ReLU's backward, and before it a maximum's, of which nobody else reads the
+// gradient. They change places; the value between them becomes the smaller one.
+bool MaskBeforeMaximum(Graph& graph, Node& relu, const std::vector<int>& uses) {
+  const ValueId between = relu.inputs[ReluBackwardPlaces::kDy];
+  Node* const pool = ProducerOf(graph, between);
+  if (pool == nullptr || pool->kind != OpKind::kPool2dBackward || uses[between] != 1) return false;
+  const ValueId argmax = pool->inputs[Pool2dBackwardPlaces::kArgmax];
+  if (argmax == kNone) return false;  // of an average
+  const Node& forward = *ProducerOf(graph, argmax);
+  if (forward.inputs[0] != relu.inputs[ReluBackwardPlaces::kY]) return false;
+  const ValueId dx = relu.outputs[ReluBackwardPlaces::kDx], maxima = forward.outputs[0];
+  std::swap(relu, *pool);
+  Node &first = *pool, &second = relu;
+  first.inputs = {second.inputs[Pool2dBackwardPlaces::kDy], maxima};
+  first.outputs = {between};
+  second.inputs[Pool2dBackwardPlaces::kDy] = between;
+  second.outputs = {dx};
+  graph.SetShape(between, graph.shape(maxima));
+  return true;
+}
+
+// Of FuseGradients(): a filter's gradient with that of a bias.
+bool SumBiasInRelu(Graph& graph, Node& filter, const Backend& backend) {
+  const ValueId db = filter.outputs[FilterGradientPlaces::kDb];
+  if (db == kNone) return false;
+  Node* relu = ProducerOf(graph, filter.inputs[FilterGradientPlaces::kDy]);
+  // A maximum hands on each element of its gradient once, so the sums stay.
+  if (relu != nullptr && relu->kind == OpKind::kPool2dBackward &&
+      relu->inputs[Pool2dBackwardPlaces::kArgmax] != kNone)
+    relu = ProducerOf(graph, relu->inputs[Pool2dBackwardPlaces::kDy]);
+  if (relu == nullptr || relu->kind != OpKind::kReluBackward || relu->outputs.size() > 1)
+    return false;
+  Node fused = *relu;
+  fused.outputs.push_back(db);
+  if (!backend.Supports(graph.Spec(fused))) return false;
+  graph.SetProducer(db, graph.value(fused.outputs[ReluBackwardPlaces::kDx]).producer);
+  *relu = std::move(fused);
+  filter.outputs[FilterGradientPlaces::kDb] = kNone;
+  return true;
+}
+
 class Fuser {
  public:
   Fuser(Graph& graph, const Backend& backend)
@@ -178,6 +224,21 @@ int FuseGradientSums(Graph& graph) {
     if (!node.dead && node.kind == OpKind::kAdd) count += AddWhereMade(graph, n, uses);
   }
   return count;
+}
+
+GradientRewriteCounts FuseGradients(Graph& graph, const Backend& backend) {
+  GradientRewriteCounts counts;
+  const std::vector<int> uses = CountUses(graph);
+  for (Node& node : graph.mutable_nodes()) {
+    if (!node.dead && node.kind == OpKind::kReluBackward)
+      counts.masks_before_maxima += MaskBeforeMaximum(graph, node, uses);
+  }
+  for (Node& node : graph.mutable_nodes()) {
+    if (!node.dead &&
+        (node.kind == OpKind::kConv2dBackwardFilter || node.kind == OpKind::kLinearBackwardFilter))
+      counts.biases_in_relus += SumBiasInRelu(graph, node, backend);
+  }
+  return counts;
 }
 
 }  // namespace carole

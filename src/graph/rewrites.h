@@ -27,4 +27,16 @@ RewriteCounts Fuse(Graph& graph, const Backend& backend);
 //   batch norm -> sum: where the other part is there before
 int FuseGradientSums(Graph& graph);
 
+struct GradientRewriteCounts {
+  int masks_before_maxima = 0;
+  int biases_in_relus = 0;
+};
+
+// Call after Differentiate(). What a pass over a gradient can be spared:
+//   maximum's backward -> ReLU's backward: the other way round, on the smaller map, since a maximum
+//     sends its gradient to the pixel whose value it is; then nobody reads the larger map again
+//   ReLU's backward [-> maximum's backward] -> filter's gradient with that of a bias: the first sums
+//     the bias's, where the backend supports it
+GradientRewriteCounts FuseGradients(Graph& graph, const Backend& backend);
+
 }  // namespace carole

@@ -42,6 +42,7 @@ OwnedReplica::OwnedReplica(std::unique_ptr<Graph> net, const Backend& backend,
   for (const auto& [name, value] : graph->losses()) graph->MarkOutput(value);
   Fuse(*graph, backend);
   Differentiate(*graph);
+  FuseGradients(*graph, backend);
   StoreActivationsAs(backend.activation_dtype(), *graph);
   // A rank whose cache lacks the plans of kernels looks for them, which may take minutes.
   collectives::WorkApart(communicator, "plans", [&] {

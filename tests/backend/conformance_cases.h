@@ -312,7 +312,11 @@ inline void AddElementwise(std::vector<ConformanceCase>& cases) {
       const std::string full = (ceiling > 0 ? "relu6_" : "relu_") + name;
       const ReluAttributes a{.ceiling = ceiling};
       cases.push_back({full, SameShapeSpec(OpKind::kRelu, a, shape, 1)});
-      cases.push_back({full + "_backward", SameShapeSpec(OpKind::kReluBackward, a, shape, 2)});
+      OpSpec backward = SameShapeSpec(OpKind::kReluBackward, a, shape, 2);
+      cases.push_back({full + "_backward", backward});
+      backward.outputs.push_back(PlainSpec({shape[1]}));
+      cases.push_back({full + "_backward_and_bias", std::move(backward),
+                       static_cast<double>(shape.size() / shape[1])});
     }
     cases.push_back({"add2_" + name, SameShapeSpec(OpKind::kAdd, {}, shape, 2)});
     cases.push_back({"add3_" + name, SameShapeSpec(OpKind::kAdd, {}, shape, 3)});

@@ -75,7 +75,10 @@ void AddOthers(int64_t n, std::vector<SpeedCase>& cases) {
     cases.push_back({name, spec});
   };
   add("add2 256x56x56", SameShapeSpec(OpKind::kAdd, {}, map, 2));
-  add("relu_backward 256x56x56", SameShapeSpec(OpKind::kReluBackward, ReluAttributes{}, map, 2));
+  OpSpec relu_backward = SameShapeSpec(OpKind::kReluBackward, ReluAttributes{}, map, 2);
+  add("relu_backward 256x56x56", relu_backward);
+  relu_backward.outputs.push_back(PlainSpec({map[1]}));
+  add("relu_backward and bias 256x56x56", relu_backward);
   add("lrn 64x55x55", SameShapeSpec(OpKind::kLrn, LrnAttributes{}, {n, 64, 55, 55}, 1));
   add("lrn_backward 64x55x55",
       SameShapeSpec(OpKind::kLrnBackward, LrnAttributes{}, {n, 64, 55, 55}, 2));

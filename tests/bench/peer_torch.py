@@ -8,10 +8,10 @@ import torch_nets
 NETS = torch_nets.NETS
 
 
-def prepare(name, batch, threads, parallel=lambda net: net):
+def prepare(name, batch, threads, parallel=lambda net: net, bf16=False):
     """Returns (version, a function that runs one training step and returns its loss).
 
-    `parallel` makes the net one of several ranks' (DistributedDataParallel)."""
+    In bf16 by autocast, which keeps weights and losses in fp32. `parallel` makes the net one of several ranks' (DistributedDataParallel)."""
     torch.set_num_threads(threads)
     torch.set_num_interop_threads(1)
     torch.manual_seed(1)
@@ -29,7 +29,8 @@ def prepare(name, batch, threads, parallel=lambda net: net):
 
     def step():
         sgd.zero_grad(set_to_none=True)
-        loss = torch_nets.loss_of(net(x), labels)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bf16):
+            loss = torch_nets.loss_of(net(x), labels)
         loss.backward()
         sgd.step()
         return loss.item()

@@ -4,8 +4,10 @@
     ./run bench                                     five nets, 2 threads, 5 rounds
     ./run bench --nets=lenet --rounds=9 --json=out.json
 
+    ./run bench --precision=bf16                    beside PyTorch's autocast
+
 Every measurement is a process of its own, in the order A B C A B C ...; the table shows medians over the rounds.
-Synthetic input made once, fp32, momentum, L2 on kernels, batch norm in training mode. Each contender runs as its
+Synthetic input made once, momentum, L2 on kernels, batch norm in training mode. Each contender runs as its
 makers advise for a CPU (the environment is in `environment` below) and on the same cores. A contender whose
 parameter count is not the net's is refused: it would not do the same work.
 """
@@ -13,6 +15,7 @@ parameter count is not the net's is refused: it would not do the same work.
 import argparse
 import glob
 import importlib
+import itertools
 import json
 import math
 import os
@@ -49,10 +52,12 @@ def time_steps(step, batch, steps, warmup):
     return {"step_ms_median": 1000 * median, "images_per_second": batch / median, "step_ends_s": ends}
 
 
-def worker(contender, net, batch, threads, steps, warmup):
+def worker(contender, net, args):
     """Times one peer in this process and prints one JSON object."""
-    version, step = importlib.import_module("peer_" + contender).prepare(net, batch, threads)
-    print(json.dumps({"version": version} | time_steps(step, batch, steps, warmup)))
+    batch = peer_nets.NETS[net]["batch"]
+    options = {"bf16": True} if args.precision == "bf16" else {}
+    version, step = importlib.import_module("peer_" + contender).prepare(net, batch, args.threads, **options)
+    print(json.dumps({"version": version} | time_steps(step, batch, args.steps, args.warmup_steps)))
 
 
 def cores(threads):
@@ -86,13 +91,19 @@ def command(contender, net, args):
     batch = peer_nets.NETS[net]["batch"]
     if contender == "carole":
         return [args.carole, "bench", "train", f"--model_name={net}", f"--batch_size={batch}", "--json",
-                f"--threads={args.threads}", f"--steps={steps}", f"--warmup_steps={warmup}"]  # fmt: skip
+                f"--threads={args.threads}", f"--precision={args.precision}", f"--steps={steps}",
+                f"--warmup_steps={warmup}"]  # fmt: skip
     return [sys.executable, os.path.abspath(__file__), "--worker", contender, "--nets", net, "--threads",
-            str(args.threads), "--steps", str(steps), "--warmup_steps", str(warmup)]  # fmt: skip
+            str(args.threads), "--precision", args.precision, "--steps", str(steps),
+            "--warmup_steps", str(warmup)]  # fmt: skip
+
+
+def is_written(net, contender, precision):
+    return (net, contender) not in NOT_WRITTEN and (contender != "tensorflow" or precision == "fp32")
 
 
 def contenders_of(net, args):
-    return [contender for contender in args.contenders if (net, contender) not in NOT_WRITTEN]
+    return [contender for contender in args.contenders if is_written(net, contender, args.precision)]
 
 
 def mpi_environment():
@@ -153,17 +164,17 @@ def processor():
     return names[0] if names else platform.machine()
 
 
-def summarize(results, net, contenders):
+def summarize(results, net, args):
     """Prints the net's table; returns its rows."""
     spec, rows = peer_nets.NETS[net], []
-    for contender in contenders:
+    for contender in contenders_of(net, args):
         runs = [r for r in results if r["net"] == net and r["contender"] == contender]
         speeds = [r["images_per_second"] for r in runs]
         rows.append({"net": net, "contender": contender, "version": runs[0]["version"], "rounds": len(runs),
                      "images_per_second": statistics.median(speeds), "lowest": min(speeds), "highest": max(speeds),
                      "step_ms_median": statistics.median(r["step_ms_median"] for r in runs)})  # fmt: skip
     size = f"{spec['size']}x{spec['size']}x{spec['channels']}"
-    print(f"\n{net}: batch {spec['batch']}, {size}, fp32, {spec['parameters']:,} parameters")
+    print(f"\n{net}: batch {spec['batch']}, {size}, {args.precision}, {spec['parameters']:,} parameters")
     print(f"  {'':12}{'version':16}{'images/s':>11}{'lowest':>10}{'highest':>10}{'ms/step':>10}")
     for r in rows:
         print(f"  {r['contender']:12}{r['version']:16}{r['images_per_second']:>11,.1f}"
@@ -182,6 +193,7 @@ def parse_arguments():
     parser.add_argument("--nets", default=",".join(peer_nets.NETS), help="comma-separated")
     parser.add_argument("--contenders", default=",".join(CONTENDERS), help="comma-separated")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, help="timed steps of one measurement")
     parser.add_argument("--warmup_steps", type=int, help="steps before them, at least 1")
@@ -201,15 +213,14 @@ def parse_arguments():
 def main():
     args = parse_arguments()
     if args.worker:
-        net = args.nets[0]
-        worker(args.worker, net, peer_nets.NETS[net]["batch"], args.threads, args.steps, args.warmup_steps)
+        worker(args.worker, args.nets[0], args)
         return
     if "carole" in args.contenders and not os.access(args.carole, os.X_OK):
         sys.exit(f"[bench] {args.carole}: not there; run ./run build")
     print(f"{processor()}, {args.threads} of {os.cpu_count()} cores, load {os.getloadavg()[0]:.2f} before the start")
-    for net, contender in sorted(NOT_WRITTEN):
-        if net in args.nets and contender in args.contenders:
-            print(f"skipped: {net} by {contender}: not written for it here")
+    for net, contender in itertools.product(args.nets, args.contenders):
+        if not is_written(net, contender, args.precision):
+            print(f"skipped: {net} in {args.precision} by {contender}: not written for it here")
     results, rows = [], []
     for net in args.nets:
         for i in range(args.rounds):
@@ -218,10 +229,10 @@ def main():
                 speed = results[-1]["images_per_second"]
                 print(f"round {i + 1}/{args.rounds}  {net:14}{contender:12}{speed:10,.1f} images/s", flush=True)
     for net in args.nets:
-        rows += summarize(results, net, contenders_of(net, args))
+        rows += summarize(results, net, args)
     if args.json:
         with open(args.json, "w", encoding="utf-8") as file:
-            json.dump({"processor": processor(), "threads": args.threads, "medians": rows, "runs": results}, file,
+            json.dump({"processor": processor(), "threads": args.threads, "precision": args.precision, "medians": rows, "runs": results}, file,
                       indent=1)  # fmt: skip
 
 

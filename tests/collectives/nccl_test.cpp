@@ -177,5 +177,18 @@ TEST(Nccl, FailedPeerIsAnError) {
     EXPECT_THAT(error, ::testing::HasSubstr("remote process exited"));
 }
 
+// Else the host would sum, and read memory that is not its own.
+TEST(Nccl, KernelThatFailedIsAnError) {
+  const auto errors = ErrorsOfRanks(2, [](Communicator& c) {
+    EmulatedDevice device(c, 64);
+    c.Barrier({});
+    EmulatedStickyError() = 700;
+    c.AllReduce(device.values(), {.what = "gradients"});
+  });
+  EmulatedStickyError() = cudaSuccess;
+  for (const std::string& error : errors)
+    EXPECT_THAT(error, ::testing::HasSubstr("[nccl] cudaPointerGetAttributes"));
+}
+
 }  // namespace
 }  // namespace carole::collectives

@@ -187,6 +187,48 @@ TEST(Rewrites, SumsOfGradientsThatOthersNeedStay) {
   }
 }
 
+// Nobody reads the larger maps in backward; biases are summed where the backend can.
+TEST(Rewrites, MasksAndBiasesBeforeMaxima) {
+  Graph g;
+  Sketch s(g);
+  BuildMaxima(s);
+  Fuse(g, Reference());
+  Differentiate(g);
+  const GradientRewriteCounts counts = FuseGradients(g, Reference());
+  EXPECT_EQ(counts.masks_before_maxima, 2);
+  EXPECT_EQ(counts.biases_in_relus, 4);
+  for (const Node& node : g.nodes()) {
+    if (node.kind == OpKind::kReluBackward) {
+      EXPECT_EQ(g.shape(node.inputs[0]), g.shape(node.inputs[1])) << node.name;
+      EXPECT_LT(g.shape(node.outputs[0])[2], 13) << node.name;
+    }
+    const bool is_filter_gradient =
+        node.kind == OpKind::kConv2dBackwardFilter || node.kind == OpKind::kLinearBackwardFilter;
+    if (is_filter_gradient && node.outputs[FilterGradientPlaces::kDb] != kNone)
+      EXPECT_EQ(node.name, "head") << "has no ReLU behind it";
+  }
+}
+
+// An average; a map that others read too; a maximum of another map.
+TEST(Rewrites, MasksStayBehindOtherPools) {
+  using Build = ValueId (*)(Sketch&, ValueId relu);
+  const Build builds[] = {
+      [](Sketch& s, ValueId relu) {
+        return s.Pool(relu, {.mode = Pool2dAttributes::Mode::kAverage});
+      },
+      [](Sketch& s, ValueId relu) {
+        return s.Add(s.Pool(relu), s.Conv(relu, "b", 4, 2, {.stride_h = 2, .stride_w = 2}));
+      },
+      [](Sketch& s, ValueId relu) { return s.Pool(ops::Scale(s.graph, relu, 2)); },
+  };
+  for (const Build build : builds) {
+    Fixture f;
+    f.s.Head(build(f.s, f.s.Relu(f.s.Conv(f.x, "a", 4, 1))));
+    Differentiate(f.g);
+    EXPECT_EQ(FuseGradients(f.g, Reference()).masks_before_maxima, 0);
+  }
+}
+
 void ExpectNear(const std::map<std::string, Elements>& got,
                 const std::map<std::string, Elements>& want, double tolerance) {
   ASSERT_EQ(got.size(), want.size());

@@ -57,6 +57,18 @@ inline void BuildPlain(Sketch& s) {
   s.Head(ops::Dropout(s.graph, y, {.keep = 0.5, .layer = 2}));
 }
 
+// ReLUs before maxima, the first over windows that overlap, and biases before both.
+inline void BuildMaxima(Sketch& s) {
+  const ValueId x = s.graph.AddInput("images", {3, 2, 13, 13}, s.graph.compute());
+  const Conv2dAttributes same{.padding = {1, 1, 1, 1}};
+  ValueId y = s.Relu(s.Conv(x, "conv1", 8, 3, same, true));
+  y = s.Pool(y, {.window_h = 3, .window_w = 3, .padding = {1, 1, 1, 1}});
+  y = s.Relu(s.Conv(y, "conv2", 6, 3, same, true));
+  y = s.Pool(s.Relu(s.Conv(y, "conv3", 5, 3, same, true), 6));
+  y = s.Relu(s.Linear(s.Flatten(y), "fc1", 9));
+  s.Head(y);
+}
+
 // A value that is read twice by one sum and by two convolutions more, a branch that leads nowhere,
 // a frozen layer, two losses, and outputs in the middle.
 inline void BuildTangle(Sketch& s) {
@@ -102,6 +114,7 @@ inline void BuildShared(Sketch& s) {
 
 inline constexpr SampleGraph kSampleGraphs[] = {{"residual", BuildResidual},
                                                 {"plain", BuildPlain},
+                                                {"maxima", BuildMaxima},
                                                 {"tangle", BuildTangle},
                                                 {"echo", BuildEcho},
                                                 {"shared", BuildShared},
@@ -117,6 +130,7 @@ inline std::unique_ptr<Graph> MakeTraining(const SampleGraph& sample, DType comp
   sample.build(sketch);
   if (fuse_for != nullptr) Fuse(*graph, *fuse_for);
   Differentiate(*graph);
+  if (fuse_for != nullptr) FuseGradients(*graph, *fuse_for);
   return graph;
 }
 

@@ -83,11 +83,14 @@ __global__ void __launch_bounds__(kThreads) AddPartsKernel(PartialSums partial, 
       for (int v = 0; v < kValues; ++v) own[v] += partial.At(v, s, channel);
     }
   }
-  __shared__ double totals[kValues][kThreads], sums[kPartLanes][kValues];
-  for (int v = 0; v < kValues; ++v) totals[v][threadIdx.x] = own[v];
-  SumLanes(totals, kPartLanes, [&](unsigned v, unsigned l, double sum) { sums[l][v] = sum; });
-  __syncthreads();
-  if (threadIdx.x < kPartLanes && channel < partial.channels) finish(channel, sums[lane]);
+  __shared__ double totals[kThreads][kValues];
+  for (int v = 0; v < kValues; ++v) totals[threadIdx.x][v] = own[v];
+  for (unsigned half = kThreads / 2; half >= kPartLanes; half /= 2) {
+    __syncthreads();
+    if (threadIdx.x >= half) continue;
+    for (int v = 0; v < kValues; ++v) totals[threadIdx.x][v] += totals[threadIdx.x + half][v];
+  }
+  if (threadIdx.x < kPartLanes && channel < partial.channels) finish(channel, totals[lane]);
 }
 
 // The sums of `channels` channels, N at once: f.Pixels() is the number of pixels that count;

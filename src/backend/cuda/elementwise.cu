@@ -1,4 +1,5 @@
 // Activations, sums and scalings, element by element, and pixels to what nets take.
+#include "src/backend/cuda/channel_sums.h"
 #include "src/backend/cuda/element.h"
 #include "src/backend/cuda/launch.h"
 
@@ -9,6 +10,10 @@ namespace {
 __device__ float Clamp(float x, float low, float high) {
   const float floored = x < low ? low : x;
   return high < floored ? high : floored;
+}
+
+float Top(const OpSpec& spec) {
+  return static_cast<float>(ReluTop(spec.attributes_as<ReluAttributes>().ceiling));
 }
 
 struct Relu {
@@ -88,6 +93,60 @@ class Elementwise : public CudaKernel {
 
  private:
   const F f_;
+};
+
+// Rows of a matrix, masked, and their sum.
+template <typename T, int N>
+struct MaskedRows {
+  static constexpr int kAhead = 4;
+  const T *dy, *y;
+  T* dx;
+  int64_t rows, columns;
+  ReluBackward mask;
+
+  struct Packs {
+    Pack<T, N> dy, y;
+  };
+  __device__ int64_t Pixels() const { return rows; }
+  __device__ int64_t Column(int64_t column) const { return column; }
+  __device__ Packs Read(int64_t column, int64_t row) const {
+    const int64_t place = row * columns + column;
+    return {ReadPack<N>(dy + place), ReadPack<N>(y + place)};
+  }
+  __device__ void Add(int64_t column, int64_t row, const Packs& read, Floats<N>* sums) const {
+    Floats<N> values = ToFloats(read.dy);
+    const Floats<N> results = ToFloats(read.y);
+    for (int i = 0; i < N; ++i) {
+      values[i] = mask(values[i], results[i]);
+      sums[0][i] += values[i];
+    }
+    Store<N>(dx + row * columns + column, values);
+  }
+};
+
+template <typename T, int N>
+class ReluBackwardAndSums : public CudaKernel {
+ public:
+  ReluBackwardAndSums(const OpSpec& spec, const Device& device)
+      : CudaKernel(spec, device),
+        matrix_{
+            .rows = in_shape(0).size() / channels(), .columns = channels(), .mask = {Top(spec)}} {
+    workspace_bytes_ = PartialSumsBytes<1, N>(matrix_.rows, channels());
+  }
+  int InPlaceInput(int output) const override { return output == 0 ? 0 : -1; }
+
+  void Run(const RunContext&) override {
+    matrix_.dy = in<T>(ReluBackwardPlaces::kDy);
+    matrix_.y = in<T>(ReluBackwardPlaces::kY);
+    matrix_.dx = out<T>(ReluBackwardPlaces::kDx);
+    ChannelSums<1, N>(device_.stream, matrix_.rows, channels(), memory_.workspace, matrix_,
+                      WriteSum<float>{out<float>(ReluBackwardPlaces::kDb)});
+  }
+
+ private:
+  int64_t channels() const { return out_shape(ReluBackwardPlaces::kDb)[0]; }
+
+  MaskedRows<T, N> matrix_;
 };
 
 template <typename F>
@@ -170,10 +229,6 @@ class Normalize : public CudaKernel {
   }
 };
 
-float Top(const OpSpec& spec) {
-  return static_cast<float>(ReluTop(spec.attributes_as<ReluAttributes>().ceiling));
-}
-
 float Factor(const OpSpec& spec) {
   return static_cast<float>(spec.attributes_as<ScaleAttributes>().factor);
 }
@@ -193,6 +248,8 @@ std::unique_ptr<Kernel> MakeElementwise(const OpSpec& spec, const Device& device
     case OpKind::kRelu:
       return Make(spec, device, Relu{Top(spec)});
     case OpKind::kReluBackward:
+      if (IsPresent(spec.outputs, ReluBackwardPlaces::kDb))
+        return MakePacked<ReluBackwardAndSums>(spec, device, spec.inputs[0].shape[1]);
       return Make(spec, device, ReluBackward{Top(spec)});
     case OpKind::kActivation:
       return MakeActivation<HardActivation>(spec, device);

@@ -137,7 +137,10 @@ class OneDnnBackend : public Backend {
   }
 
   bool Supports(const OpSpec& spec) const override {
-    return FindMaker(spec.kind) != nullptr && HasTypes(spec);
+    // The library sums the gradient of a bias beside that of its filter.
+    const bool sums =
+        spec.kind == OpKind::kReluBackward && IsPresent(spec.outputs, ReluBackwardPlaces::kDb);
+    return FindMaker(spec.kind) != nullptr && HasTypes(spec) && !sums;
   }
 
   std::unique_ptr<Kernel> MakeKernel(const OpSpec& spec) const override {

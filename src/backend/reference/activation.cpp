@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "src/backend/reference/bias.h"
 #include "src/backend/reference/reference.h"
 
 namespace carole::reference {
@@ -38,6 +39,10 @@ class ReluBackward : public ElementwiseKernel {
     ParallelRanges(threads_, in_shape(0).size(), kElementGrain, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) dx[i] = y[i] > T{0} && y[i] < top ? dy[i] : T{0};
     });
+    if (T* db = out<T>(ReluBackwardPlaces::kDb)) {
+      const int64_t channels = out_shape(1)[0];
+      ColumnSums(threads_, dx, in_shape(0).size() / channels, channels, db);
+    }
   }
 };
 

@@ -320,6 +320,7 @@ inline EmulatedMemory& DeviceRanges() {
 inline cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* p) {
   EmulatedMemory& memory = DeviceRanges();
   const std::lock_guard lock(memory.mutex);
+  if (EmulatedStickyError() != cudaSuccess) return EmulatedStickyError();
   attributes->type = cudaMemoryTypeUnregistered;
   for (const auto& [begin, end] : memory.ranges)
     if (begin <= p && p < end) attributes->type = cudaMemoryTypeDevice;
