@@ -35,8 +35,8 @@ struct GradientRewriteCounts {
 // Call after Differentiate(). What a pass over a gradient can be spared:
 //   maximum's backward -> ReLU's backward: the other way round, on the smaller map, since a maximum
 //     sends its gradient to the pixel whose value it is; then nobody reads the larger map again
-//   ReLU's backward [-> maximum's backward] -> filter's gradient with that of a bias: the first sums
-//     the bias's, where the backend supports it
+//   ReLU's backward [-> maximum's backward] -> filter's gradient with that of a bias: the first
+//     sums the bias's, where the backend supports it
 GradientRewriteCounts FuseGradients(Graph& graph, const Backend& backend);
 
 }  // namespace carole

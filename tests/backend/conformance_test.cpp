@@ -440,5 +440,26 @@ TEST(ReferenceBackend, ThreadsChangeNoBits) {
   }
 }
 
+// Places of maxima are bytes in windows of up to 256 pixels, and wider in larger ones. In fp32: in
+// 16 bits such windows have several maxima, of which oneDNN takes any.
+TEST(EmulatedGpu, MaximaOfLargeWindows) {
+  const auto gpu = MakeEmulatedCudaBackend(1), reference = MakeReferenceBackend(1);
+  const Pool2dAttributes same{
+      .window_h = 16, .window_w = 16, .stride_h = 1, .stride_w = 1, .padding = {0, 0, 1, 2}};
+  const Pool2dAttributes larger{.window_h = 17, .window_w = 16, .stride_h = 2, .stride_w = 3};
+  for (const Pool2dAttributes& a : {same, larger}) {
+    const PoolSizes sizes{{2, 8, 20, 19}, a};
+    const OpSpec forward = Pool2dSpec(sizes), backward = Pool2dBackwardSpec(sizes);
+    const Elements x = RandomElements(2 * 8 * 20 * 19, 1);
+    const Elements dy = RandomElements(backward.inputs[0].shape.size(), 2);
+    std::vector<Elements> dx;
+    for (const Backend* backend : {gpu.get(), reference.get()}) {
+      const Elements argmax = RunPlain(*backend, forward, {x})[1];
+      dx.push_back(RunPlain(*backend, backward, {dy, argmax})[0]);
+    }
+    for (size_t i = 0; i < x.size(); ++i) ASSERT_NEAR(dx[0][i], dx[1][i], 1e-5) << i;
+  }
+}
+
 }  // namespace
 }  // namespace carole::testing

@@ -204,8 +204,9 @@ TEST(Rewrites, MasksAndBiasesBeforeMaxima) {
     }
     const bool is_filter_gradient =
         node.kind == OpKind::kConv2dBackwardFilter || node.kind == OpKind::kLinearBackwardFilter;
-    if (is_filter_gradient && node.outputs[FilterGradientPlaces::kDb] != kNone)
+    if (is_filter_gradient && node.outputs[FilterGradientPlaces::kDb] != kNone) {
       EXPECT_EQ(node.name, "head") << "has no ReLU behind it";
+    }
   }
 }
 

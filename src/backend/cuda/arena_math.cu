@@ -57,6 +57,7 @@ __global__ void __launch_bounds__(kThreads)
 
 __global__ void __launch_bounds__(kThreads)
     AddWeightsKernel(const double* sums, int64_t count, StepNumbers* numbers) {
+  if (!numbers->sums.is_finite) return;  // nothing was updated
   const double sum = BlockSum(0, count, [=](int64_t i) { return sums[i]; });
   if (threadIdx.x == 0) numbers->sums.weight_squares = sum;
 }

@@ -77,14 +77,26 @@ template <int kValues, typename Finish>
 __global__ void __launch_bounds__(kThreads) AddPartsKernel(PartialSums partial, Finish finish) {
   const unsigned lane = threadIdx.x % kPartLanes;
   const int64_t channel = int64_t{blockIdx.x} * kPartLanes + lane;
-  double own[kValues] = {};
+  struct Part {
+    double values[kValues] = {};
+  } own;
   if (channel < partial.channels) {
-    for (int64_t s = threadIdx.x / kPartLanes; s < partial.splits; s += kThreads / kPartLanes) {
-      for (int v = 0; v < kValues; ++v) own[v] += partial.At(v, s, channel);
+    constexpr int kAhead = 8, kStep = kThreads / kPartLanes;
+    for (int64_t s = threadIdx.x / kPartLanes; s < partial.splits; s += kAhead * kStep) {
+      ReadAhead<kAhead>(
+          s, partial.splits, kStep,
+          [&](int64_t split) {
+            Part part;
+            for (int v = 0; v < kValues; ++v) part.values[v] = partial.At(v, split, channel);
+            return part;
+          },
+          [&](int64_t, const Part& part) {
+            for (int v = 0; v < kValues; ++v) own.values[v] += part.values[v];
+          });
     }
   }
   __shared__ double totals[kThreads][kValues];
-  for (int v = 0; v < kValues; ++v) totals[threadIdx.x][v] = own[v];
+  for (int v = 0; v < kValues; ++v) totals[threadIdx.x][v] = own.values[v];
   for (unsigned half = kThreads / 2; half >= kPartLanes; half /= 2) {
     __syncthreads();
     if (threadIdx.x >= half) continue;

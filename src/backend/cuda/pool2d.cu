@@ -1,5 +1,6 @@
-// Pooling, one thread for each element of the result. argmax holds the place h * W + w of the
-// maximum in its image.
+// Pooling, one thread for each element of the result. argmax holds the place of the maximum in its
+// window, row by row: a byte each, packed in front of its tensor, but of windows too large for
+// that.
 #include "src/backend/cuda/element.h"
 #include "src/backend/cuda/launch.h"
 #include "src/core/check.h"
@@ -23,16 +24,17 @@ struct Axis {
         stride(static_cast<int>(stride)),
         before(static_cast<int>(before)) {}
 
-  // The pixels of window number i.
+  // The pixels of window number i, and the one it would begin with if the image had it.
   __device__ Range Pixels(int64_t i) const {
-    const int first = static_cast<int>(i) * stride - before, last = first + window;
+    const int first = First(i), last = first + window;
     return {first > 0 ? first : 0, last < size ? last : size};
   }
+  __device__ int First(int64_t i) const { return static_cast<int>(i) * stride - before; }
   // The windows that hold pixel i.
   __device__ Range Windows(int64_t i) const {
-    const int shifted = static_cast<int>(i) + before;
-    const int first = shifted < window ? 0 : (shifted - window) / stride + 1;
-    const int last = shifted / stride + 1;
+    const unsigned shifted = static_cast<unsigned>(i) + before, by = stride;
+    const int first = i + before < window ? 0 : (shifted - window) / by + 1;
+    const int last = shifted / by + 1;
     return {first, last < windows ? last : windows};
   }
 };
@@ -45,44 +47,52 @@ struct Geometry {
       : channels(x[1]),
         rows(x[2], y[2], a.window_h, a.stride_h, a.padding.top),
         columns(x[3], y[3], a.window_w, a.stride_w, a.padding.left) {
-    CAROLE_CHECK(x[2] * x[3] <= INT32_MAX, "pooling of {}", x.ToString());  // as argmax holds them
+    CAROLE_CHECK(x[2] * x[3] <= INT32_MAX, "pooling of {}", x.ToString());
   }
   __device__ int64_t pixels() const { return int64_t{rows.size} * columns.size; }  // of an image
   __device__ int64_t all_windows() const { return int64_t{rows.windows} * columns.windows; }
 };
 
-template <typename T, int N>
+template <typename T, int N, typename Place>
 struct MaxPool {
   Geometry g;
   const T* x;
   T* y;
-  int32_t* argmax;
+  Place* argmax;
 
   __device__ int64_t Column(int64_t channel) const { return channel; }
   __device__ void operator()(int64_t channel, int64_t pixel) const {
     const ImagePixel window(pixel, g.rows.windows, g.columns.windows);
     const Range h = g.rows.Pixels(window.row), w = g.columns.Pixels(window.column);
     const T* image = x + window.image * g.pixels() * g.channels + channel;
-    const int first = h.begin * g.columns.size + w.begin;
-    Floats<N> largest = Load<N>(image + first * g.channels);
-    Pack<int32_t, N> best;
-    for (int n = 0; n < N; ++n) best.words[n] = first;
+    const int top = g.rows.First(window.row), left = g.columns.First(window.column);
+    Floats<N> largest = Load<N>(image + (h.begin * g.columns.size + w.begin) * g.channels);
+    int best[N];
+    for (int n = 0; n < N; ++n) best[n] = (h.begin - top) * g.columns.window + w.begin - left;
     for (int i = h.begin; i < h.end; ++i) {
       for (int j = w.begin; j < w.end; ++j) {
-        const int place = i * g.columns.size + j;
-        const Floats<N> values = Load<N>(image + place * g.channels);
+        const int place = (i - top) * g.columns.window + j - left;
+        const Floats<N> values = Load<N>(image + (i * g.columns.size + j) * g.channels);
         for (int n = 0; n < N; ++n) {
           if (!(values[n] > largest[n])) continue;
           largest[n] = values[n];
-          best.words[n] = place;
+          best[n] = place;
         }
       }
     }
     const int64_t at = pixel * g.channels + channel;
     Store<N>(y + at, largest);
-    if (argmax != nullptr) WritePack(argmax + at, best);
+    if (argmax == nullptr) return;
+    Elements<Place, N> places;
+    for (int n = 0; n < N; ++n) places.values[n] = static_cast<Place>(best[n]);
+    WritePack(argmax + at, places.ToPack());
   }
 };
+
+// Of an average. Once for all channels: a division takes as long as all else that is done to one.
+__device__ float ShareOfPixel(Range rows, Range columns) {
+  return 1 / static_cast<float>((rows.end - rows.begin) * (columns.end - columns.begin));
+}
 
 template <typename T, int N>
 struct AveragePool {
@@ -102,24 +112,24 @@ struct AveragePool {
         for (int n = 0; n < N; ++n) sums[n] += values[n];
       }
     }
-    const float pixels = static_cast<float>((h.end - h.begin) * (w.end - w.begin));
-    for (int n = 0; n < N; ++n) sums[n] /= pixels;
+    const float share = ShareOfPixel(h, w);
+    for (int n = 0; n < N; ++n) sums[n] *= share;
     Store<N>(y + pixel * g.channels + channel, sums);
   }
 };
 
 // Each pixel of x asks the windows that hold it, so nothing is added by two threads.
-template <typename T, int N>
+template <typename T, int N, typename Place>
 struct PoolBackward {
   Geometry g;
   const T* dy;
-  const int32_t* argmax;  // nullptr: average
+  const Place* argmax;  // nullptr: average
   T* dx;
 
   __device__ int64_t Column(int64_t channel) const { return channel; }
   __device__ void operator()(int64_t channel, int64_t pixel) const {
     const ImagePixel at_x(pixel, g.rows.size, g.columns.size);
-    const int64_t place = at_x.row * g.columns.size + at_x.column;
+    const int row = static_cast<int>(at_x.row), column = static_cast<int>(at_x.column);
     const Range p = g.rows.Windows(at_x.row), q = g.columns.Windows(at_x.column);
     const int64_t image = at_x.image * g.all_windows();
     Floats<N> sums{};
@@ -128,19 +138,26 @@ struct PoolBackward {
         const int64_t at = (image + i * g.columns.windows + j) * g.channels + channel;
         const Floats<N> gradients = Load<N>(dy + at);
         if (argmax == nullptr) {
-          const Range rows = g.rows.Pixels(i), columns = g.columns.Pixels(j);
-          const float pixels =
-              static_cast<float>((rows.end - rows.begin) * (columns.end - columns.begin));
-          for (int n = 0; n < N; ++n) sums[n] += gradients[n] / pixels;
+          const float share = ShareOfPixel(g.rows.Pixels(i), g.columns.Pixels(j));
+          for (int n = 0; n < N; ++n) sums[n] += gradients[n] * share;
         } else {
-          const auto best = ReadPack<N>(argmax + at);
-          for (int n = 0; n < N; ++n) sums[n] += best.words[n] == place ? gradients[n] : 0;
+          const int place =
+              (row - g.rows.First(i)) * g.columns.window + column - g.columns.First(j);
+          const Elements<Place, N> best(ReadPack<N>(argmax + at));
+          for (int n = 0; n < N; ++n) sums[n] += best.values[n] == place ? gradients[n] : 0;
         }
       }
     }
     Store<N>(dx + pixel * g.channels + channel, sums);
   }
 };
+
+// Calls f.operator()<Place>() with the type that argmax has in windows of this size.
+template <typename F>
+void WithPlaces(const Pool2dAttributes& a, F f) {
+  if (a.window_h * a.window_w <= UINT8_MAX + 1) return f.template operator()<uint8_t>();
+  f.template operator()<int32_t>();
+}
 
 int64_t PixelsOf(const Shape& x) { return x[0] * x[2] * x[3]; }
 
@@ -154,8 +171,11 @@ class Pool2d : public CudaKernel {
     const Geometry g(in_shape(0), out_shape(0), a);
     const int64_t pixels = PixelsOf(out_shape(0));
     if (a.mode == Pool2dAttributes::Mode::kMax) {
-      ForMatrix<N>(device_.stream, pixels, g.channels,
-                   MaxPool<T, N>{g, in<T>(0), out<T>(0), out<int32_t>(1)});
+      WithPlaces(a, [&]<typename Place>() {
+        auto* argmax = reinterpret_cast<Place*>(out<int32_t>(1));
+        ForMatrix<N>(device_.stream, pixels, g.channels,
+                     MaxPool<T, N, Place>{g, in<T>(0), out<T>(0), argmax});
+      });
     } else {
       ForMatrix<N>(device_.stream, pixels, g.channels, AveragePool<T, N>{g, in<T>(0), out<T>(0)});
     }
@@ -171,8 +191,11 @@ class Pool2dBackward : public CudaKernel {
     const auto& a = spec_.attributes_as<Pool2dAttributes>();
     const Geometry g(out_shape(0), in_shape(0), a);
     const bool max = a.mode == Pool2dAttributes::Mode::kMax;
-    ForMatrix<N>(device_.stream, PixelsOf(out_shape(0)), g.channels,
-                 PoolBackward<T, N>{g, in<T>(0), max ? in<int32_t>(1) : nullptr, out<T>(0)});
+    WithPlaces(a, [&]<typename Place>() {
+      const auto* argmax = max ? reinterpret_cast<const Place*>(in<int32_t>(1)) : nullptr;
+      ForMatrix<N>(device_.stream, PixelsOf(out_shape(0)), g.channels,
+                   PoolBackward<T, N, Place>{g, in<T>(0), argmax, out<T>(0)});
+    });
   }
 };
 
