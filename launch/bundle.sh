@@ -119,5 +119,5 @@ ln -s run_here "$top/mpirun"
 for test in "$top"/bin/carole_*_tests; do ln -s ../run_here "$top/tests/$(basename "$test")"; done
 
 mkdir -p "$(dirname "$out")"
-tar -C "$work" --sort=name --owner=0 --group=0 -cf - carole-bundle | xz -T0 -6 >"$out"
+tar -C "$work" --sort=name --owner=0 --group=0 -cf - carole-bundle | xz -9 >"$out"
 echo "$out: $(du -h "$out" | cut -f1), unpacked $(du -sh "$top" | cut -f1)"
