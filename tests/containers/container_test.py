@@ -137,9 +137,9 @@ class ContainerTest(unittest.TestCase):
                 processes[kind] = hosts.start(host, words, f"{kind}.log")
             logs = lambda: "\n".join(hosts.log(f"{kind}.log") for kind in processes)  # noqa: E731
             wait_until(lambda: all(process.poll() is not None for process in processes.values()), 300, logs)
+            # The ps has nothing to do; its one line buildah may lose, as it ends at once (hosts/launch_test.py sees it).
             self.assertEqual({process.poll() for process in processes.values()}, {0}, logs())
             self.assertIn("2 ranks on 2 machines", hosts.log("master.log"))
-            self.assertIn("nothing to do", hosts.log("ps.log"))
             self.assertIn("2 local, 4 global", hosts.log("master.log"))
         self.expect_checkpoint(1)
         self.assertEqual(os.stat(f"{self.output}/.carole-launch/id_ed25519").st_mode & 0o777, 0o600)
