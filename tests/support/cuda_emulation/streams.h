@@ -32,8 +32,8 @@ inline const char* cudaGetErrorName(cudaError_t error) {
 }
 
 // What every call returns once a kernel has failed; tests set it.
-inline cudaError_t& EmulatedStickyError() {
-  static cudaError_t error = cudaSuccess;
+inline std::atomic<cudaError_t>& EmulatedStickyError() {
+  static std::atomic<cudaError_t> error = cudaSuccess;
   return error;
 }
 
