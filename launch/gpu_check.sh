@@ -78,6 +78,8 @@ goldens() {
   wait_for_all
 }
 
+sanitizer_findings() { grep -E '^=+ (Invalid|Program hit|Error:|Race|Uninitialized)' "$1" | head -n 10; }
+
 # Our own kernels (those of libraries are their makers' business): three quarters of the processes take what is neither
 # a convolution nor a product, the last our depthwise convolutions. In the bundle a script starts the tests.
 sanitizer() {
@@ -96,8 +98,8 @@ sanitizer() {
     return "$skip"
   fi
   for shard in 1 2 3 4; do
-    grep -hE '^=+ (Invalid|Program hit|Error:|Race|Uninitialized|ERROR SUMMARY)' "$out/shard.$shard.txt" | head -n 10
-    grep -q 'ERROR SUMMARY' "$out/shard.$shard.txt" || {
+    sanitizer_findings "$out/shard.$shard.txt"
+    grep 'ERROR SUMMARY' "$out/shard.$shard.txt" || {
       echo "process $shard: no ERROR SUMMARY"
       trouble=1
     }
@@ -322,11 +324,13 @@ chosen() { case " $sections " in *" $1 "*) ;; *) false ;; esac }
 # What the tests in OUT/shard.*.txt came to, also when they were ended: passed, skipped, failed, not reached. Fails where
 # one did not pass, or none did.
 tally() {
-  grep -hE '^=+ (Invalid|Program hit|Error:|Race|Uninitialized)' "$out"/shard.*.txt | head -n 20 # a sanitizer's
   grep -hE -A 4 ': Failure$' "$out"/shard.*.txt | head -n 40
   grep -hE '^skipped: ' "$out"/shard.*.txt | sort | uniq -c
   for file in "$out"/shard.*.txt; do # one that did not come to its end
-    grep -q '^\[==========\].* ran\.' "$file" || tail -n 4 "$file"
+    grep -q '^\[==========\].* ran\.' "$file" || {
+      sanitizer_findings "$file"
+      tail -n 4 "$file"
+    }
   done
   errors=$(grep -hE '^[a-z0-9_]+ +cuda[a-z0-9_]* ' "$out"/shard.*.txt | sort -k 2,2 -k 7,7gr) # of nets
   if [ -n "$errors" ]; then

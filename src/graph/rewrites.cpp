@@ -18,24 +18,27 @@ std::vector<int> CountUses(const Graph& graph) {
   return uses;
 }
 
+Node* ProducerOf(Graph& graph, ValueId id) {
+  const NodeId producer = graph.value(id).producer;
+  return producer == kNone ? nullptr : &graph.mutable_nodes()[producer];
+}
+
 // Of FuseGradientSums(): the batch norm's backward n, the first or the only reader of its dy.
 bool TakeSum(Graph& graph, NodeId n, bool is_only_reader) {
   using Back = BatchNormBackwardPlaces;
   Node& norm = graph.mutable_nodes()[n];
   const ValueId dy = norm.inputs[Back::kDy];
-  const NodeId producer = graph.value(dy).producer;
-  if (producer == kNone) return false;
-  Node& add = graph.mutable_nodes()[producer];
-  if (add.kind != OpKind::kAdd || add.inputs.size() != 2) return false;
+  Node* const add = ProducerOf(graph, dy);
+  if (add == nullptr || add->kind != OpKind::kAdd || add->inputs.size() != 2) return false;
   if (!std::get<BatchNormAttributes>(norm.attributes).relu) {  // g is the sum, for all its readers
     norm.outputs[Back::kDresidual] = dy;
     graph.SetProducer(dy, n);
   } else if (norm.outputs[Back::kDresidual] == kNone || !is_only_reader) {
     return false;
   }
-  norm.inputs[Back::kDy] = add.inputs[0];
-  norm.inputs[Back::kDy2] = add.inputs[1];
-  add.dead = true;
+  norm.inputs[Back::kDy] = add->inputs[0];
+  norm.inputs[Back::kDy2] = add->inputs[1];
+  add->dead = true;
   return true;
 }
 
@@ -60,9 +63,9 @@ bool AddWhereMade(Graph& graph, NodeId n, const std::vector<int>& uses) {
   return false;
 }
 
-Node* ProducerOf(Graph& graph, ValueId id) {
-  const NodeId producer = graph.value(id).producer;
-  return producer == kNone ? nullptr : &graph.mutable_nodes()[producer];
+bool IsBackwardOfMaximum(const Node* node) {
+  return node != nullptr && node->kind == OpKind::kPool2dBackward &&
+         node->inputs[Pool2dBackwardPlaces::kArgmax] != kNone;
 }
 
 // Of FuseGradients(): a ReLU's backward, and before it a maximum's, of which nobody else reads the
@@ -70,10 +73,8 @@ Node* ProducerOf(Graph& graph, ValueId id) {
 bool MaskBeforeMaximum(Graph& graph, Node& relu, const std::vector<int>& uses) {
   const ValueId between = relu.inputs[ReluBackwardPlaces::kDy];
   Node* const pool = ProducerOf(graph, between);
-  if (pool == nullptr || pool->kind != OpKind::kPool2dBackward || uses[between] != 1) return false;
-  const ValueId argmax = pool->inputs[Pool2dBackwardPlaces::kArgmax];
-  if (argmax == kNone) return false;  // of an average
-  const Node& forward = *ProducerOf(graph, argmax);
+  if (!IsBackwardOfMaximum(pool) || uses[between] != 1) return false;
+  const Node& forward = *ProducerOf(graph, pool->inputs[Pool2dBackwardPlaces::kArgmax]);
   if (forward.inputs[0] != relu.inputs[ReluBackwardPlaces::kY]) return false;
   const ValueId dx = relu.outputs[ReluBackwardPlaces::kDx], maxima = forward.outputs[0];
   std::swap(relu, *pool);
@@ -92,9 +93,7 @@ bool SumBiasInRelu(Graph& graph, Node& filter, const Backend& backend) {
   if (db == kNone) return false;
   Node* relu = ProducerOf(graph, filter.inputs[FilterGradientPlaces::kDy]);
   // A maximum hands on each element of its gradient once, so the sums stay.
-  if (relu != nullptr && relu->kind == OpKind::kPool2dBackward &&
-      relu->inputs[Pool2dBackwardPlaces::kArgmax] != kNone)
-    relu = ProducerOf(graph, relu->inputs[Pool2dBackwardPlaces::kDy]);
+  if (IsBackwardOfMaximum(relu)) relu = ProducerOf(graph, relu->inputs[Pool2dBackwardPlaces::kDy]);
   if (relu == nullptr || relu->kind != OpKind::kReluBackward || relu->outputs.size() > 1)
     return false;
   Node fused = *relu;
@@ -123,11 +122,7 @@ class Fuser {
 
  private:
   // The node that makes `id`, if nobody but one reader looks at the value.
-  Node* SoleProducer(ValueId id) {
-    const NodeId producer = graph_.value(id).producer;
-    if (producer == kNone || uses_[id] != 1) return nullptr;
-    return &graph_.mutable_nodes()[producer];
-  }
+  Node* SoleProducer(ValueId id) { return uses_[id] == 1 ? ProducerOf(graph_, id) : nullptr; }
 
   // Replaces `producer` and `consumer` by `fused`, which stands where the consumer stood.
   bool Replace(Node& producer, Node& consumer, Node fused) {

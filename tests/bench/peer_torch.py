@@ -11,7 +11,8 @@ NETS = torch_nets.NETS
 def prepare(name, batch, threads, parallel=lambda net: net, bf16=False):
     """Returns (version, a function that runs one training step and returns its loss).
 
-    In bf16 by autocast, which keeps weights and losses in fp32. `parallel` makes the net one of several ranks' (DistributedDataParallel)."""
+    `parallel` makes the net one of several ranks' (DistributedDataParallel). bf16: by autocast, which keeps weights and
+    losses in fp32."""
     torch.set_num_threads(threads)
     torch.set_num_interop_threads(1)
     torch.manual_seed(1)

@@ -3,7 +3,6 @@
 
     ./run bench                                     five nets, 2 threads, 5 rounds
     ./run bench --nets=lenet --rounds=9 --json=out.json
-
     ./run bench --precision=bf16                    beside PyTorch's autocast
 
 Every measurement is a process of its own, in the order A B C A B C ...; the table shows medians over the rounds.
@@ -52,11 +51,12 @@ def time_steps(step, batch, steps, warmup):
     return {"step_ms_median": 1000 * median, "images_per_second": batch / median, "step_ends_s": ends}
 
 
-def worker(contender, net, args):
+def worker(args):
     """Times one peer in this process and prints one JSON object."""
+    net = args.nets[0]
     batch = peer_nets.NETS[net]["batch"]
     options = {"bf16": True} if args.precision == "bf16" else {}
-    version, step = importlib.import_module("peer_" + contender).prepare(net, batch, args.threads, **options)
+    version, step = importlib.import_module("peer_" + args.worker).prepare(net, batch, args.threads, **options)
     print(json.dumps({"version": version} | time_steps(step, batch, args.steps, args.warmup_steps)))
 
 
@@ -213,7 +213,7 @@ def parse_arguments():
 def main():
     args = parse_arguments()
     if args.worker:
-        worker(args.worker, args.nets[0], args)
+        worker(args)
         return
     if "carole" in args.contenders and not os.access(args.carole, os.X_OK):
         sys.exit(f"[bench] {args.carole}: not there; run ./run build")
@@ -232,8 +232,8 @@ def main():
         rows += summarize(results, net, args)
     if args.json:
         with open(args.json, "w", encoding="utf-8") as file:
-            json.dump({"processor": processor(), "threads": args.threads, "precision": args.precision, "medians": rows, "runs": results}, file,
-                      indent=1)  # fmt: skip
+            json.dump({"processor": processor(), "threads": args.threads, "precision": args.precision,
+                       "medians": rows, "runs": results}, file, indent=1)  # fmt: skip
 
 
 if __name__ == "__main__":
