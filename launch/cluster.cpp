@@ -74,12 +74,17 @@ Cluster MakeLocalCluster(int num_gpus) {
 }
 
 void RequireWholeJob(const Cluster& cluster, int num_processes) {
-  if (num_processes != 1 || cluster.size() == 1) return;
-  if (!cluster.me.has_value() || cluster.me->role == Role::kEvaluator) return;
+  if (num_processes != 1) return;
+  const bool trains = !cluster.me.has_value() || Trains(*cluster.me);
+  if (cluster.size() == 1 && trains) return;
+  const std::string me = cluster.me.has_value()
+                             ? fmt::format("{} {}", RoleName(cluster.me->role), cluster.me->index)
+                             : "a task without a name";
   throw ConfigError(fmt::format(
-      "[cluster] job: each of its processes believes to be alone: got 1 rank, want {} "
-      "on {} machines ({} {} is this one); start it with carole launch -- train",
-      cluster.size(), cluster.hosts.size(), RoleName(cluster.me->role), cluster.me->index));
+      "[cluster] job: {}: got 1 rank, want {} on {} machines ({} is this one); start it with "
+      "carole launch -- train",
+      trains ? "each of its processes believes to be alone" : "this process takes no part in it",
+      cluster.size(), cluster.hosts.size(), me));
 }
 
 }  // namespace carole::launch

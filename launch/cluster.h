@@ -60,9 +60,9 @@ Cluster MakeCluster(std::vector<Task> tasks, int num_gpus);
 // This machine alone.
 Cluster MakeLocalCluster(int num_gpus);
 
-// Throws ConfigError when this process belongs to a job of several ranks, as a parameter server
-// too, but was started as one of `num_processes` == 1: N such processes would each train for
-// themselves. Evaluators are alone.
+// Throws ConfigError when this process, which is about to train and was started as one of
+// `num_processes` == 1, belongs to a job of several ranks, since N such processes would each train
+// for themselves; or is a parameter server or an evaluator, which do not train.
 void RequireWholeJob(const Cluster& cluster, int num_processes);
 
 }  // namespace carole::launch

@@ -1,6 +1,8 @@
 #include "launch/cluster.h"
 
 #include <fmt/format.h>
+#include <fmt/printf.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "launch/hostfile.h"
@@ -18,28 +20,48 @@ Cluster ClusterOf(const std::string& type, int index) {
       fmt::format(R"({{{}, "task": {{"type": "{}", "index": {}}}}})", kCluster, type, index), 0);
 }
 
+// What RequireWholeJob() says of one process, or nothing.
+std::string RefusalOf(const Cluster& cluster) {
+  EXPECT_NO_THROW(RequireWholeJob(cluster, 3));
+  try {
+    RequireWholeJob(cluster, 1);
+    return "";
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+}
+
 TEST(Cluster, ProcessesThatBelieveToBeAloneAreRefused) {
-  for (const auto& [type, index] :
-       {std::pair{"chief", 0}, {"worker", 0}, {"worker", 1}, {"ps", 0}}) {
-    const Cluster cluster = ClusterOf(type, index);
-    try {
-      RequireWholeJob(cluster, 1);
-      ADD_FAILURE() << type << index;
-    } catch (const ConfigError& error) {
-      EXPECT_EQ(error.what(),
-                fmt::format("[cluster] job: each of its processes believes to be alone: got 1 "
-                            "rank, want 3 on 3 machines ({} {} is this one); start it with carole "
-                            "launch -- train",
-                            type, index));
-    }
-    EXPECT_NO_THROW(RequireWholeJob(cluster, 3));
+  for (const auto& [type, index] : {std::pair{"chief", 0}, {"worker", 0}, {"worker", 1}}) {
+    EXPECT_EQ(RefusalOf(ClusterOf(type, index)),
+              fmt::format("[cluster] job: each of its processes believes to be alone: got 1 rank, "
+                          "want 3 on 3 machines ({} {} is this one); start it with carole launch "
+                          "-- train",
+                          type, index));
+  }
+  EXPECT_THAT(RefusalOf(ParseTfConfig(fmt::format("{{{}}}", kCluster), 0)),
+              testing::HasSubstr("alone: got 1 rank, want 3 on 3 machines (a task without a name"));
+}
+
+TEST(Cluster, ProcessesThatTakeNoPartAreRefused) {
+  constexpr const char* kOneMachine = R"({"cluster": {"master": ["h0:1"], "ps": ["h1:1"]},
+                                          "task": {"type": "%s", "index": 0}})";
+  for (const char* type : {"ps", "evaluator"}) {
+    EXPECT_THAT(RefusalOf(ClusterOf(type, 0)),
+                testing::HasSubstr(fmt::format("this process takes no part in it: got 1 rank, want "
+                                               "3 on 3 machines ({} 0 is this one)",
+                                               type)));
+    EXPECT_THAT(RefusalOf(ParseTfConfig(fmt::sprintf(kOneMachine, type), 0)),
+                testing::HasSubstr("this process takes no part in it: got 1 rank, want 1"));
   }
 }
 
 TEST(Cluster, ProcessesThatMayBeAlone) {
-  EXPECT_NO_THROW(RequireWholeJob(ClusterOf("evaluator", 0), 1));
-  EXPECT_NO_THROW(RequireWholeJob(MakeLocalCluster(0), 1));
-  EXPECT_NO_THROW(RequireWholeJob(ParseTfConfig(fmt::format("{{{}}}", kCluster), 0), 1));
+  EXPECT_EQ(RefusalOf(MakeLocalCluster(0)), "");
+  EXPECT_EQ(RefusalOf(ParseTfConfig(R"({"cluster": {"master": ["h0:1"], "ps": ["h1:1"]},
+                                        "task": {"type": "master", "index": 0}})",
+                                    0)),
+            "");
 }
 
 TEST(Cluster, OneMachineHasARankForEachGpu) {
