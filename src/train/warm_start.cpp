@@ -69,10 +69,11 @@ WarmStartReport Read(const io::WeightsReader& file, const WarmStartOptions& opti
 WarmStartReport WarmStart(const io::WeightsReader& reader, const WarmStartOptions& options,
                           VariableStore& store) {
   WarmStartReport report = Read(reader, options, "", store);
-  if (!options.ignore_missing) {
-    RequireAll(report, reader.path(),
-               "leave them out with --checkpoint_exclude_scopes or --ignore_missing_vars");
-  }
+  WarmStartReport required = report;
+  if (options.ignore_missing) required.missing.clear();
+  RequireAll(required, reader.path(),
+             "leave them out with --checkpoint_exclude_scopes, missing ones with "
+             "--ignore_missing_vars too");
   if (report.restored.empty()) {
     throw DataError(fmt::format("[train] {}: holds no variable of this net; its first is {}",
                                 reader.path(),
@@ -86,8 +87,7 @@ void LogReport(const WarmStartReport& report, const std::string& path) {
           Join(report.restored, kNamesOfALine));
   const std::pair<const char*, const std::vector<std::string>*> lists[] = {
       {"left out by --checkpoint_exclude_scopes", &report.excluded},
-      {"not in the file", &report.missing},
-      {"of another shape", &report.other_shape}};
+      {"not in the file", &report.missing}};
   for (const auto& [what, names] : lists) {
     if (!names->empty())
       LogInfo("train", "{} {}: {}", names->size(), what, Join(*names, kNamesOfALine));

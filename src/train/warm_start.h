@@ -11,7 +11,7 @@ namespace carole::train {
 
 struct WarmStartOptions {
   std::vector<std::string> exclude_scopes;  // variables whose names begin so are left as they are
-  bool ignore_missing = false;              // what does not fit is left too, instead of an error
+  bool ignore_missing = false;              // so is what the file does not have
 };
 
 // Names of variables.
