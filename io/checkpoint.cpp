@@ -90,6 +90,8 @@ std::vector<std::string> WriteKerasWeights(Hdf5File& file, const Checkpoint& che
                    layer);
     layer_names = checkpoint.keras->layers;
     file.SetString("/", "model_config", checkpoint.keras->config);
+    if (!checkpoint.keras->training.empty())
+      file.SetString("/", "training_config", checkpoint.keras->training);
   }
   file.SetStringList(kWeights, "layer_names", layer_names);
   for (const char* object : {"/", kWeights}) {

@@ -24,6 +24,7 @@ struct KerasLayer {
 struct KerasModel {
   std::string config;               // JSON: the attribute model_config
   std::vector<std::string> layers;  // its layers that have weights, in Keras's order
+  std::string training;  // JSON: the attribute training_config; empty: the net is not compiled
 };
 
 // The layer of a scope: "net/conv1" -> "net__conv1".

@@ -194,6 +194,11 @@ WatchedRun MakeWatchedRun(const TrainFlags& flags, const TrainPlan& plan, const 
           .class_names = NamesOfClasses(flags.dataset, input)};
 }
 
+std::string KerasTraining(const TrainFlags& flags, const optim::LearningRate& rate) {
+  const optim::OptimizerEntry& optimizer = optim::FindOptimizer(flags.optimizer);
+  return train::MakeKerasTraining(optimizer.plan(flags.optimizer_options), rate.base());
+}
+
 int Run(TrainFlags& flags, const CommandLine& line, const NetInput& input, Job& job) {
   flags.dataset = PrepareRecords(flags.dataset, input, job);
   const TrainPlan plan = MakeTrainPlan(flags, line, CountSamples(flags.dataset, input, job), job);
@@ -204,6 +209,7 @@ int Run(TrainFlags& flags, const CommandLine& line, const NetInput& input, Job& 
   LogPlan(settings);
   train::TrainerOptions options = MakeTrainerOptions(flags, plan, input, line, job);
   options.keras = train::MakeKerasModel(*model.graph, model.logits, std::string(input.net->name));
+  if (options.keras) options.keras->training = KerasTraining(flags, rate);
   const std::unique_ptr<train::TrainStep, DeleteStep> step(
       MakeStep(flags, std::move(model), plan.shape, parameters, job).release());
 

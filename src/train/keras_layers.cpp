@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 #include <string_view>
@@ -94,8 +95,9 @@ class Converter {
     return &graph_.variables()[static_cast<size_t>(graph_.value(node.inputs[i]).variable)];
   }
 
-  // A scope of its own for a layer without weights.
+  // A scope of its own for a layer without weights, unless the node's name says it all.
   static std::string Scope(const Node& node, const char* what) {
+    if (LeafOf(node.name) == what) return node.name;
     return node.name.empty() ? what : fmt::format("{}/{}", node.name, what);
   }
 
@@ -239,7 +241,7 @@ class Converter {
 
   int ConvertDropout(const Node& node) {
     const auto& a = std::get<DropoutAttributes>(node.attributes);
-    Json config{{"rate", 1 - a.keep}};
+    Json config{{"rate", std::round((1 - a.keep) * 1e12) / 1e12}};  // 0.2 again, not 0.1999…
     if (a.per_row) config["noise_shape"] = {nullptr, 1, 1, 1};
     return Append("Dropout", Scope(node, "dropout"), {Input(node)}, config);
   }

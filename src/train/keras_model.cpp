@@ -65,6 +65,37 @@ Json ToJson(const KerasNode& layer, const std::vector<KerasNode>& layers) {
 
 }  // namespace
 
+std::string MakeKerasTraining(const optim::UpdatePlan& optimizer, double learning_rate) {
+  const UpdateCoefficients& c = optimizer.coefficients;
+  std::string name;
+  Json config{{"learning_rate", learning_rate}};
+  switch (optimizer.rule) {
+    case UpdateRule::kSgd:
+    case UpdateRule::kMomentum:
+    case UpdateRule::kNesterov:
+      name = "SGD";
+      config.update(
+          {{"momentum", c.momentum}, {"nesterov", optimizer.rule == UpdateRule::kNesterov}});
+      break;
+    case UpdateRule::kRmsProp:
+      name = "RMSprop";
+      config.update({{"rho", c.decay}, {"momentum", c.momentum}, {"epsilon", c.epsilon}});
+      break;
+    case UpdateRule::kAdam:
+      name = "Adam";
+      config.update({{"beta_1", c.decay}, {"beta_2", c.decay2}, {"epsilon", c.epsilon}});
+      break;
+    default:
+      return "";
+  }
+  return Json{{"loss", "sparse_categorical_crossentropy"},
+              {"metrics", Json::array({"accuracy"})},
+              {"weighted_metrics", nullptr},
+              {"loss_weights", nullptr},
+              {"optimizer_config", {{"class_name", name}, {"config", config}}}}
+      .dump();
+}
+
 std::optional<io::KerasModel> MakeKerasModel(const Graph& graph, ValueId logits,
                                              const std::string& name) try {
   const std::vector<KerasNode> layers = ConvertToKeras(graph, logits);

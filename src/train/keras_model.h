@@ -7,6 +7,7 @@
 
 #include "io/keras_layout.h"
 #include "src/graph/graph.h"
+#include "src/optim/optimizers.h"
 
 namespace carole::train {
 
@@ -16,5 +17,9 @@ namespace carole::train {
 // for (local response normalization).
 std::optional<io::KerasModel> MakeKerasModel(const Graph& graph, ValueId logits,
                                              const std::string& name);
+
+// How Keras goes on training it (training_config): cross entropy without L2 terms, accuracy, and
+// the same optimizer at this rate, its slots anew. Empty where Keras has no such optimizer.
+std::string MakeKerasTraining(const optim::UpdatePlan& optimizer, double learning_rate);
 
 }  // namespace carole::train

@@ -46,6 +46,26 @@ def check(program, folder, net, size, classes):
     assert error < TOLERANCE, f"{net}: off by {error}"
 
 
+def check_training(program, folder):
+    """A net that is loaded as it is evaluates and trains on."""
+    subprocess.run([program, "write", folder, "mnist_keras", "28", "10"], check=True)
+    model = keras.models.load_model(f"{folder}/mnist_keras.h5")
+    assert [layer.name for layer in model.layers if layer.name.startswith("d")] == ["dense", "dense__relu", "dropout",
+                                                                                    "dense_1"]
+    assert isinstance(model.optimizer, keras.optimizers.Adam), model.optimizer
+    assert np.isclose(float(model.optimizer.learning_rate), 0.5) and model.optimizer.epsilon == 1e-7
+    images = read(f"{folder}/mnist_keras.images", -1, *model.input_shape[1:])
+    probabilities = read(f"{folder}/mnist_keras.probabilities", len(images), -1)
+    labels = np.array([3, 4])
+    loss, accuracy = model.evaluate(images, labels, verbose=0)
+    assert np.isclose(loss, -np.log(probabilities[[0, 1], labels]).mean(), atol=1e-4), loss
+    assert accuracy == np.mean(probabilities.argmax(1) == labels), accuracy
+    before = model.get_weights()
+    model.fit(images, labels, verbose=0)
+    assert all(np.any(a != b) for a, b in zip(before, model.get_weights()))
+    print(f"mnist_keras: loss {loss:.4f}, and trains on with {type(model.optimizer).__name__}", flush=True)
+
+
 # Net of keras.applications, ours, whether both compute the same, variables of ours that it does not have.
 APPLICATIONS = [
     (keras.applications.MobileNet, {"alpha": 0.25, "classes": 20}, "mobilenet_v1_025", True, 0),
@@ -98,6 +118,9 @@ def main():
     for row in nets:
         with tempfile.TemporaryDirectory() as folder:
             check(program, folder, *row)
+    if not net:
+        with tempfile.TemporaryDirectory() as folder:
+            check_training(program, folder)
     for row in APPLICATIONS if not net else []:
         with tempfile.TemporaryDirectory() as folder:
             check_application(program, folder, *row)

@@ -80,6 +80,8 @@ class Net {
 
   void WriteCheckpoint(const std::string& path) {
     io::Checkpoint checkpoint{.step = 1, .keras = keras_};
+    checkpoint.keras->training =
+        train::MakeKerasTraining(optim::FindOptimizer("adam").plan({.opt_epsilon = 1e-7}), 0.5);
     for (size_t v = 0; v < store_->places().size(); ++v) {
       const VariablePlace& place = store_->places()[v];
       std::vector<float> data(static_cast<size_t>(place.tf_shape.size()));

@@ -46,6 +46,39 @@ TEST(KerasModel, ListsLayersInOrder) {
                                    "Softmax"));
 }
 
+TEST(KerasModel, NamesAndRatesAreThoseOfKerasMnist) {
+  const auto model = Make("mnist_keras", true);
+  ASSERT_TRUE(model);
+  const std::map<std::string, json> layers = LayersOf(*model);
+  for (const char* name : {"flatten", "dense", "dropout", "dense_1"})
+    EXPECT_TRUE(layers.contains(name)) << name;
+  EXPECT_EQ(layers.at("dropout").at("config").at("rate"), 0.2);
+}
+
+TEST(KerasModel, SaysHowItWasTrained) {
+  const auto optimizer = [](const char* name, const optim::OptimizerOptions& options) {
+    const std::string text = MakeKerasTraining(optim::FindOptimizer(name).plan(options), 0.5);
+    if (text.empty()) return text;
+    const json training = json::parse(text);
+    EXPECT_EQ(training.at("loss"), "sparse_categorical_crossentropy");
+    EXPECT_TRUE(training.at("loss_weights").is_null());
+    return training.at("optimizer_config").dump();
+  };
+  EXPECT_EQ(
+      optimizer("sgd", {}),
+      R"({"class_name":"SGD","config":{"learning_rate":0.5,"momentum":0.0,"nesterov":false}})");
+  EXPECT_EQ(
+      optimizer("momentum", {.momentum = 0.75, .nesterov = true}),
+      R"({"class_name":"SGD","config":{"learning_rate":0.5,"momentum":0.75,"nesterov":true}})");
+  EXPECT_EQ(optimizer("rmsprop", {.rmsprop_momentum = 0.5, .rmsprop_decay = 0.75}),
+            R"({"class_name":"RMSprop","config":{"epsilon":1.0,"learning_rate":0.5,"momentum":0.5,)"
+            R"("rho":0.75}})");
+  EXPECT_EQ(optimizer("adam", {.adam_beta1 = 0.5, .adam_beta2 = 0.75, .opt_epsilon = 0.25}),
+            R"({"class_name":"Adam","config":{"beta_1":0.5,"beta_2":0.75,"epsilon":0.25,)"
+            R"("learning_rate":0.5}})");
+  EXPECT_EQ(optimizer("lars", {}), "");
+}
+
 // Whoever loads the model normalises images as those must who trained it on floats.
 TEST(KerasModel, TakesWhatTheNetMakesOfBytes) {
   const nets::Model model = nets::BuildModel(nets::FindNet("lenet"),
