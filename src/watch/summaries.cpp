@@ -36,7 +36,7 @@ Summaries::Summaries(SummaryOptions options, train::TrainStep& step)
 Summaries::~Summaries() {
   if (!is_open_ || options_.parameters.empty()) return;
   try {
-    events_->AddEnd(last_step_, false);
+    events_->AddEnd(std::max(last_step_, first_step_), false);
   } catch (const std::exception& error) {
     LogError("watch", "{}", error.what());
   }
@@ -44,8 +44,9 @@ Summaries::~Summaries() {
 
 void Summaries::Started(const train::RunState& state) {
   io::MakeFolder("watch", options_.folder);
-  events_ = std::make_unique<io::EventWriter>(options_.folder, state.step + 1);
-  if (!options_.parameters.empty()) events_->AddHyperParameters(state.step, options_.parameters);
+  first_step_ = state.step + 1;
+  events_ = std::make_unique<io::EventWriter>(options_.folder, first_step_);
+  if (!options_.parameters.empty()) events_->AddHyperParameters(first_step_, options_.parameters);
   events_->Flush();
   last_ = Clock::now();
   last_step_ = state.step;
@@ -184,7 +185,7 @@ void Summaries::Evaluated(int64_t step, const train::Metrics& metrics, double /*
 void Summaries::Ended(const train::RunState& state, bool /*finished*/) {
   is_open_ = false;
   Try([&] {
-    if (!options_.parameters.empty()) events_->AddEnd(state.step, true);
+    if (!options_.parameters.empty()) events_->AddEnd(std::max(state.step, first_step_), true);
     events_->Flush();
   });
 }

@@ -61,8 +61,9 @@ class Summaries final : public train::Watcher {
   std::unique_ptr<io::EventWriter> events_;
   std::unique_ptr<io::EventWriter> evaluations_;  // in folder/eval, from the first one on
   Clock::time_point last_;
-  bool is_open_ = false;  // between Started() and Ended()
-  int64_t due_step_ = 0;  // is recorded when it ends
+  bool is_open_ = false;    // between Started() and Ended()
+  int64_t first_step_ = 0;  // of the file, in which steps do not descend
+  int64_t due_step_ = 0;    // is recorded when it ends
   int64_t last_step_ = 0;
   int64_t steps_since_ = 0;
   int64_t images_since_ = 0;
