@@ -137,33 +137,36 @@ CLI::Option* CommandLine::AddBool(const std::string& name, bool& value, const st
       ->default_str(value ? "true" : "false");
 }
 
-CLI::Option* CommandLine::AddUnread(const std::string& name, const std::string& help,
-                                    bool is_bool) {
-  if (is_bool) return app_.add_flag(fmt::format("--{0},!--no{0}", name), help)->group(group_);
+CLI::Option* CommandLine::AddUnread(const std::string& name, const std::string& help) {
   return app_.add_option("--" + name, help)->expected(1)->group(group_);
 }
 
-void CommandLine::AddIgnored(const std::string& name, const std::string& instead, bool is_bool) {
-  ignored_.push_back({AddUnread(name, "accepted, without effect: " + instead, is_bool), instead});
-}
-
-void CommandLine::AddUnsupported(const std::string& name, const std::string& only, bool is_bool) {
-  unsupported_.push_back({AddUnread(name, fmt::format("only {}", only), is_bool), only});
-}
-
-void CommandLine::RefuseUnsupported() const {
-  for (const auto& [option, only] : unsupported_) {
-    if (option->count() > 0 && CLI::detail::to_lower(option->results().back()) != only)
-      throw UsageError(
-          fmt::format("[flags] {}: this version of carole cannot do that: got {}, "
-                      "want {}; leave the flag out",
-                      option->get_name(), option->results().back(), only));
+void CommandLine::FinishIgnored(CLI::Option* option, const std::string& instead, Refuse refuse) {
+  if (refuse != nullptr) {
+    option->check([refuse](const std::string& value) {
+      const std::string wanted = refuse(value);
+      return wanted.empty() ? "" : fmt::format("got {}, want {}", value, wanted);
+    });
   }
+  ignored_.push_back({option, instead});
+}
+
+constexpr const char* kWithoutEffect = "accepted, without effect: ";
+
+void CommandLine::AddIgnored(const std::string& name, const std::string& instead, Refuse refuse) {
+  FinishIgnored(AddUnread(name, kWithoutEffect + instead), instead, refuse);
+}
+
+void CommandLine::AddIgnoredBool(const std::string& name, const std::string& instead,
+                                 Refuse refuse) {
+  const std::string help = kWithoutEffect + instead;
+  FinishIgnored(app_.add_flag(fmt::format("--{0},!--no{0}", name), help)->group(group_), instead,
+                refuse);
 }
 
 void CommandLine::AddSpelling(const std::string& name, const std::string& flag,
                               const std::string& value, const std::string& allowed) {
-  AddUnread(name, fmt::format("as --{}={}", flag, value), false);
+  AddUnread(name, fmt::format("as --{}={}", flag, value));
   spellings_.push_back({name, flag, value, allowed});
 }
 
@@ -297,7 +300,6 @@ std::vector<std::string> CommandLine::Normalize(const std::vector<std::string>& 
 void CommandLine::PrintHelp(bool full) {
   if (!full) {
     for (const Ignored& ignored : ignored_) ignored.option->group("");
-    for (const Unsupported& unsupported : unsupported_) unsupported.option->group("");
     for (const Spelling& spelling : spellings_) app_.get_option("--" + spelling.name)->group("");
   }
   std::cout << app_.help();

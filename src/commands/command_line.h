@@ -58,14 +58,13 @@ class CommandLine {
     return app_.add_option(name, value, help)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   }
 
-  // A flag that cannot mean anything here: accepted, and LogIgnored() says what happens instead.
-  void AddIgnored(const std::string& name, const std::string& instead, bool is_bool = false);
+  // A flag that cannot mean anything here: accepted with the values that `refuse` has nothing
+  // against (it says what is wanted; null: any), and LogIgnored() says what happens instead.
+  using Refuse = std::string (*)(const std::string& value);
+  void AddIgnored(const std::string& name, const std::string& instead, Refuse refuse = nullptr);
+  // The same for a bool.
+  void AddIgnoredBool(const std::string& name, const std::string& instead, Refuse refuse = nullptr);
   void LogIgnored() const;
-
-  // A flag that would change the result and that this version cannot honour: any value but this
-  // one, the original's default, is refused with UsageError.
-  void AddUnsupported(const std::string& name, const std::string& only, bool is_bool = false);
-  void RefuseUnsupported() const;
 
   // Another program's name for a flag that has been added: --name=V is read as --flag=value, where
   // value holds {} for V. `allowed`: a comma list of V; empty: any.
@@ -94,7 +93,8 @@ class CommandLine {
 
  private:
   static std::string WithDashes(const std::string& names);
-  CLI::Option* AddUnread(const std::string& name, const std::string& help, bool is_bool);
+  CLI::Option* AddUnread(const std::string& name, const std::string& help);
+  void FinishIgnored(CLI::Option* option, const std::string& instead, Refuse refuse);
   template <typename T>
   CLI::Option* Finish(CLI::Option* option) {
     if constexpr (std::is_floating_point_v<T>) option->check(RefuseInfinite);
@@ -115,10 +115,6 @@ class CommandLine {
     CLI::Option* option;
     std::string instead;
   };
-  struct Unsupported {
-    CLI::Option* option;
-    std::string only;
-  };
   struct Spelling {
     std::string name, flag, value, allowed;
     // "50" -> "imagenet_resnet_v2_50". Throws UsageError.
@@ -129,7 +125,6 @@ class CommandLine {
   CLI::App app_;
   std::string group_ = "Options";
   std::vector<Ignored> ignored_;
-  std::vector<Unsupported> unsupported_;
   std::vector<Spelling> spellings_;
   std::vector<std::string> argparse_flags_;
   std::function<void()> before_help_;

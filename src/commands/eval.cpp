@@ -89,7 +89,6 @@ void AddFlags(CommandLine& line, EvalFlags& flags) {
   AddMachineFlags(line, flags.machine);
   AddCollectiveFlags(line, flags.machine);
   AddRecipeFlags(line, flags.recipe);
-  AddUnsupportedFlags(line);
 }
 
 // What is told about the checkpoint that rank 0 read.

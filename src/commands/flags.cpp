@@ -149,10 +149,4 @@ collectives::BucketOptions MakeBucketOptions(const MachineFlags& flags) {
   return options;
 }
 
-void AddUnsupportedFlags(CommandLine& line) {
-  line.Group("Of the original, not in this version");
-  line.AddUnsupported("quantize_delay", "-1");
-  line.AddUnsupported("quantize", "false", true);
-}
-
 }  // namespace carole::commands

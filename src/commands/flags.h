@@ -67,7 +67,4 @@ void AddCollectiveFlags(CommandLine& line, MachineFlags& flags);
 
 collectives::BucketOptions MakeBucketOptions(const MachineFlags& flags);
 
-// TF-Slim's flags that change the result and that there is nothing for here.
-void AddUnsupportedFlags(CommandLine& line);
-
 }  // namespace carole::commands

@@ -82,7 +82,7 @@ void AddInputFlags(CommandLine& line, DatasetFlags& flags) {
   line.Add("shuffle_block_records", flags.shuffle_block_records,
            "for disks that are slow at seeking: shuffles runs of so many records, then records "
            "within 16 runs; 0: all records freely")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 32));
 }
 
 int DecodeThreads(const DatasetFlags& flags, const Job& job) {
@@ -156,7 +156,6 @@ int64_t ShareOfMachine(int64_t batch, const Job& job) {
 
 int RunOnInput(const CommandLine& line, const DatasetFlags& dataset, const NetFlags& net,
                const MachineFlags& machine, const std::function<int(Job&, const NetInput&)>& body) {
-  line.RefuseUnsupported();
   const NetInput input = ResolveNetInput(net, dataset);
   return RunJob(machine, [&](Job& job) {
     RequireSameFlags(line, job.communicator());

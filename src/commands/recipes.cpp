@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
+#include <initializer_list>
+
 #include "src/core/error.h"
 #include "src/core/join_names.h"
 
@@ -97,29 +101,33 @@ constexpr Recipe kRecipes[] = {
      .otherwise =
          "training is synchronous, ranks share the data out, an epoch ends with a short "
          "batch, moving averages follow the update, moving statistics are the ranks' mean, "
-         "not the first clone's, schedules count the records that are there, not the data "
-         "set's nominal size, and all ranks' batches (--sync_replicas: as many as it says), "
-         "and evaluation counts each image once"},
+         "not the first clone's, schedules count all ranks' batches (--sync_replicas: as many "
+         "as it says), and evaluation counts each image once"},
     {.name = "imagenet_main",
      .program = "the official ResNet on ImageNet",
      .train = kImagenetMainTrain,
      .eval = kImagenetMainEval,
      .argparse_flags = kImagenetMainFlags,
+     .required = "output_dir",
      .otherwise =
          "ranks share the data out, moving statistics are updated (version 2.0 did "
-         "neither), a short last batch weighs by its images, and --epochs_per_eval says how "
-         "often it evaluates"},
+         "neither) and the ranks' mean, first weights are drawn as in version 1.4, a short last "
+         "batch weighs by its images, --epochs_per_eval says how often it evaluates, and "
+         "TensorBoard's tags are TF-Slim's"},
     {.name = "mnist",
      .program = "mnist.py of Keras",
      .train = kMnistTrain,
      .eval = kMnistEval,
-     .otherwise = "data_dir is mnist.npz, or the folder of it, of the four IDX files or of "
-                  "TFRecords; mnist.h5 is not compiled, and model.ckpt-STEP.h5 is there too"},
+     .otherwise =
+         "data_dir is mnist.npz, or the folder of it, of the four IDX files or of "
+         "TFRecords; mnist.h5 holds no slots for Keras, and model.ckpt-STEP.h5 is there too"},
     {.name = "mnist_dist",
      .program = "mnist_dist.py of Keras",
      .train = kMnistDistTrain,
      .eval = kMnistDistEval,
-     .otherwise = "ranks share the data out, and it trains without TF_CONFIG too"},
+     .otherwise =
+         "ranks share the data out, it trains without TF_CONFIG too, and TensorBoard's tags "
+         "are TF-Slim's"},
 };
 
 struct Spelling {
@@ -133,37 +141,85 @@ constexpr Spelling kSpellings[] = {
     {"num_intra_threads", "threads"},
 };
 
+// Whether a value is a T of which `fits` holds.
+template <typename T, typename Fits>
+bool Is(const std::string& value, Fits fits) {
+  T parsed{};
+  return CLI::detail::lexical_cast(value, parsed) && fits(parsed);
+}
+bool IsOneOf(const std::string& value, std::initializer_list<std::string_view> choices) {
+  return std::find(choices.begin(), choices.end(), value) != choices.end();
+}
+
+// What is wanted, where a value is none that the other program took.
+std::string Int(const std::string& value) {
+  return Is<int64_t>(value, [](int64_t) { return true; }) ? "" : "a whole number";
+}
+std::string Count(const std::string& value) {
+  return Is<int64_t>(value, [](int64_t n) { return n >= 0; }) ? "" : "a whole number from 0 on";
+}
+std::string Number(const std::string& value) {
+  return Is<double>(value, [](double x) { return std::isfinite(x); }) ? "" : "a finite number";
+}
+std::string Bool(const std::string& value) {
+  return Is<bool>(value, [](bool) { return true; }) ? "" : "true or false";
+}
+std::string Layout(const std::string& value) {
+  constexpr const char* kWanted = "channels_first or channels_last";
+  return IsOneOf(value, {"channels_first", "channels_last"}) ? "" : kWanted;
+}
+std::string Processor(const std::string& value) {
+  return IsOneOf(value, {"CPU", "GPU"}) ? "" : "CPU or GPU";
+}
+std::string CifarLayers(const std::string& value) {
+  return Is<int64_t>(value, [](int64_t n) { return (n - 2) % 6 == 0; }) ? "" : "6n + 2, as 44";
+}
+// The same of what would change the result and is not there.
+std::string NotQuantized(const std::string& value) {
+  constexpr const char* kWanted = "false: this version of carole cannot quantize";
+  return Is<bool>(value, [](bool quantized) { return !quantized; }) ? "" : kWanted;
+}
+std::string NeverQuantized(const std::string& value) {
+  constexpr const char* kWanted = "-1: this version of carole cannot quantize";
+  return Is<int64_t>(value, [](int64_t step) { return step < 0; }) ? "" : kWanted;
+}
+
 struct WithoutMeaning {
   const char* name;
   const char* instead;
-  bool is_bool = false;
+  CommandLine::Refuse refuse = nullptr;
 };
 constexpr const char* kRanks = "mpirun or srun starts the ranks; each holds one replica";
 constexpr const char* kServers = "there are no parameter servers: gradients are summed over ranks";
+constexpr const char* kLog = "the log is standard error";
 constexpr WithoutMeaning kWithoutMeaning[] = {
     // TF-Slim
     {"master", "there are no sessions: ranks talk through MPI"},
-    {"num_clones", kRanks},
-    {"clone_on_cpu", "--backend says what computes", true},
-    {"worker_replicas", kRanks},
-    {"task", kRanks},
-    {"num_ps_tasks", kServers},
-    {"num_readers", "records are read by position; see --num_preprocessing_threads"},
-    {"alsologtostderr", "the log is standard error", true},
-    {"logtostderr", "the log is standard error", true},
+    {"num_clones", kRanks, Int},
+    {"worker_replicas", kRanks, Int},
+    {"task", kRanks, Int},
+    {"num_ps_tasks", kServers, Int},
+    {"num_readers", "records are read by position; see --num_preprocessing_threads", Int},
     {"verbosity", "the log is as it is"},
+    {"quantize_delay", "weights are not quantized", NeverQuantized},
     // the platform
-    {"num_gpus", "mpirun or srun starts the ranks"},
+    {"num_gpus", "mpirun or srun starts the ranks", Count},
     // imagenet_main
-    {"data_format", "kernels choose the layout; checkpoints are the same either way"},
-    {"variable_strategy", "each rank holds all variables"},
-    {"sync", "training is always synchronous", true},
+    {"data_format", "kernels choose the layout; checkpoints are the same either way", Layout},
+    {"variable_strategy", "each rank holds all variables", Processor},
     {"use_distortion_for_training", "it had no effect there: training images are distorted"},
-    {"num_layers", "it had no effect there: --resnet_size says which net"},
-    {"batch_norm_decay", "it had no effect there: the net's is 0.997"},
-    {"batch_norm_epsilon", "it had no effect there: the net's is 1e-5"},
-    {"num_inter_threads", "it had no effect there: see --threads"},
-    {"log_device_placement", "`carole bench train` tells where the time of a step goes", true},
+    {"num_layers", "it had no effect there: --resnet_size says which net", CifarLayers},
+    {"batch_norm_decay", "it had no effect there: the net's is 0.997", Number},
+    {"batch_norm_epsilon", "it had no effect there: the net's is 1e-5", Number},
+    {"num_inter_threads", "it had no effect there: see --threads", Int},
+};
+constexpr WithoutMeaning kBoolsWithoutMeaning[] = {
+    {"clone_on_cpu", "--backend says what computes", Bool},
+    {"alsologtostderr", kLog, Bool},
+    {"logtostderr", kLog, Bool},
+    {"quantize", "weights are not quantized", NotQuantized},
+    {"sync", "training is always synchronous", Bool},
+    {"log_device_placement", "`carole bench train` tells where the time of a step goes", Bool},
 };
 
 // What a command line says before it is parsed, else `usual`.
@@ -197,8 +253,10 @@ void AddRecipeFlags(CommandLine& line, std::string& recipe) {
     if (line.Has(s.flag)) line.AddSpelling(s.name, s.flag, s.value, s.allowed);
   }
   line.Group("Of other programs, without a meaning here");
-  for (const WithoutMeaning& flag : kWithoutMeaning)
-    line.AddIgnored(flag.name, flag.instead, flag.is_bool);
+  for (const auto& [name, instead, refuse] : kWithoutMeaning)
+    line.AddIgnored(name, instead, refuse);
+  for (const auto& [name, instead, refuse] : kBoolsWithoutMeaning)
+    line.AddIgnoredBool(name, instead, refuse);
 }
 
 bool ParseWithRecipe(CommandLine& line, const std::vector<std::string>& arguments,
@@ -212,6 +270,12 @@ bool ParseWithRecipe(CommandLine& line, const std::vector<std::string>& argument
   // A help is printed before flags have values, and shows the recipe's defaults all the same.
   line.BeforeHelp([&] { apply(named); });
   if (!line.Parse(arguments)) return false;
+  const Recipe& chosen = FindRecipe(recipe);
+  const std::string required(chosen.required);
+  if (!required.empty() && line.Has(required) && !line.Given(required)) {
+    throw UsageError(
+        fmt::format("[flags] --{}: missing: {} has no default for it", required, chosen.program));
+  }
   apply(recipe);
   return true;
 }

@@ -25,6 +25,7 @@ struct Recipe {
   std::span<const FlagDefault> train;  // where they differ from TF-Slim's
   std::span<const FlagDefault> eval;
   std::string_view argparse_flags;  // those that argparse read there; blanks between them
+  std::string_view required = "";   // a flag that has no default there
   std::string_view otherwise;       // what is done here as its users wanted, and not as it did
 };
 
@@ -36,7 +37,7 @@ const Recipe& FindRecipe(std::string_view name);
 void AddRecipeFlags(CommandLine& line, std::string& recipe);
 
 // As line.Parse(); then the recipe's defaults (train or eval) hold for what was not given, as far
-// as the command has such flags.
+// as the command has such flags. Throws UsageError where one that the recipe requires is missing.
 bool ParseWithRecipe(CommandLine& line, const std::vector<std::string>& arguments,
                      const std::string& recipe, std::span<const FlagDefault> Recipe::*defaults);
 

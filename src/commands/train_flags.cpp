@@ -91,7 +91,7 @@ void AddFineTuningFlags(CommandLine& line, FineTuningFlags& flags) {
                "beginnings of names that are trained (regular expressions); empty: all")
       ->transform(without_blanks, "", "");
   line.AddBool("ignore_missing_vars", flags.ignore_missing_vars,
-               "variables that the file lacks, or has in another shape, begin anew");
+               "variables that the file lacks begin anew");
 }
 
 void AddEvaluationFlags(CommandLine& line, EvaluationFlags& flags) {
@@ -125,7 +125,6 @@ void AddTrainFlags(CommandLine& line, TrainFlags& flags) {
   AddCollectiveFlags(line, flags.machine);
   AddRankFlags(line, flags.ranks);
   AddRecipeFlags(line, flags.recipe);
-  AddUnsupportedFlags(line);
 }
 
 std::string EvaluationSplit(const TrainFlags& flags) {

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "io/datasets.h"
 #include "src/commands/recipes.h"
 #include "src/core/error.h"
 #include "src/core/log.h"
@@ -61,7 +62,14 @@ int64_t MaxSteps(const RunFlags& flags, const CommandLine& line) {
 // The shorter of the two; but one that is given wins over a recipe's other one.
 int64_t StepLimit(const RunFlags& flags, const CommandLine& line, int64_t steps_per_epoch) {
   const int64_t max_steps = MaxSteps(flags, line);
-  if (flags.train_epochs == 0) return max_steps;
+  if (flags.train_epochs == 0) {
+    if (line.Given("train_epochs") && max_steps == 0) {
+      throw UsageError(
+          "[flags] --train_epochs: got 0, want more; without an end give neither it nor "
+          "--max_number_of_steps");
+    }
+    return max_steps;
+  }
   const int64_t steps = AtLeastOneStep(flags.train_epochs * static_cast<double>(steps_per_epoch));
   if (max_steps == 0) return steps;
   const bool epochs_given = line.Given("train_epochs");
@@ -127,6 +135,13 @@ std::string DescribeSchedule(const optim::LearningRateOptions& o, const optim::L
                              : text;
 }
 
+// What the rate takes for an epoch, where that is not what an epoch is.
+std::string DescribeEpoch(const TrainPlan& plan) {
+  const optim::LearningRateOptions& o = plan.schedule;
+  if (o.num_samples == plan.num_samples || (o.type == "fixed" && o.warmup_epochs == 0)) return "";
+  return fmt::format("; its epochs are of the {} samples of the full data set", o.num_samples);
+}
+
 }  // namespace
 
 TrainPlan MakeTrainPlan(const TrainFlags& flags, const CommandLine& line, int64_t num_samples,
@@ -143,7 +158,11 @@ TrainPlan MakeTrainPlan(const TrainFlags& flags, const CommandLine& line, int64_
       (num_samples + plan.global_batch - 1) / plan.global_batch;  // the last one is short
   plan.max_steps = StepLimit(flags.run, line, steps_per_epoch);
   plan.eval_every = EvalEvery(flags.evaluation, line, steps_per_epoch);
-  plan.schedule.num_samples = num_samples;
+  // As TF-Slim, which does not look how many records there are.
+  const int64_t full =
+      io::FindSplit(io::FindDataset(flags.dataset.dataset_name), flags.dataset.dataset_split_name)
+          .num_samples;
+  plan.schedule.num_samples = full > 0 ? full : num_samples;
   plan.schedule.batch_size = plan.local_batch;
   plan.schedule.ranks = job.size();
   const bool given = flags.run.sync_replicas && line.Given("replicas_to_aggregate");
@@ -172,7 +191,7 @@ std::vector<PlanLine> DescribePlan(const TrainFlags& flags, const TrainPlan& pla
                             job.backend().name(), flags.machine.precision)},
       {"batch", fmt::format("{} local, {} global{}", plan.local_batch, plan.global_batch, pieces)},
       {"optimizer", DescribeOptimizer(flags)},
-      {"rate", DescribeSchedule(plan.schedule, rate)},
+      {"rate", DescribeSchedule(plan.schedule, rate) + DescribeEpoch(plan)},
       {"data",
        fmt::format("{} {}: {} samples in {}, preprocessing {}, as {}", input.dataset->name,
                    flags.dataset.dataset_split_name, plan.num_samples, flags.dataset.dataset_dir,

@@ -14,13 +14,13 @@
 namespace carole::commands {
 
 struct TrainPlan {
-  int64_t num_samples = 0;
+  int64_t num_samples = 0;  // that are there
   StepShape shape;
   int64_t local_batch = 0;
   int64_t global_batch = 0;
-  int64_t max_steps = 0;   // 0: no end
-  int64_t eval_every = 0;  // steps; 0: never
-  optim::LearningRateOptions schedule;
+  int64_t max_steps = 0;                // 0: no end
+  int64_t eval_every = 0;               // steps; 0: never
+  optim::LearningRateOptions schedule;  // by the full data set, where that has a size
 };
 
 // Collective. Throws UsageError for batches that the ranks cannot share, ConfigError when machines

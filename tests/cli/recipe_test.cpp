@@ -54,8 +54,9 @@ TEST_F(RecipeTest, TrainImageClassifier) {
              "--max_number_of_steps=3"});
   for (const char* text :
        {"rmsprop, momentum 0.9, decay 0.9, epsilon 1, weight decay 4e-05",
-        "0.01, times 0.94 every 18 steps (decay_steps)", "32 local, 32 global",
-        "--num_ps_tasks: there are no parameter servers", "--num_clones: mpirun", "3 steps"})
+        "0.01, times 0.94 every 3750 steps (decay_steps); its epochs are of the 60000 samples",
+        "32 local, 32 global", "--num_ps_tasks: there are no parameter servers",
+        "--num_clones: mpirun", "3 steps"})
     EXPECT_THAT(run.err, HasSubstr(text));
 }
 
@@ -118,8 +119,8 @@ TEST_F(RecipeTest, TrainImageClassifierOnThePlatform) {
              "--model_name=lenet", "--max_step=2", "--learning_rate_decay_type=polynomial"},
             2);
   EXPECT_THAT(run.err, HasSubstr("32 local, 64 global"));
-  // Ranks count as replicas: 300 / 64 steps an epoch, two epochs.
-  EXPECT_THAT(run.err, HasSubstr("0.01, polynomial to 0.0001 in 9 steps (decay_steps)"));
+  // Ranks count as replicas: 60000 / 64 steps an epoch, two epochs.
+  EXPECT_THAT(run.err, HasSubstr("0.01, polynomial to 0.0001 in 1875 steps (decay_steps)"));
 }
 
 // What it passes when its user says nothing.
@@ -168,14 +169,14 @@ TEST_F(RecipeTest, ImagenetMain) {
   for (const char* text :
        {"imagenet_resnet_v2_18: 11692329 parameters, images 224x224x3, 1001 classes",
         "2 local, 4 global", "momentum, momentum 0.9, weight decay 0.0001",
-        "0.1, times 0.1 behind step 120, times 0.01 behind step 240",
+        "0.1, times 0.1 behind step 9608752, times 0.01 behind step 19217505",
         "preprocessing imagenet_resnet", "moving statistics are updated",
         "--variable_strategy: each rank holds all variables"})
     EXPECT_THAT(run.err, HasSubstr(text));
   EXPECT_TRUE(FailsWith(Carole({"train", "--recipe=imagenet_main", "--resnet_size=42"}), 64,
                         {"--resnet_size", "got 42, want one of 18,34,50"}));
   EXPECT_TRUE(FailsWith(Carole({"train", "--recipe=imagenet_main", "--train-batch-size=3",
-                                "--data_dir=" + data, "--threads=1"},
+                                "--data_dir=" + data, "--output_dir=" + train_dir_, "--threads=1"},
                                2),
                         64, {"--train_batch_size", "multiple of 2"}));
 }
@@ -362,9 +363,33 @@ TEST_F(RecipeTest, GivenLengthsWinOverARecipesOthers) {
 TEST_F(RecipeTest, WhatCannotBeDoneIsRefused) {
   EXPECT_TRUE(FailsWith(Carole(TrainWords(train_dir_, {"--quantize_delay=100"})), 64,
                         {"--quantize_delay", "got 100, want -1"}));
-  EXPECT_TRUE(FailsWith(Carole(TrainWords(train_dir_, {"--quantize"})), 64, {"--quantize"}));
+  EXPECT_TRUE(FailsWith(Carole(TrainWords(train_dir_, {"--quantize"})), 64,
+                        {"--quantize", "got true, want false: this version"}));
   EXPECT_TRUE(FailsWith(Carole(TrainWords(train_dir_, {"--train_batch_size=8"})), 64,
                         {"--batch_size, --train_batch_size: both given"}));
+}
+
+// Flags without a meaning have the types that they had.
+TEST_F(RecipeTest, ValuesThatTheOtherProgramsRefusedAreRefused) {
+  for (const auto& [flag, wanted] : {std::pair{"--task=x", "got x, want a whole number"},
+                                     {"--clone_on_cpu=maybe", "got maybe, want true or false"},
+                                     {"--num_gpus=-1", "got -1, want a whole number from 0 on"},
+                                     {"--data-format=NHWC", "want channels_first or channels_last"},
+                                     {"--variable-strategy=TPU", "got TPU, want CPU or GPU"},
+                                     {"--num-layers=45", "got 45, want 6n + 2"},
+                                     {"--batch-norm-decay=inf", "got inf, want a finite number"},
+                                     {"--shuffle_block_records=4611686018427387904",
+                                      "got 4611686018427387904, want 0 to 4294967296"}})
+    EXPECT_TRUE(FailsWith(Carole(TrainWords(train_dir_, {flag})), 64, {wanted}));
+  EXPECT_TRUE(
+      FailsWith(Carole(TrainWords(train_dir_, {"--max_number_of_steps=0", "--train_epochs=0"})), 64,
+                {"--train_epochs: got 0, want more"}));
+}
+
+TEST_F(RecipeTest, ImagenetMainWantsAnOutputFolder) {
+  EXPECT_TRUE(
+      FailsWith(Carole({"train", "--recipe=imagenet_main", "--data_dir=/nowhere"}), 64,
+                {"--output_dir: missing", "the official ResNet on ImageNet has no default"}));
 }
 
 }  // namespace

@@ -38,11 +38,11 @@ TEST(LaunchCommand, BadInput) {
        "192.0.2.7 is no address of this machine"},
       {{"--network=-v", "--", "train"}, 64, "[flags] --network: no interface: got \"-v\""},
       {{"--", "train", "--max_restarts=x"}, 64, "carole launch: --max_restarts"},
-      {{"--", "train", "--num_gpus=two"}, 64, "[flags] --num_gpus: no number: got two"},
+      {{"--", "train", "--num_gpus=two"}, 64, "--num_gpus: got two, want a whole number from 0 on"},
       {{"--", "train", "--num_g", "two"}, 64, "[flags] --num_g: carole train has no such flag"},
       {{"--", "train", "--recipe=imagenet_main", "--num_g", "two"},
        64,
-       "[flags] --num_gpus: no number: got two"},
+       "--num_gpus: got two, want a whole number from 0 on"},
       {{"--", "train", "--recipe=imagenet_main", "--batch_norm=1"}, 64, "may stand for several"},
       {{"--", "train", "--recipe=unheard_of"}, 64, "[flags] --recipe: no such recipe"},
       {{"--", "train", "--config=/nowhere.toml"}, 64, "/nowhere.toml"},
@@ -92,7 +92,7 @@ TEST(LaunchCommand, EvaluationOfARecipeIsLeftToAnEvaluator) {
       {{"--epochs_per_eval=1"}, false},
   };
   for (const auto& test : cases) {
-    Words words{CAROLE_BINARY, "launch", two, "--", "train"};
+    Words words{CAROLE_BINARY, "launch", two, "--", "train", "--output_dir=/nowhere"};
     words.insert(words.end(), test.training.begin(), test.training.end());
     const ProcessResult result = RunProcess(words, 30);
     EXPECT_EQ(result.exit_code, 78) << result.err;
