@@ -50,8 +50,7 @@ def check_training(program, folder):
     """A net that is loaded as it is evaluates and trains on."""
     subprocess.run([program, "write", folder, "mnist_keras", "28", "10"], check=True)
     model = keras.models.load_model(f"{folder}/mnist_keras.h5")
-    assert [layer.name for layer in model.layers if layer.name.startswith("d")] == ["dense", "dense__relu", "dropout",
-                                                                                    "dense_1"]
+    assert [layer.name for layer in model.layers if layer.weights] == ["dense", "dense_1"]
     assert isinstance(model.optimizer, keras.optimizers.Adam), model.optimizer
     assert np.isclose(float(model.optimizer.learning_rate), 0.5) and model.optimizer.epsilon == 1e-7
     images = read(f"{folder}/mnist_keras.images", -1, *model.input_shape[1:])
