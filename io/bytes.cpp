@@ -21,7 +21,8 @@ constexpr std::string_view kTag = "io.bytes";
 class FileSource : public Source {
  public:
   explicit FileSource(const std::filesystem::path& path)
-      : name_(path.string()), file_(open(name_.c_str(), O_RDONLY | O_CLOEXEC)) {
+      : name_(path.string()),
+        file_(open(name_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {  // not for a pipe's writer
     if (!file_.is_open()) ThrowDiskError(kTag, name_, "open", errno);
     struct stat info;
     if (fstat(file_.get(), &info) != 0) ThrowDiskError(kTag, name_, "read the size", errno);

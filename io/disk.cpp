@@ -55,6 +55,11 @@ void ThrowDiskError(std::string_view tag, const std::string& path, std::string_v
                               hint));
 }
 
+void FlushOutput() {
+  if (std::fflush(stdout) != 0 && errno != EPIPE)
+    ThrowDiskError("output", "standard output", "write", errno);
+}
+
 FileDescriptor::~FileDescriptor() {
   if (fd_ >= 0) close(fd_);
 }

@@ -11,6 +11,10 @@ namespace carole::io {
 [[noreturn]] void ThrowDiskError(std::string_view tag, const std::string& path,
                                  std::string_view what, int error);
 
+// Writes what standard output still holds back. Throws DiskError; but a reader that has seen enough
+// (`| head`) is no error.
+void FlushOutput();
+
 // Owns a file descriptor.
 class FileDescriptor {
  public:

@@ -4,9 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <csignal>
-#include <cstdio>
 #include <exception>
 #include <string>
 #include <string_view>
@@ -86,13 +84,6 @@ void FillClosedStreams() {
   if (file > STDERR_FILENO) close(file);
 }
 
-// What is still held back may find the disk full.
-// A reader that has seen enough (`| head`) is no error.
-void FlushOutput() {
-  if (std::fflush(stdout) != 0 && errno != EPIPE)
-    carole::io::ThrowDiskError("output", "standard output", "write", errno);
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -102,7 +93,7 @@ int main(int argc, char** argv) {
     std::signal(SIGXFSZ, SIG_IGN);  // a file over the limit is an error of writing, not an end
     carole::launch::LeaveOpenMpPlace();
     const int code = Run({argv + 1, argv + argc});
-    FlushOutput();
+    carole::io::FlushOutput();
     if (code != 0) carole::commands::ReportExit(code);
     return code;
   } catch (const std::exception&) {

@@ -127,6 +127,7 @@ std::string CommandLine::WithDashes(const std::string& names) {
 }
 
 std::string CommandLine::RefuseInfinite(const std::string& text) {
+  if (text.empty()) return "got nothing, want a number";
   double number = 0;
   const bool good = !CLI::detail::lexical_cast(text, number) || std::isfinite(number);
   return good ? "" : fmt::format("got {}, want a finite number", text);

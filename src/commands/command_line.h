@@ -7,10 +7,14 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <cctype>
+#include <charconv>
 #include <functional>
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <type_traits>
 #include <vector>
 
@@ -98,10 +102,25 @@ class CommandLine {
   template <typename T>
   CLI::Option* Finish(CLI::Option* option) {
     if constexpr (std::is_floating_point_v<T>) option->check(RefuseInfinite);
+    if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) option->check(RefuseOdd<T>);
     return option->group(group_)->capture_default_str();
   }
-  // No range keeps NaN out.
+  // No range keeps NaN out, and CLI11 takes nothing for 0.
   static std::string RefuseInfinite(const std::string& number);
+  // It reads 010 as 8, and what is too large as the largest number.
+  template <typename T>
+  static std::string RefuseOdd(const std::string& text) {
+    if (text.empty()) return "got nothing, want a whole number";
+    const size_t sign = text[0] == '-' || text[0] == '+' ? 1 : 0;
+    if (text.size() > sign + 1 && text[sign] == '0' && std::isdigit(text[sign + 1]) != 0)
+      return "got " + text + ", want a whole number without a 0 in front";
+    T number{};
+    const char* const digits = text.data() + (text[0] == '+' ? 1 : 0);
+    const auto read = std::from_chars(digits, text.data() + text.size(), number);
+    if (read.ec != std::errc::result_out_of_range) return "";
+    return "got " + text + ", want at most " + std::to_string(std::numeric_limits<T>::max()) +
+           " and at least " + std::to_string(std::numeric_limits<T>::min());
+  }
   void CheckKnown(const std::string& argument) const;
   // The flag that `flag` is the beginning of. Throws UsageError that names them if there are
   // several.

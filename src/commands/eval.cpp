@@ -160,7 +160,7 @@ void PrintJson(const train::Metrics& metrics, const Evaluated& evaluated,
     json["confusion"].push_back(row);
   }
   PrintJsonLine(json);
-  std::fflush(stdout);
+  io::FlushOutput();
 }
 
 // Writes what one evaluation gave, on rank 0.
@@ -188,7 +188,7 @@ class Output {
       PrintJson(metrics, evaluated, names_);
     } else {
       fmt::print("{}", metrics.Report(names_));
-      std::fflush(stdout);
+      io::FlushOutput();
     }
     if (!flags_.confusion_dir.empty()) {
       WriteConfusion(flags_.confusion_dir,

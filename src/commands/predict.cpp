@@ -10,6 +10,7 @@
 #include "io/bytes.h"
 #include "io/checkpoint.h"
 #include "io/datasets.h"
+#include "io/disk.h"
 #include "io/image.h"
 #include "io/picture.h"
 #include "io/preprocessing.h"
@@ -278,7 +279,7 @@ int Run(PredictFlags& flags, Job& job) {
                        inference.store());
   const Printer printer(flags, NamesOf(flags, inference.num_classes()));
   const int64_t bad = PredictAll(flags, images, reader, inference, printer);
-  std::fflush(stdout);
+  io::FlushOutput();
   if (bad == 0) return 0;
   throw DataError(fmt::format("[predict] {} of {} images could not be read", bad, images.size()));
 }

@@ -8,6 +8,15 @@
 namespace carole::commands {
 namespace {
 
+// Names that a run needs for itself, or that lie elsewhere.
+std::string RefuseNameOfRun(const std::string& name) {
+  const bool is_good =
+      name.ends_with(".h5") && !name.starts_with("model.ckpt") && name.find('/') == name.npos;
+  return name.empty() || is_good
+             ? ""
+             : name + ": want NAME.h5, without a folder and other than model.ckpt-STEP.h5";
+}
+
 void AddLengthFlags(CommandLine& line, RunFlags& flags) {
   line.Group("Run");
   line.Add("train_dir,output_dir", flags.train_dir,
@@ -55,7 +64,8 @@ void AddFileFlags(CommandLine& line, RunFlags& flags) {
       ->check(CLI::NonNegativeNumber);
   line.Add("final_model", flags.final_model,
            "name in train_dir of a copy of the last checkpoint, once the run has finished")
-      ->check(RefuseWeightsName);
+      ->check(RefuseWeightsName)
+      ->check(RefuseNameOfRun);
 }
 
 void AddLossFlags(CommandLine& line, RunFlags& flags) {

@@ -115,6 +115,24 @@ TEST_F(BadInputTest, LabelOutOfRange) {
   EXPECT_TRUE(FailsWith(TrainAnEpoch(), 65, {train_file_, "record 0", "label", "12"}));
 }
 
+TEST_F(BadInputTest, ResultsThatFindNoRoom) {
+  ASSERT_EQ(Carole(TrainWords(train_dir_, {"--max_number_of_steps=1"})).exit_code, 0);
+  std::string command;
+  for (const std::string& word : CaroleWords(EvalWords(train_dir_))) command += word + " ";
+  EXPECT_TRUE(FailsWith(RunProcess({"sh", "-c", command + "> /dev/full"}), 74,
+                        {"standard output", "No space left"}));
+}
+
+// Which nobody ever writes to.
+TEST_F(BadInputTest, PipeInsteadOfAPicture) {
+  ASSERT_EQ(Carole(TrainWords(train_dir_, {"--max_number_of_steps=1"})).exit_code, 0);
+  const std::string pipe = folder_ / "a.png";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const ProcessResult run = Carole({"predict", "--checkpoint_path=" + train_dir_, pipe});
+  EXPECT_EQ(run.exit_code, 65) << run.err;
+  EXPECT_THAT(run.err, ::testing::HasSubstr("is no regular file"));
+}
+
 TEST_F(BadInputTest, FileThatIsNoTfRecord) {
   WriteFile(train_file_, std::string(1000, 'x'));
   EXPECT_TRUE(FailsWith(TrainAnEpoch(), 65, {train_file_, "byte 0"}));

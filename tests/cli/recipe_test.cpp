@@ -369,17 +369,24 @@ TEST_F(RecipeTest, WhatCannotBeDoneIsRefused) {
                         {"--batch_size, --train_batch_size: both given"}));
 }
 
-// Flags without a meaning have the types that they had.
+// Flags without a meaning have the types that they had; and no number is made of what is none.
 TEST_F(RecipeTest, ValuesThatTheOtherProgramsRefusedAreRefused) {
-  for (const auto& [flag, wanted] : {std::pair{"--task=x", "got x, want a whole number"},
-                                     {"--clone_on_cpu=maybe", "got maybe, want true or false"},
-                                     {"--num_gpus=-1", "got -1, want a whole number from 0 on"},
-                                     {"--data-format=NHWC", "want channels_first or channels_last"},
-                                     {"--variable-strategy=TPU", "got TPU, want CPU or GPU"},
-                                     {"--num-layers=45", "got 45, want 6n + 2"},
-                                     {"--batch-norm-decay=inf", "got inf, want a finite number"},
-                                     {"--shuffle_block_records=4611686018427387904",
-                                      "got 4611686018427387904, want 0 to 4294967296"}})
+  for (const auto& [flag, wanted] :
+       {std::pair{"--task=x", "got x, want a whole number"},
+        {"--clone_on_cpu=maybe", "got maybe, want true or false"},
+        {"--num_gpus=-1", "got -1, want a whole number from 0 on"},
+        {"--data-format=NHWC", "want channels_first or channels_last"},
+        {"--variable-strategy=TPU", "got TPU, want CPU or GPU"},
+        {"--num-layers=45", "got 45, want 6n + 2"},
+        {"--batch-norm-decay=inf", "got inf, want a finite number"},
+        {"--learning_rate=", "got nothing, want a number"},
+        {"--labels_offset=", "got nothing, want a whole number"},
+        {"--batch_size=010", "got 010, want a whole number without"},
+        {"--seed=18446744073709551616", "got 18446744073709551616, want at most "},
+        {"--final_model=model.ckpt-9.h5", "want NAME.h5, without"},
+        {"--final_model=a/b.h5", "want NAME.h5, without"},
+        {"--shuffle_block_records=4611686018427387904",
+         "got 4611686018427387904, want 0 to 4294967296"}})
     EXPECT_TRUE(FailsWith(Carole(TrainWords(train_dir_, {flag})), 64, {wanted}));
   EXPECT_TRUE(
       FailsWith(Carole(TrainWords(train_dir_, {"--max_number_of_steps=0", "--train_epochs=0"})), 64,
