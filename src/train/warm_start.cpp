@@ -26,11 +26,12 @@ constexpr size_t kNamesOfAnError = 4;
 constexpr size_t kNamesOfALine = 12;
 
 // Throws when something does not fit.
-void RequireAll(const WarmStartReport& report, const std::string& path, const char* hint) {
-  if (report.missing.empty() && report.other_shape.empty()) return;
+void RequireAll(const WarmStartReport& report, bool ignore_missing, const std::string& path,
+                const char* hint) {
+  const bool lacks = !ignore_missing && !report.missing.empty();
+  if (!lacks && report.other_shape.empty()) return;
   std::string text = fmt::format("[train] {}: does not fit the net:", path);
-  if (!report.missing.empty())
-    text += fmt::format(" missing {};", Join(report.missing, kNamesOfAnError));
+  if (lacks) text += fmt::format(" missing {};", Join(report.missing, kNamesOfAnError));
   if (!report.other_shape.empty())
     text += fmt::format(" of another shape {};", Join(report.other_shape, kNamesOfAnError));
   throw DataError(text + " " + hint);
@@ -69,9 +70,7 @@ WarmStartReport Read(const io::WeightsReader& file, const WarmStartOptions& opti
 WarmStartReport WarmStart(const io::WeightsReader& reader, const WarmStartOptions& options,
                           VariableStore& store) {
   WarmStartReport report = Read(reader, options, "", store);
-  WarmStartReport required = report;
-  if (options.ignore_missing) required.missing.clear();
-  RequireAll(required, reader.path(),
+  RequireAll(report, options.ignore_missing, reader.path(),
              "leave them out with --checkpoint_exclude_scopes, missing ones with "
              "--ignore_missing_vars too");
   if (report.restored.empty()) {
@@ -96,7 +95,7 @@ void LogReport(const WarmStartReport& report, const std::string& path) {
 
 void ReadVariables(const io::WeightsReader& reader, const std::string& suffix,
                    VariableStore& store) {
-  RequireAll(Read(reader, {}, suffix, store), reader.path(),
+  RequireAll(Read(reader, {}, suffix, store), false, reader.path(),
              suffix.empty()
                  ? "look at --model_name, --dataset_name, --labels_offset and the image's size"
                  : "the run kept no moving averages of this net: leave "

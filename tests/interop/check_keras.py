@@ -120,9 +120,9 @@ def main():
     if not net:
         with tempfile.TemporaryDirectory() as folder:
             check_training(program, folder)
-    for row in APPLICATIONS if not net else []:
-        with tempfile.TemporaryDirectory() as folder:
-            check_application(program, folder, *row)
+        for row in APPLICATIONS:
+            with tempfile.TemporaryDirectory() as folder:
+                check_application(program, folder, *row)
     print("Keras", keras.__version__, "on", keras.backend.backend(), "rebuilds the nets")
 
 
