@@ -27,9 +27,7 @@ double MedianUs(Communicator& c, const BenchOptions& options, std::span<float> r
     const std::chrono::duration<double, std::micro> time = Clock::now() - start;
     if (i >= options.warmup_steps) mine.push_back(time.count());
   }
-  std::vector<double> all(mine.size() * c.size());
-  c.AllGather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)),
-              {.what = "bench"});
+  const auto all = AllGatherValues<double>(c, mine, {.what = "bench"});
   std::vector<double> slowest(mine.size());
   for (size_t i = 0; i < all.size(); ++i) {
     double& step = slowest[i % mine.size()];

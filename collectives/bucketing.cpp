@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <string_view>
 
 #include "src/core/check.h"
 #include "src/core/hash.h"

@@ -188,13 +188,18 @@ inline int CountRanks(Communicator& communicator, bool yes, const Tag& tag) {
   return static_cast<int>(count);
 }
 
-// What each rank says, rank by rank.
+// What each rank says, rank by rank; as many values of each.
+template <typename T>
+std::vector<T> AllGatherValues(Communicator& communicator, std::span<const T> mine,
+                               const Tag& tag) {
+  std::vector<T> all(mine.size() * static_cast<size_t>(communicator.size()));
+  communicator.AllGather(std::as_bytes(mine), std::as_writable_bytes(std::span(all)), tag);
+  return all;
+}
+
 template <typename T>
 std::vector<T> AllGather(Communicator& communicator, const T& mine, const Tag& tag) {
-  std::vector<T> all(static_cast<size_t>(communicator.size()));
-  communicator.AllGather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)),
-                         tag);
-  return all;
+  return AllGatherValues(communicator, std::span(&mine, 1), tag);
 }
 
 }  // namespace carole::collectives

@@ -42,13 +42,6 @@ Facts Unpack(std::string_view text) {
   return facts;
 }
 
-template <typename T>
-std::vector<T> Gather(Communicator& communicator, std::span<const T> mine) {
-  std::vector<T> all(mine.size() * communicator.size());
-  communicator.AllGather(std::as_bytes(mine), std::as_writable_bytes(std::span(all)), kTag);
-  return all;
-}
-
 std::string ValueIn(const Facts& facts, const std::string& name) {
   const auto found = facts.find(name);
   return found == facts.end() ? "nothing" : found->second;
@@ -81,7 +74,7 @@ void RequireSameFacts(Communicator& communicator, const Facts& facts) {
     bool operator==(const Digest&) const = default;
   };
   const Digest digest{.hash = Fnv1a64(mine), .bytes = mine.size()};
-  const auto digests = Gather(communicator, std::span(&digest, 1));
+  const auto digests = AllGather(communicator, digest, kTag);
   const auto odd = std::ranges::find_if(digests, [&](const Digest& d) { return d != digests[0]; });
   if (odd == digests.end()) return;
   constexpr uint64_t kMost = 1 << 20;
@@ -89,7 +82,7 @@ void RequireSameFacts(Communicator& communicator, const Facts& facts) {
       std::min(kMost, std::ranges::max(digests, {}, &Digest::bytes).bytes);  // of a rank
   std::string padded = mine;
   padded.resize(bytes);
-  const auto texts = Gather(communicator, std::span<const char>(padded));
+  const auto texts = AllGatherValues<char>(communicator, padded, kTag);
   const auto facts_of = [&](size_t rank) {
     return Unpack({&texts[rank * bytes], std::min(bytes, digests[rank].bytes)});
   };

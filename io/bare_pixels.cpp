@@ -6,6 +6,18 @@
 
 namespace carole::io {
 
+StoredPicture ReadStoredPicture(std::span<const FeatureQuery> found) {
+  const auto encoded = OnlyBytes(found[0]);
+  if (!encoded) {
+    throw DataError(
+        fmt::format("key missing: got no {}; is this a record of images?", found[0].key));
+  }
+  return {.encoded = *encoded,
+          .format = OnlyBytes(found[1]),
+          .height = OnlyInt64(found[2]),
+          .width = OnlyInt64(found[3])};
+}
+
 std::optional<ImageView> BarePixels(const StoredPicture& stored, const DatasetEntry* dataset,
                                     int channels) {
   const std::string_view encoded = stored.encoded;

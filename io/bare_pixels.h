@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 
 #include "io/datasets.h"
+#include "io/example.h"
 #include "io/image.h"
 
 namespace carole::io {
@@ -16,6 +18,10 @@ struct StoredPicture {
   std::optional<std::string_view> format;  // image/format
   std::optional<int64_t> height, width;    // image/height, image/width
 };
+
+// `found`: the queries of those four features, in that order; there may be more behind them. Throws
+// DataError when there is no picture.
+StoredPicture ReadStoredPicture(std::span<const FeatureQuery> found);
 
 // The view of bare pixels: those whose format is raw or RAW, or that have none, and the right
 // number of bytes, in a data set where this means the same. Their size is that of the record, else

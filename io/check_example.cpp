@@ -38,7 +38,7 @@ void CheckBoxes(std::span<const FeatureQuery> sides, const FeatureQuery& labels)
 
 // Where the record says how large its picture is, it must be so.
 void CheckSize(const FeatureQuery& query, int size) {
-  const auto stored = FirstInt64(query);
+  const auto stored = OnlyInt64(query);
   if (stored && *stored != size)
     throw DataError(
         fmt::format("{}: got {}, want {} as the picture has", query.key, *stored, size));
@@ -48,34 +48,29 @@ void CheckSize(const FeatureQuery& query, int size) {
 
 int64_t CheckExample(std::string_view example, const DatasetEntry* dataset, int num_classes,
                      Image* image) {
-  enum Key { kEncoded, kFormat, kLabel, kHeight, kWidth, kXmin, kXmax, kYmin, kYmax, kBoxLabel };
+  enum Key { kEncoded, kFormat, kHeight, kWidth, kLabel, kXmin, kXmax, kYmin, kYmax, kBoxLabel };
   std::array<FeatureQuery, 10> found = {{{"image/encoded"},
                                          {"image/format"},
-                                         {"image/class/label"},
                                          {"image/height"},
                                          {"image/width"},
+                                         {"image/class/label"},
                                          {"image/object/bbox/xmin"},
                                          {"image/object/bbox/xmax"},
                                          {"image/object/bbox/ymin"},
                                          {"image/object/bbox/ymax"},
                                          {"image/object/bbox/label"}}};
   FindFeatures(example, found);
-  const auto encoded = FirstBytes(found[kEncoded]);
-  if (!encoded) throw DataError("feature image/encoded: missing");
-  const auto label = FirstInt64(found[kLabel]);
-  if (!label) throw DataError("feature image/class/label: missing");
+  const StoredPicture stored = ReadStoredPicture(found);
+  const auto label = OnlyInt64(found[kLabel]);
+  if (!label) throw DataError("key missing: got no image/class/label");
   if (dataset != nullptr && (*label < dataset->label_of_first || *label >= num_classes)) {
     throw DataError(fmt::format("image/class/label: out of range: got {}, want {} to {}", *label,
                                 dataset->label_of_first, num_classes - 1));
   }
   CheckBoxes(std::span(found).subspan(kXmin, 4), found[kBoxLabel]);
   const int channels = dataset != nullptr ? dataset->channels : 3;
-  const StoredPicture stored{.encoded = *encoded,
-                             .format = FirstBytes(found[kFormat]),
-                             .height = FirstInt64(found[kHeight]),
-                             .width = FirstInt64(found[kWidth])};
   if (BarePixels(stored, dataset, channels)) return *label;
-  DecodeImage(*encoded, channels, image);
+  DecodeImage(stored.encoded, channels, image);
   CheckSize(found[kHeight], image->height);
   CheckSize(found[kWidth], image->width);
   return *label;

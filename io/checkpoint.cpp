@@ -5,10 +5,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <string_view>
 #include <unordered_map>
-#include <utility>
 
 #include "io/checkpoint_folder.h"
 #include "io/disk.h"
@@ -16,6 +14,7 @@
 #include "io/keras_layout.h"
 #include "src/core/check.h"
 #include "src/core/error.h"
+#include "src/core/parse_number.h"
 
 namespace carole::io {
 namespace {
@@ -26,6 +25,7 @@ constexpr char kState[] = "/carole";
 constexpr char kAttributes[] = "/carole/attributes";
 constexpr char kVariables[] = "/carole/variables";
 constexpr char kSlots[] = "/carole/slots";
+constexpr char kTrainingConfig[] = "training_config";
 // Said to Keras: the dialect that its versions 2 and 3 both read.
 constexpr char kKerasVersion[] = "2.15.0";
 
@@ -91,7 +91,7 @@ std::vector<std::string> WriteKerasWeights(Hdf5File& file, const Checkpoint& che
     layer_names = checkpoint.keras->layers;
     file.SetString("/", "model_config", checkpoint.keras->config);
     if (!checkpoint.keras->training.empty())
-      file.SetString("/", "training_config", checkpoint.keras->training);
+      file.SetString("/", kTrainingConfig, checkpoint.keras->training);
   }
   file.SetStringList(kWeights, "layer_names", layer_names);
   for (const char* object : {"/", kWeights}) {
@@ -181,12 +181,10 @@ void ReadData(const Hdf5File& file, std::vector<CheckpointVariable>& variables,
 
 uint64_t ParseDigest(const Hdf5File& file) {
   const std::string text = file.GetString(kState, "digest");
-  uint64_t digest = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), digest, 16);
-  if (error != std::errc() || end != text.data() + text.size() || text.size() != 16) {
+  const auto digest = ParseNumber<uint64_t>(text, 16);
+  if (!digest || text.size() != 16)
     Refuse(file.path(), fmt::format("digest '{}': want 16 hexadecimal digits", text));
-  }
-  return digest;
+  return *digest;
 }
 
 Checkpoint Read(const std::string& path, bool with_data) {
@@ -249,6 +247,11 @@ void WriteCheckpoint(Checkpoint& checkpoint, const std::string& path) {
     unlink(temporary.c_str());
     throw;
   }
+}
+
+std::string ReadKerasTraining(const std::string& path) {
+  const Hdf5File file = Hdf5File::Open(path, HeapStrings::kAllow);
+  return file.HasAttribute("/", kTrainingConfig) ? file.GetString("/", kTrainingConfig) : "";
 }
 
 bool IsCheckpoint(const std::string& path) { return Hdf5File::Open(path).Exists(kState); }

@@ -37,7 +37,7 @@ struct Checkpoint {
   uint64_t seed = 0;
   std::map<std::string, std::string> attributes;  // net, flags, program version, …: name -> text
   uint64_t digest = 0;                            // of all the above; set by reading and writing
-  std::optional<KerasModel> keras;                // for Keras alone: written, never read back
+  std::optional<KerasModel> keras;                // for Keras alone: ReadCheckpoint() leaves it out
 };
 
 // What a net expects to find.
@@ -54,6 +54,9 @@ uint64_t ComputeDigest(const Checkpoint& checkpoint);
 // whole new file or what it was before. Sets checkpoint.digest. Throws DiskError; leaves no
 // temporary then. Calls what variables have to read() twice.
 void WriteCheckpoint(Checkpoint& checkpoint, const std::string& path);
+
+// A checkpoint's KerasModel::training; empty where it has none. Throws DiskError, DataError.
+std::string ReadKerasTraining(const std::string& path);
 
 // True for an HDF5 file that may be one of this program's; false for any other, such as Keras's.
 // Throws DiskError, and DataError for a damaged HDF5 file.

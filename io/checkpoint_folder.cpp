@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <span>
 #include <string_view>
@@ -12,6 +11,7 @@
 #include "io/disk.h"
 #include "src/core/error.h"
 #include "src/core/log.h"
+#include "src/core/parse_number.h"
 
 namespace carole::io {
 namespace {
@@ -27,10 +27,8 @@ std::optional<int64_t> StepOf(std::string_view name) {
   name.remove_prefix(kPrefix.size());
   if (name.size() <= kSuffix.size()) return std::nullopt;
   name.remove_suffix(kSuffix.size());
-  int64_t step = -1;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
-  if (error != std::errc() || end != name.data() + name.size() || step < 0) return std::nullopt;
-  return step;
+  const auto step = ParseNumber<int64_t>(name);
+  return step && *step >= 0 ? step : std::nullopt;
 }
 
 std::vector<std::string> FileNames(const std::string& folder) {

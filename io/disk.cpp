@@ -16,7 +16,7 @@ namespace carole::io {
 namespace {
 
 // What a person can do about it; "" when nothing comes to mind.
-std::string_view DiskHint(int error) {
+std::string_view DiskHint(std::string_view what, int error) {
   switch (error) {
     case ENOSPC:
     case EDQUOT:
@@ -30,7 +30,7 @@ std::string_view DiskHint(int error) {
       return "give this user the right to it, or choose another path";
     case ENOENT:
     case ENOTDIR:
-      return "correct the path, or make its folder first";
+      return what == "open" ? "correct the path" : "correct the path, or make its folder first";
     case EIO:
       return "the disk is failing: see dmesg";
     default:
@@ -49,7 +49,7 @@ void Sync(std::string_view tag, const std::string& path, int flags) {
 
 void ThrowDiskError(std::string_view tag, const std::string& path, std::string_view what,
                     int error) {
-  const std::string_view hint = DiskHint(error);
+  const std::string_view hint = DiskHint(what, error);
   throw DiskError(fmt::format("[{}] {}: cannot {}: {}{}{}", tag, path, what,
                               std::generic_category().message(error), hint.empty() ? "" : "; ",
                               hint));

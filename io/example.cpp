@@ -70,7 +70,7 @@ void VisitFeatures(std::string_view bytes, Visit&& visit) {
   }
 }
 
-// Calls visit(reader) at each element field of the feature's list; visit returns false to stop.
+// Calls visit(reader) at each element field of the feature's list.
 template <typename Visit>
 void VisitList(const FeatureQuery& query, ListKind kind, Visit&& visit) {
   if (!query.feature) return;
@@ -87,10 +87,10 @@ void VisitList(const FeatureQuery& query, ListKind kind, Visit&& visit) {
                                     KindName(static_cast<uint32_t>(kind))));
       }
       for (pbf_reader list = feature.get_message(); list.next();) {
-        if (list.tag() != 1) {
+        if (list.tag() == 1) {
+          visit(list);
+        } else {
           list.skip();
-        } else if (!visit(list)) {
-          return;
         }
       }
     }
@@ -100,25 +100,34 @@ void VisitList(const FeatureQuery& query, ListKind kind, Visit&& visit) {
 template <typename Visit>
 void VisitBytes(const FeatureQuery& query, Visit&& visit) {
   VisitList(query, ListKind::kBytes, [&](pbf_reader& list) {
-    if (list.wire_type() == pbf_wire_type::length_delimited) return visit(ToView(list.get_view()));
-    list.skip();
-    return true;
+    if (list.wire_type() == pbf_wire_type::length_delimited) {
+      visit(ToView(list.get_view()));
+    } else {
+      list.skip();
+    }
   });
 }
 
 template <typename Visit>
 void VisitInt64(const FeatureQuery& query, Visit&& visit) {
   VisitList(query, ListKind::kInt64, [&](pbf_reader& list) {
-    if (list.wire_type() == pbf_wire_type::varint) return visit(list.get_int64());
-    if (list.wire_type() == pbf_wire_type::length_delimited) {
-      for (int64_t value : list.get_packed_int64()) {
-        if (!visit(value)) return false;
-      }
-      return true;
+    if (list.wire_type() == pbf_wire_type::varint) {
+      visit(list.get_int64());
+    } else if (list.wire_type() == pbf_wire_type::length_delimited) {
+      for (int64_t value : list.get_packed_int64()) visit(value);
+    } else {
+      list.skip();
     }
-    list.skip();
-    return true;
   });
+}
+
+template <typename T>
+void SetOnly(const FeatureQuery& query, std::optional<T>& only, T value) {
+  if (only) {
+    throw DataError(
+        fmt::format("[io.example] feature {}: got several values, want one", query.key));
+  }
+  only = value;
 }
 
 }  // namespace
@@ -144,39 +153,27 @@ std::vector<FeatureQuery> ListFeatures(std::string_view example) {
   return all;
 }
 
-std::optional<std::string_view> FirstBytes(const FeatureQuery& query) {
-  std::optional<std::string_view> first;
-  VisitBytes(query, [&](std::string_view value) {
-    first = value;
-    return false;
-  });
-  return first;
+std::optional<std::string_view> OnlyBytes(const FeatureQuery& query) {
+  std::optional<std::string_view> only;
+  VisitBytes(query, [&](std::string_view value) { SetOnly(query, only, value); });
+  return only;
 }
 
-std::optional<int64_t> FirstInt64(const FeatureQuery& query) {
-  std::optional<int64_t> first;
-  VisitInt64(query, [&](int64_t value) {
-    first = value;
-    return false;
-  });
-  return first;
+std::optional<int64_t> OnlyInt64(const FeatureQuery& query) {
+  std::optional<int64_t> only;
+  VisitInt64(query, [&](int64_t value) { SetOnly(query, only, value); });
+  return only;
 }
 
 std::vector<std::string_view> AllBytes(const FeatureQuery& query) {
   std::vector<std::string_view> all;
-  VisitBytes(query, [&](std::string_view value) {
-    all.push_back(value);
-    return true;
-  });
+  VisitBytes(query, [&](std::string_view value) { all.push_back(value); });
   return all;
 }
 
 std::vector<int64_t> AllInt64(const FeatureQuery& query) {
   std::vector<int64_t> all;
-  VisitInt64(query, [&](int64_t value) {
-    all.push_back(value);
-    return true;
-  });
+  VisitInt64(query, [&](int64_t value) { all.push_back(value); });
   return all;
 }
 
@@ -194,7 +191,6 @@ std::vector<float> AllFloats(const FeatureQuery& query) {
     } else {
       list.skip();
     }
-    return true;
   });
   return all;
 }

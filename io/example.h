@@ -24,11 +24,11 @@ struct FeatureQuery {
 // message is malformed.
 void FindFeatures(std::string_view example, std::span<FeatureQuery> queries);
 
-// The first value of a found feature; nullopt when the list is empty or the feature has no list.
-// Throws DataError, with the query's key, when the feature holds another kind of list or is
-// malformed.
-std::optional<std::string_view> FirstBytes(const FeatureQuery& query);
-std::optional<int64_t> FirstInt64(const FeatureQuery& query);
+// The value of a found feature; nullopt when the list is empty or the feature has no list. Throws
+// DataError, with the query's key, when the feature holds several values or another kind of list,
+// or is malformed.
+std::optional<std::string_view> OnlyBytes(const FeatureQuery& query);
+std::optional<int64_t> OnlyInt64(const FeatureQuery& query);
 
 // All values of a found feature. Throws as above.
 std::vector<std::string_view> AllBytes(const FeatureQuery& query);

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <memory>
 
 #include "io/hdf5.h"
 #include "io/hdf5_internal.h"

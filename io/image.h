@@ -45,9 +45,6 @@ enum class DctMethod {
   kIntegerAccurate  // libjpeg's, and that of most other programs
 };
 
-// Larger images are refused before memory is allocated for them.
-inline constexpr int64_t kMaxImagePixels = int64_t{1} << 26;
-
 // Decodes to `channels` (1 or 3) channels, whatever the file has: grey is replicated, colour
 // becomes luminance, an alpha channel is dropped, 16 bits become 8. Throws DataError ("[io.image]
 // jpeg: …") for damage, an unknown format or an image that is too large; `image` then holds no
@@ -61,10 +58,6 @@ bool HasImageName(const std::filesystem::path& path);
 bool IsJpeg(std::string_view bytes);
 bool IsPng(std::string_view bytes);
 
-// Throws the DataError of bytes that are neither JPEG nor PNG; it names the formats that are known
-// by sight (GIF, BMP, WebP, TIFF).
-[[noreturn]] void FailUnknownFormat(std::string_view bytes);
-
 // JPEG as TensorFlow's decode_jpeg, bit by bit: triangular upsampling of chroma, CMYK by C*K/255
 // for Adobe's inverted inks. CMYK to one channel is refused, as there.
 void DecodeJpeg(std::string_view bytes, int channels, Image* image,
@@ -74,10 +67,10 @@ void DecodePng(std::string_view bytes, int channels, Image* image);
 // A PNG of 1 or 3 channels of 8 bits, without loss.
 std::string EncodePng(const ImageView& image);
 
-// Throws DataError unless 0 < height * width <= kMaxImagePixels.
+// Throws DataError unless 0 < height * width <= 2^26: before memory is allocated.
 void CheckImageSize(std::string_view format, int64_t height, int64_t width);
 // Makes room for an image of this size, checked as above.
-void ResizeImage(std::string_view format, int64_t height, int64_t width, int channels,
-                 Image* image);
+void AllocateImage(std::string_view format, int64_t height, int64_t width, int channels,
+                   Image* image);
 
 }  // namespace carole::io

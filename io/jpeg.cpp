@@ -151,7 +151,7 @@ class JpegDecoder::Impl {
                      window.left + window.width <= DivideUp(width(), divisor),
                  "a window of {}x{} at ({}, {}) of {}x{} / {}", window.height, window.width,
                  window.top, window.left, height(), width(), divisor);
-    ResizeImage("jpeg", window.height, window.width, channels_, image);
+    AllocateImage("jpeg", window.height, window.width, channels_, image);
     uint8_t* const out = image->pixels.data();
     by_libjpeg_ = !ToBaselineScan(jpeg_, &scan_) ||
                   !((divisor == 1 && DecodeOnGpu(window, out)) ||

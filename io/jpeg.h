@@ -30,7 +30,7 @@ class JpegDecoder {
   ~JpegDecoder();
 
   // Reads the header. `bytes` must outlive the calls of Decode(). Throws DataError for damage, for
-  // images without an end, and for those larger than kMaxImagePixels.
+  // images without an end, and for those larger than 2^26 pixels.
   void Open(std::string_view bytes, const JpegOptions& options);
 
   int height() const;

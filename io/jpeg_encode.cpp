@@ -5,7 +5,6 @@
 #include <csetjmp>
 #include <cstdio>
 #include <cstdlib>
-#include <memory>
 // jpeglib.h needs FILE and size_t.
 #include <jpeglib.h>
 

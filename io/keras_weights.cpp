@@ -6,7 +6,6 @@
 #include <array>
 #include <string_view>
 #include <unordered_map>
-#include <utility>
 
 #include "io/hdf5.h"
 #include "src/core/check.h"

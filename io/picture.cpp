@@ -65,7 +65,7 @@ ImageView Picture::Decode(const Window& window, int divisor) {
                "a window of {}x{} at ({}, {}) of {}x{}", window.height, window.width, window.top,
                window.left, height_, width_);
   if (window.width == width_ && window.height == height_) return pixels_;
-  ResizeImage("window", window.height, window.width, channels_, &window_);
+  AllocateImage("window", window.height, window.width, channels_, &window_);
   const size_t row_bytes = static_cast<size_t>(window.width) * channels_;
   for (int y = 0; y < window.height; ++y) {
     const int64_t from = (int64_t{window.top + y} * width_ + window.left) * channels_;

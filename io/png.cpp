@@ -52,7 +52,7 @@ class PngReader {
   void Decode(int channels, Image* image) {
     if (!ReadHeader(channels)) Fail();
     const int64_t height = png_get_image_height(png_, info_);
-    ResizeImage("png", height, png_get_image_width(png_, info_), channels, image);
+    AllocateImage("png", height, png_get_image_width(png_, info_), channels, image);
     const size_t row_bytes = static_cast<size_t>(image->width) * channels;
     CAROLE_CHECK_EQ(png_get_rowbytes(png_, info_), row_bytes, "bytes in a row of a PNG");
     thread_local std::vector<png_bytep> rows;

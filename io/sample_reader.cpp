@@ -29,7 +29,7 @@ void Add(Stopwatch& watch, std::atomic<int64_t>& counter) {
   throw BadRecordError(fault, fmt::format("{}{}", place, WithoutTag(text)));
 }
 
-enum Key { kEncoded, kFormat, kLabel, kHeight, kWidth, kYmin, kXmin, kYmax, kXmax, kNumKeys };
+enum Key { kEncoded, kFormat, kHeight, kWidth, kLabel, kYmin, kXmin, kYmax, kXmax, kNumKeys };
 
 void ReadBoxes(std::span<const FeatureQuery> found, std::vector<Box>& boxes) {
   std::array<std::vector<float>, 4> edges;  // ymin, xmin, ymax, xmax
@@ -55,9 +55,9 @@ LabelledImage ParseExample(std::string_view example, const DatasetEntry* dataset
                            bool want_boxes, std::vector<Box>& boxes) {
   std::array<FeatureQuery, kNumKeys> found = {{{"image/encoded"},
                                                {"image/format"},
-                                               {"image/class/label"},
                                                {"image/height"},
                                                {"image/width"},
+                                               {"image/class/label"},
                                                {"image/object/bbox/ymin"},
                                                {"image/object/bbox/xmin"},
                                                {"image/object/bbox/ymax"},
@@ -65,15 +65,11 @@ LabelledImage ParseExample(std::string_view example, const DatasetEntry* dataset
   FindFeatures(example, std::span(found).first(want_boxes ? kNumKeys : kYmin));
   boxes.clear();
   if (want_boxes) ReadBoxes(found, boxes);
-  const auto encoded = FirstBytes(found[kEncoded]);
-  if (!encoded) throw DataError("key missing: got no image/encoded; is this a record of images?");
-  const auto label = FirstInt64(found[kLabel]);
+  const StoredPicture stored = ReadStoredPicture(found);
+  const auto label = OnlyInt64(found[kLabel]);
   if (!label) throw DataError("key missing: got no image/class/label");
-  const StoredPicture stored{.encoded = *encoded,
-                             .format = FirstBytes(found[kFormat]),
-                             .height = FirstInt64(found[kHeight]),
-                             .width = FirstInt64(found[kWidth])};
-  return {.encoded = *encoded, .pixels = BarePixels(stored, dataset, channels), .label = *label};
+  return {
+      .encoded = stored.encoded, .pixels = BarePixels(stored, dataset, channels), .label = *label};
 }
 
 // A data set of 1024 shards needs more open files than a process is first allowed.

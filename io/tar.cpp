@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "src/core/error.h"
+#include "src/core/parse_number.h"
 
 namespace carole::io {
 namespace {
@@ -154,11 +155,9 @@ void TarReader::TakePax(const Header& header) {
     if (key.starts_with("GNU.sparse")) Fail("is a sparse file; make the archive without --sparse");
     if (key == "path") long_name_ = value;
     if (key != "size") continue;
-    uint64_t size = 0;
-    const auto number = std::from_chars(value.data(), value.data() + value.size(), size);
-    if (number.ec != std::errc() || size > kMaxFileBytes)
-      Fail("size is no number of bytes that a file can have");
-    long_size_ = size;
+    const auto size = ParseNumber<uint64_t>(value);
+    if (!size || *size > kMaxFileBytes) Fail("size is no number of bytes that a file can have");
+    long_size_ = *size;
   }
 }
 

@@ -8,7 +8,6 @@
 #include <atomic>
 #include <cerrno>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <tuple>

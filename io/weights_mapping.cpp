@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <optional>
 #include <regex>
-#include <set>
 #include <string_view>
 
 #include "io/keras_layout.h"

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <utility>
 
 #include "src/core/error.h"
+#include "src/core/parse_number.h"
 
 namespace carole::io {
 namespace {
@@ -158,12 +158,9 @@ class Parser {
     name.remove_prefix(1);
     const int base = name.starts_with('x') ? 16 : 10;
     if (base == 16) name.remove_prefix(1);
-    uint32_t code = 0;
-    const char* last = name.data() + name.size();
-    const auto [after, error] = std::from_chars(name.data(), last, code, base);
-    if (error != std::errc() || after != last || code == 0 || code > 0x10ffff)
-      Fail("number of a character out of range");
-    AppendUtf8(code, out);
+    const auto code = ParseNumber<uint32_t>(name, base);
+    if (!code || *code == 0 || *code > 0x10ffff) Fail("number of a character out of range");
+    AppendUtf8(*code, out);
   }
 
   std::string_view text_;

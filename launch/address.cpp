@@ -6,10 +6,10 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 
 #include "launch/text.h"
 #include "src/core/error.h"
+#include "src/core/parse_number.h"
 
 namespace carole::launch {
 namespace {
@@ -56,12 +56,10 @@ bool HasGoodLabels(std::string_view name) {
 }
 
 int ParsePort(const std::string& where, std::string_view address, std::string_view text) {
-  int port = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
-  const bool is_number = error == std::errc() && end == text.data() + text.size();
-  if (!is_number || port < 1 || port > kMaxPort)
+  const auto port = ParseNumber<int>(text);
+  if (!port || *port < 1 || *port > kMaxPort)
     Refuse(where, "bad port", address, "HOST:PORT with a port from 1 to 65535");
-  return port;
+  return *port;
 }
 
 Address ParseBracketed(const std::string& where, std::string_view text) {

@@ -54,7 +54,7 @@ done
 cp -r "$source_root/tests/data" "$top/tests/data"
 # Golden values of other nets, where a folder of them is named.
 [[ -z ${CAROLE_GOLDENS:-} ]] || cp -r "$CAROLE_GOLDENS" "$top/tests/data/goldens/more"
-cp "$source_root/launch/gpu_check.sh" "$source_root"/tests/bench/{gpu_torch,torch_nets,peer_nets}.py "$top/"
+cp "$source_root"/launch/gpu_{check,report}.sh "$source_root"/tests/bench/{gpu_torch,torch_nets,peer_nets}.py "$top/"
 fashion_mnist=/usr/share/datasets/fashion-mnist
 if [[ -d $fashion_mnist ]]; then
   cp -rL "$fashion_mnist" "$top/share/"

@@ -1,7 +1,8 @@
 #include "launch/control_groups.h"
 
-#include <fstream>
 #include <sstream>
+
+#include "src/core/small_file.h"
 
 namespace carole::launch {
 namespace {
@@ -28,14 +29,7 @@ bool Has(const std::string& controllers, const std::string& controller) {
 
 }  // namespace
 
-std::string ReadText(const fs::path& path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
-std::string ControlGroups(const fs::path& root) { return ReadText(root / "proc/self/cgroup"); }
+std::string ControlGroups(const fs::path& root) { return ReadSmallFile(root / "proc/self/cgroup"); }
 
 void ForEachControlGroup(const fs::path& root, const std::string& controller,
                          const ReadFolder& version2, const ReadFolder& version1) {

@@ -8,9 +8,6 @@
 
 namespace carole::launch {
 
-// The whole file; empty when it cannot be read.
-std::string ReadText(const std::filesystem::path& path);
-
 // The text of /proc/self/cgroup: the same for processes that share all limits.
 std::string ControlGroups(const std::filesystem::path& root = "/");
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "launch/control_groups.h"
+#include "src/core/small_file.h"
 
 namespace carole::launch {
 namespace {
@@ -24,15 +25,15 @@ void TakeSmaller(std::optional<double>& least, double quota, double period) {
 
 // cpu.max is "QUOTA PERIOD" or "max PERIOD".
 void ReadVersion2(const fs::path& folder, std::optional<double>& least) {
-  std::istringstream text(ReadText(folder / "cpu.max"));
+  std::istringstream text(ReadSmallFile(folder / "cpu.max"));
   double quota = 0, period = 0;
   if (text >> quota >> period) TakeSmaller(least, quota, period);
 }
 
 // cpu.cfs_quota_us is -1 where there is no limit.
 void ReadVersion1(const fs::path& folder, std::optional<double>& least) {
-  std::istringstream quota_text(ReadText(folder / "cpu.cfs_quota_us"));
-  std::istringstream period_text(ReadText(folder / "cpu.cfs_period_us"));
+  std::istringstream quota_text(ReadSmallFile(folder / "cpu.cfs_quota_us"));
+  std::istringstream period_text(ReadSmallFile(folder / "cpu.cfs_period_us"));
   double quota = 0, period = 0;
   if (quota_text >> quota && period_text >> period) TakeSmaller(least, quota, period);
 }

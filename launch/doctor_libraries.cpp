@@ -2,15 +2,14 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <regex>
 
-#include "launch/control_groups.h"
 #include "launch/doctor.h"
 #include "launch/process.h"
 #include "launch/text.h"
 #include "src/core/error.h"
+#include "src/core/small_file.h"
 
 namespace carole::launch {
 namespace {
@@ -100,7 +99,7 @@ Finding CheckPmix() {
 }
 
 GpuDriver ReadGpuDriver() {
-  GpuDriver driver{.version = FirstMatch(ReadText("/proc/driver/nvidia/version"),
+  GpuDriver driver{.version = FirstMatch(ReadSmallFile("/proc/driver/nvidia/version"),
                                          "[0-9]+\\.[0-9]+(\\.[0-9]+)?")};
   UseFunction<int(int*)>("libcuda.so.1", "cuDriverGetVersion",
                          [&](auto* get_version) { get_version(&driver.cuda); });

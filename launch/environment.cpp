@@ -2,12 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <string_view>
 
 #include "launch/slurm.h"
 #include "launch/text.h"
 #include "src/core/error.h"
+#include "src/core/parse_number.h"
 
 namespace carole::launch {
 namespace {
@@ -25,11 +25,10 @@ int ReadNumber(const GetVariable& get, const char* variable, int absent) {
   const char* text = get(variable);
   if (text == nullptr) return absent;
   const std::string_view view = text;
-  int value = -1;
-  const auto [end, error] = std::from_chars(view.data(), view.data() + view.size(), value);
-  if (error != std::errc() || end != view.data() + view.size() || value < 0 || value > kMaxRanks)
+  const auto value = ParseNumber<int>(view);
+  if (!value || *value < 0 || *value > kMaxRanks)
     Refuse(variable, "no number", Quote(view), fmt::format("0 to {}", kMaxRanks));
-  return value;
+  return *value;
 }
 
 // The variables of one launcher; nullptr where it has none.

@@ -6,6 +6,7 @@
 
 #include "launch/text.h"
 #include "src/core/error.h"
+#include "src/core/join_names.h"
 
 namespace carole::launch {
 namespace {
@@ -25,7 +26,7 @@ std::string PrintHostList(const Cluster& cluster) {
   std::vector<std::string> entries;
   for (const Host& host : cluster.hosts)
     entries.push_back(fmt::format("{}:{}", host.alias, host.slots));
-  return Join(entries, ",") + "\n";
+  return fmt::format("{}\n", fmt::join(entries, ","));
 }
 
 std::string PrintSshConfig(const Cluster& cluster) {
@@ -71,11 +72,7 @@ constexpr FormatEntry kFormats[] = {{"hostfile", Format::kHostfile, PrintHostfil
 
 }  // namespace
 
-std::string FormatNames() {
-  std::vector<std::string> names;
-  for (const FormatEntry& entry : kFormats) names.emplace_back(entry.name);
-  return Join(names);
-}
+std::string FormatNames() { return JoinNames(kFormats); }
 
 Format ParseFormat(const std::string& name) {
   for (const FormatEntry& entry : kFormats) {

@@ -6,10 +6,10 @@
 #include <chrono>
 #include <filesystem>
 
-#include "launch/control_groups.h"
 #include "launch/ssh.h"
 #include "src/core/error.h"
 #include "src/core/log.h"
+#include "src/core/small_file.h"
 
 namespace carole::launch {
 namespace {
@@ -34,10 +34,10 @@ void NoteJobEnd(const std::string& train_dir, int exit_code) {
 }
 
 JobEnd::JobEnd(const std::string& train_dir)
-    : path_(NotePath(train_dir)), before_(ReadText(path_)) {}
+    : path_(NotePath(train_dir)), before_(ReadSmallFile(path_)) {}
 
 bool JobEnd::Noted() const {
-  const std::string now = ReadText(path_);
+  const std::string now = ReadSmallFile(path_);
   return !now.empty() && now != before_;
 }
 

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "launch/control_groups.h"
+#include "src/core/small_file.h"
 
 namespace carole::launch {
 namespace {
@@ -24,7 +25,7 @@ std::optional<int64_t> NumberBehind(const std::string& text, const std::string& 
 }
 
 std::optional<int64_t> Number(const fs::path& path) {
-  std::istringstream text(ReadText(path));
+  std::istringstream text(ReadSmallFile(path));
   int64_t number = 0;
   return text >> number ? std::optional(number) : std::nullopt;  // "max": no limit
 }
@@ -40,14 +41,15 @@ void TakeSmaller(const fs::path& group, const Files& files, int64_t& least) {
   const auto limit = Number(group / files.limit), used = Number(group / files.used);
   if (!limit || !used) return;
   const int64_t droppable =
-      NumberBehind(ReadText(group / "memory.stat"), files.droppable).value_or(0);
+      NumberBehind(ReadSmallFile(group / "memory.stat"), files.droppable).value_or(0);
   least = std::min(least, std::max<int64_t>(*limit - *used + droppable, 0));
 }
 
 }  // namespace
 
 int64_t AvailableMemory(const fs::path& root) {
-  int64_t least = NumberBehind(ReadText(root / "proc/meminfo"), "MemAvailable:").value_or(0) * 1024;
+  int64_t least =
+      NumberBehind(ReadSmallFile(root / "proc/meminfo"), "MemAvailable:").value_or(0) * 1024;
   constexpr Files kVersion2{"memory.max", "memory.current", "inactive_file"};
   constexpr Files kVersion1{"memory.limit_in_bytes", "memory.usage_in_bytes",
                             "total_inactive_file"};

@@ -2,13 +2,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
-#include <charconv>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <optional>
-#include <sstream>
 
 #include "launch/job.h"
 #include "launch/leash.h"
@@ -17,6 +14,7 @@
 #include "launch/text.h"
 #include "src/core/error.h"
 #include "src/core/log.h"
+#include "src/core/parse_number.h"
 #include "src/core/stopwatch.h"
 
 namespace carole::launch {
@@ -56,10 +54,7 @@ std::optional<int> ReadEnd(const std::string& path) {
   std::ifstream file(path);
   std::string line;
   if (!std::getline(file, line) || file.eof()) return std::nullopt;  // eof: no '\n' yet
-  int code = 0;
-  const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), code);
-  if (error != std::errc() || end != line.data() + line.size()) return std::nullopt;
-  return code;
+  return ParseNumber<int>(line);
 }
 
 // Whether a session is open; a kernel that does not list children counts as one.

@@ -19,13 +19,4 @@ std::string Quote(std::string_view text) {
   return fmt::format("{} and {} more bytes", quoted, text.size() - kMaxQuotedLength);
 }
 
-std::string Join(const std::vector<std::string>& words, std::string_view separator) {
-  std::string text;
-  for (const std::string& word : words) {
-    if (&word != &words.front()) text += separator;
-    text += word;
-  }
-  return text;
-}
-
 }  // namespace carole::launch

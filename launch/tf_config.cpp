@@ -3,15 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
-#include <iterator>
 #include <map>
 
 #include "launch/address.h"
 #include "launch/strict_json.h"
-#include "launch/text.h"
 #include "src/core/error.h"
+#include "src/core/join_names.h"
 #include "src/core/nearest_name.h"
+#include "src/core/parse_number.h"
 
 namespace carole::launch {
 namespace {
@@ -53,9 +52,9 @@ void RequireKeys(const std::string& path, const Json& object, const Names& allow
   for (const auto& [key, value] : object.items()) {
     if (std::find(allowed.begin(), allowed.end(), key) != allowed.end()) continue;
     const std::string nearest = NearestName(key, allowed);
-    throw ConfigError(fmt::format("{}: unknown key: got {}, want one of {}{}",
-                                  At(JoinPath(path, key)), DescribeJson(value), Join(allowed),
-                                  nearest.empty() ? "" : "; did you mean " + nearest + "?"));
+    throw ConfigError(fmt::format(
+        "{}: unknown key: got {}, want one of {}{}", At(JoinPath(path, key)), DescribeJson(value),
+        fmt::join(allowed, ", "), nearest.empty() ? "" : "; did you mean " + nearest + "?"));
   }
 }
 
@@ -70,7 +69,7 @@ Role ParseRole(const Json& type) {
     if (type == job.name) return job.role;
   }
   Refuse("task.type", "unknown type", DescribeJson(type),
-         fmt::format("one of {}", Join(AllJobNames())));
+         fmt::format("one of {}", JoinNames(kJobNames)));
 }
 
 // The tasks of one list of the cluster.
@@ -144,11 +143,8 @@ std::vector<Task> ParseTasks(const Json& cluster) {
 int ParseIndex(const Json& index) {
   int64_t value = -1;
   if (index.is_number_unsigned() && index.get<uint64_t>() <= kMaxIndex) value = index.get<int>();
-  if (index.is_string()) {
-    const std::string& text = index.get_ref<const std::string&>();
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc() || end != text.data() + text.size()) value = -1;
-  }
+  if (index.is_string())
+    value = ParseNumber<int64_t>(index.get_ref<const std::string&>()).value_or(-1);
   if (value < 0 || value > kMaxIndex)
     Refuse("task.index", "no index", DescribeJson(index), "a whole number from 0");
   return static_cast<int>(value);

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
 #include "io/bytes.h"
@@ -12,6 +11,7 @@
 #include "io/tar.h"
 #include "io/xml.h"
 #include "src/core/error.h"
+#include "src/core/parse_number.h"
 
 namespace carole::io {
 namespace {
@@ -20,11 +20,10 @@ constexpr uint64_t kMaxAnnotationBytes = 1 << 20;
 constexpr uint64_t kMaxCsvBytes = uint64_t{1} << 30;
 
 double ToNumber(std::string_view text, const std::string& place) {
-  double value = 0;
-  const auto [after, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || after != text.data() + text.size() || !std::isfinite(value))
+  const auto value = ParseNumber<double>(text);
+  if (!value || !std::isfinite(*value))
     throw DataError(fmt::format("{}: got '{}', want a number", place, text.substr(0, 80)));
-  return value;
+  return *value;
 }
 
 const XmlElement& Child(const XmlElement& element, std::string_view name, const std::string& file) {

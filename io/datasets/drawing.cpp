@@ -166,7 +166,7 @@ Drawing Draw(const DrawingOptions& options) {
   const uint64_t key = uint64_t{rng.Next()} << 32 | rng.Next();
 
   Drawing drawing;
-  ResizeImage("drawing", options.height, options.width, 3, &drawing.image);
+  AllocateImage("drawing", options.height, options.width, 3, &drawing.image);
   const Noise coarse(key, options.height, options.width, 64);
   const Noise fine(key + 1, options.height, options.width, 9);
   Extent extent{.left = options.width, .top = options.height};

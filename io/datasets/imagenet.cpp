@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <charconv>
 #include <iterator>
-#include <memory>
 #include <numeric>
 
 #include "io/datasets/bounding_boxes.h"

@@ -50,6 +50,15 @@ std::vector<fs::path> List(const fs::path& folder) {
   return entries;
 }
 
+// A link may lead nowhere.
+void RequireFile(const fs::path& picture) {
+  std::error_code error;
+  if (fs::is_regular_file(picture, error)) return;
+  throw DataError(fmt::format("[io.build] --raw_dir {}: has a picture's name, but is {}; remove it",
+                              picture.string(),
+                              fs::exists(picture, error) ? "no file" : "a link to nothing"));
+}
+
 // labels.txt has a line for each.
 void RequireOneLine(const fs::path& folder) {
   if (folder.filename().string().find_first_of("\n\r") == std::string::npos) return;
@@ -81,6 +90,7 @@ Photos ListPhotos(const fs::path& root) {
     const int label = static_cast<int>(photos.classes.size());
     for (const fs::path& file : List(folder)) {
       if (HasImageName(file)) {
+        RequireFile(file);
         photos.all.push_back({file, label});
       } else {
         ++left_out;
@@ -177,12 +187,10 @@ void BuildFlowers(const BuildOptions& options) {
   const Photos photos = ListPhotos(fs::exists(inner) ? inner : options.raw_dir);
   const auto& names = options.dataset->class_names;
   if (!std::equal(photos.classes.begin(), photos.classes.end(), names.begin(), names.end())) {
-    std::string want;
-    for (std::string_view name : names) want += fmt::format("{}{}", want.empty() ? "" : ", ", name);
     throw DataError(
         fmt::format("[io.build] --raw_dir {}: got other folders, want {}; for classes of your own: "
                     "--dataset_name=folder",
-                    options.raw_dir.string(), want));
+                    options.raw_dir.string(), fmt::join(names, ", ")));
   }
   const Split split = SplitAsSlim(photos, options.seed.value_or(0));
   BuildSplit(options, "flowers_", "train", split.train, options.train_shards.value_or(kShards));

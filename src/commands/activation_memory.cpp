@@ -1,7 +1,6 @@
 #include "src/commands/activation_memory.h"
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <vector>
 
@@ -10,6 +9,7 @@
 #include "src/core/error.h"
 #include "src/core/hash.h"
 #include "src/core/log.h"
+#include "src/core/parse_number.h"
 
 namespace carole::commands {
 namespace {
@@ -19,11 +19,8 @@ constexpr double kMostGiB = 1 << 20;
 constexpr double kShareOfReserve = 0.1;  // of a rank's memory: images, libraries, communication
 
 std::optional<double> ParseGiB(const std::string& text) {
-  double gib = 0;
-  const char* const end = text.data() + text.size();
-  const auto [last, error] = std::from_chars(text.data(), end, gib);
-  if (error != std::errc() || last != end || !(gib > 0) || gib > kMostGiB) return std::nullopt;
-  return gib;
+  const auto gib = ParseNumber<double>(text);
+  return gib && *gib > 0 && *gib <= kMostGiB ? gib : std::nullopt;
 }
 
 // The least that any rank can have of its device's memory, or of its host's; in bytes.

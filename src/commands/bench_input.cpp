@@ -7,11 +7,13 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <functional>
 #include <thread>
 
 #include "io/example.h"
 #include "io/image.h"
 #include "io/jpeg.h"
+#include "io/parallel.h"
 #include "io/pipeline.h"
 #include "io/tfrecord.h"
 #include "src/commands/commands.h"
@@ -65,27 +67,17 @@ std::vector<std::string> LoadJpegs(const DatasetFlags& flags, int64_t count) {
       if (!record) break;
       io::FeatureQuery query[] = {{"image/encoded"}};
       io::FindFeatures(*record, query);
-      const auto bytes = io::FirstBytes(query[0]);
+      const auto bytes = io::OnlyBytes(query[0]);
       if (bytes && io::IsJpeg(*bytes)) jpegs.emplace_back(*bytes);
     }
   }
   return jpegs;
 }
 
-// Runs work(i) for each i on this many threads.
-template <typename Work>
-Rate RateOf(size_t count, int threads, const Work& work) {
-  std::atomic<size_t> next{0};
+Rate RateOf(size_t count, int threads, const std::function<void(int64_t)>& work) {
   const double cpu_start = CpuSeconds();
   const Clock::time_point start = Clock::now();
-  {
-    std::vector<std::jthread> workers;
-    for (int t = 0; t < threads; ++t) {
-      workers.emplace_back([&] {
-        for (size_t i; (i = next++) < count;) work(i);
-      });
-    }
-  }
+  io::ParallelFor(static_cast<int64_t>(count), threads, work);
   const auto items = static_cast<double>(count);
   return {items / SecondsSince(start), items / (CpuSeconds() - cpu_start)};
 }
@@ -93,7 +85,7 @@ Rate RateOf(size_t count, int threads, const Work& work) {
 // Whole pictures and nothing else; 0 when the data set has no JPEGs.
 Rate FullDecodeRate(const std::vector<std::string>& jpegs, int threads, io::DctMethod method) {
   if (jpegs.empty()) return {};
-  return RateOf(jpegs.size(), threads, [&](size_t i) {
+  return RateOf(jpegs.size(), threads, [&](int64_t i) {
     thread_local io::Image image;
     thread_local io::JpegDecoder decoder;
     decoder.Open(jpegs[i], {.dct_method = method, .only_libjpeg = true});
@@ -106,7 +98,7 @@ Rate ReadRate(const DatasetFlags& flags, int threads) {
   const io::DatasetEntry& dataset = io::FindDataset(flags.dataset_name);
   const auto shards = io::FindShards(dataset, flags.dataset_split_name, flags.dataset_dir);
   std::atomic<int64_t> bytes{0};
-  const Rate shards_read = RateOf(shards.size(), threads, [&](size_t i) {
+  const Rate shards_read = RateOf(shards.size(), threads, [&](int64_t i) {
     const std::unique_ptr<io::Source> source = io::OpenRecords(shards[i]);
     io::TfRecordReader reader(*source);
     int64_t mine = 0;

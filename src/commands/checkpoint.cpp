@@ -107,13 +107,18 @@ void Print(const std::string& path, const io::Checkpoint& checkpoint) {
 }
 
 // Reads every tensor, and with it the checksums that TensorFlow's files have and Keras's lack.
-void VerifyForeign(const std::string& path) {
-  const std::unique_ptr<io::WeightsReader> file = io::OpenWeights(path);
+std::unique_ptr<io::WeightsReader> ReadForeign(const std::string& path) {
+  std::unique_ptr<io::WeightsReader> file = io::OpenWeights(path);
   std::vector<float> values;
   for (const std::string& name : file->names()) {
     values.resize(static_cast<size_t>(file->shape(name).size()));
     file->Read(name, values);
   }
+  return file;
+}
+
+void VerifyForeign(const std::string& path) {
+  const std::unique_ptr<io::WeightsReader> file = ReadForeign(path);
   const bool is_keras = std::filesystem::is_regular_file(file->path()) && io::IsHdf5(file->path());
   fmt::print("{}: {} tensors, {}\n", file->path(), file->names().size(),
              is_keras ? "all readable; files of Keras have no checksums" : "all good");
@@ -147,7 +152,7 @@ int CheckpointInspect(const Arguments& arguments) {
   if (!line.Parse(arguments)) return 0;
   path = Resolve(path);
   if (IsForeign(path)) {
-    const std::unique_ptr<io::WeightsReader> file = io::OpenWeights(path);
+    const std::unique_ptr<io::WeightsReader> file = ReadForeign(path);
     if (json) {
       PrintJsonLine(ForeignToJson(*file));
     } else {

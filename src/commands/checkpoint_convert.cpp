@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <optional>
 #include <set>
@@ -15,6 +16,7 @@
 #include "src/commands/commands.h"
 #include "src/commands/flags.h"
 #include "src/core/error.h"
+#include "src/core/join_names.h"
 #include "src/train/keras_model.h"
 #include "src/train/run_facts.h"
 
@@ -82,7 +84,11 @@ std::optional<FittedNet> FindNet(const ConvertFlags& flags, const io::WeightsRea
     for (const nets::NetEntry& net : nets::kNets) {
       if (const auto found = TryNet(net, file, flags.image_size)) return found;
     }
-    return std::nullopt;
+    if (flags.image_size == 0) return std::nullopt;
+    throw UsageError(
+        fmt::format("[checkpoint] --image_size: got {}, but no net for images of that size has the "
+                    "variables of {}; leave it out, or name the net with --model_name",
+                    flags.image_size, file.path()));
   }
   const nets::NetEntry& net = nets::FindNet(flags.model_name);
   if (flags.image_size > 0) (void)nets::BuildModel(net, {.image_size = flags.image_size});
@@ -106,11 +112,7 @@ bool IsStatistic(const std::string& name) {
 
 void PrintLeftOut(const std::vector<std::string>& names) {
   constexpr size_t kMostShown = 8;
-  std::string text;
-  for (size_t i = 0; i < std::min(names.size(), kMostShown); ++i)
-    text += (i == 0 ? "" : ", ") + names[i];
-  if (names.size() > kMostShown) text += ", …";
-  if (!names.empty()) fmt::print("left out ({}): {}\n", names.size(), text);
+  if (!names.empty()) fmt::print("left out ({}): {}\n", names.size(), JoinFirst(names, kMostShown));
 }
 
 // Variables of `net`, in their order, and slots; or, where no net is known, all that `file` has.
@@ -167,6 +169,8 @@ std::span<const char> BytesOf(const auto& values) {
 }
 
 void RequireFileName(const std::string& target) {
+  if (target.ends_with(".hdf5") || target.ends_with(".keras"))
+    throw UsageError(fmt::format("[checkpoint] {}: want the ending .h5, for HDF5", target));
   std::error_code error;
   if (target.empty() || target.ends_with('/') || std::filesystem::is_directory(target, error))
     throw UsageError(
@@ -186,15 +190,31 @@ void WriteTf(const io::Checkpoint& checkpoint, const std::string& prefix) {
   io::WriteTfCheckpoint(prefix, std::move(tensors));
 }
 
-// This program's checkpoints keep their place in the data and their attributes.
-io::Checkpoint Load(const ConvertFlags& flags) {
+// What a run wrote of its net stands in for flags that were not given.
+void FillIn(const train::RunFacts& facts, ConvertFlags& flags) {
+  const auto net = facts.find(train::kNet), size = facts.find(train::kImageSize);
+  const bool is_known = net != facts.end() && nets::TryFindNet(net->second) != nullptr;
+  if (!is_known || !(flags.model_name.empty() || flags.model_name == net->second)) return;
+  flags.model_name = net->second;
+  if (flags.image_size == 0 && size != facts.end())
+    flags.image_size = std::strtoll(size->second.c_str(), nullptr, 10);
+}
+
+// This program's checkpoints keep their place in the data, their attributes, and how Keras goes on
+// training them.
+io::Checkpoint Load(ConvertFlags flags) {
   const std::unique_ptr<io::WeightsReader> file = io::OpenWeights(flags.source);
+  std::optional<io::Checkpoint> own;
+  if (file->path().ends_with(kHdf5) && io::IsCheckpoint(file->path())) {
+    own = io::ReadCheckpoint(file->path());
+    FillIn(own->attributes, flags);
+  }
   const std::optional<FittedNet> net = FindNet(flags, *file);
   io::Checkpoint checkpoint = net ? CollectNet(*file, *net) : Collect(*file, {});
-  if (file->path().ends_with(kHdf5) && io::IsCheckpoint(file->path())) {
-    io::Checkpoint own = io::ReadCheckpoint(file->path());
-    own.keras = std::move(checkpoint.keras);
-    checkpoint = std::move(own);
+  if (own) {
+    own->keras = std::move(checkpoint.keras);
+    if (own->keras) own->keras->training = io::ReadKerasTraining(file->path());
+    checkpoint = std::move(*own);
   }
   fmt::print("{}: {}, step {}: {} variables, {} slots\n", file->path(),
              net ? net->entry->name : "no net of this program", checkpoint.step,
@@ -220,7 +240,8 @@ int CheckpointConvert(const Arguments& arguments) {
       ->check(RefuseWeightsName);
   line.Add("model_name", flags.model_name, "the net; empty: found by its variables");
   line.Add("image_size,eval_image_size", flags.image_size,
-           "of the net that Keras rebuilds; 0: the net's own");
+           "of the net that Keras rebuilds; 0: the run's, or else the net's own")
+      ->check(CLI::NonNegativeNumber);
   if (!line.Parse(arguments)) return 0;
   RequireFileName(flags.target);
   io::Checkpoint checkpoint = Load(flags);

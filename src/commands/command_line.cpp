@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <cstdint>
+#include <filesystem>
 #include <iostream>
 #include <regex>
 
@@ -43,7 +45,23 @@ class FlagFile : public CLI::ConfigTOML {
   Read read_;
 };
 
+// CLI11 reads it whole; no device or pipe, which may never end.
+std::string RefuseNoFlagFile(const std::string& path) {
+  constexpr uintmax_t kMaxBytes = uintmax_t{1} << 20;
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (!fs::exists(path, error)) return "";  // CLI11 says it
+  if (!fs::is_regular_file(path, error)) return path + ": is no regular file";
+  const uintmax_t size = fs::file_size(path, error);
+  if (size <= kMaxBytes) return "";
+  return fmt::format("{}: is too long: got {} bytes, want at most {}", path, size, kMaxBytes);
+}
+
 bool IsList(const CLI::Option& option) { return option.get_delimiter() != '\0'; }
+
+bool IsBool(const CLI::Option& option) {
+  return option.get_type_size() == 0 || option.get_expected_max() == 0;
+}
 
 // Names, types and defaults as people write them: "--[no]report=true", "--seed INT=1".
 class HelpFormat : public CLI::Formatter {
@@ -56,8 +74,7 @@ class HelpFormat : public CLI::Formatter {
   }
 
   std::string make_option_opts(const CLI::Option* option) const override {
-    const bool is_bool = option->get_type_size() == 0 || option->get_expected_max() == 0;
-    std::string type = is_bool ? "" : " " + option->get_type_name();
+    std::string type = IsBool(*option) ? "" : " " + option->get_type_name();
     const size_t range = type.find(":INT in ");
     if (range != std::string::npos) type.erase(range, 4);
     std::string value = option->get_default_str();
@@ -74,6 +91,7 @@ constexpr const char* kFullHelp = "helpfull";
 
 // The values that an option's type and check allow, as get_type_name() tells them.
 std::string Wanted(const CLI::Option& option) {
+  if (IsBool(option)) return "true or false";
   const std::string type = option.get_type_name();
   const bool whole = type.find("INT") != std::string::npos;
   std::string text = whole ? "a whole number" : type.starts_with("FLOAT") ? "a number" : "text";
@@ -108,7 +126,7 @@ CommandLine::CommandLine(const std::string& name, const std::string& description
   app_.formatter(std::make_shared<HelpFormat>());
   app_.get_formatter()->column_width(44);
   app_.option_defaults()->take_last();
-  app_.set_config("--config", "", "TOML file of flags, NAME = VALUE");
+  app_.set_config("--config", "", "TOML file of flags, NAME = VALUE")->check(RefuseNoFlagFile);
   app_.add_flag(std::string("--") + kFullHelp)
       ->description("Print this help and the other programs' flags");
   app_.config_formatter(std::make_shared<FlagFile>([this](auto& flag, auto& values) {
@@ -260,7 +278,7 @@ std::string CommandLine::Whole(const std::string& flag) const {
 bool CommandLine::IsValueOfBool(const std::string& flag, const std::string& word) const {
   constexpr std::string_view kValues[] = {"true", "t", "1", "false", "f", "0"};
   return std::find(argparse_flags_.begin(), argparse_flags_.end(), flag) != argparse_flags_.end() &&
-         app_.get_option("--" + flag)->get_expected_max() == 0 &&
+         IsBool(*app_.get_option("--" + flag)) &&
          std::find(std::begin(kValues), std::end(kValues), CLI::detail::to_lower(word)) !=
              std::end(kValues);
 }
@@ -287,6 +305,8 @@ std::vector<std::string> CommandLine::Normalize(const std::vector<std::string>& 
     CheckKnown(flag);
     if (value.empty() && i + 1 < arguments.size() && IsValueOfBool(flag, arguments[i + 1]))
       value = "=" + arguments[++i];
+    if (value == "=" && IsBool(*app_.get_option("--" + flag)))
+      throw UsageError(fmt::format("[flags] --{}: got nothing, want true or false", flag));
     if (value == "=") {  // CLI11 would take the next word for its value
       words.push_back("--" + flag);
       words.emplace_back();

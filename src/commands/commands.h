@@ -48,7 +48,7 @@ inline constexpr Command kCommands[] = {
     {"checkpoint verify", "check every weight, slot and number of checkpoints", CheckpointVerify},
     {"model list", "list the nets", ModelList},
     {"model summary", "layers, shapes and parameters of a net", ModelSummary},
-    {"hostfile", "print TF_CONFIG's machines for mpirun or ssh", Hostfile},
+    {"hostfile", "print the machines of TF_CONFIG or a Slurm job for mpirun or ssh", Hostfile},
     {"launch", "train on all machines of a TF_CONFIG job", Launch},
     {"doctor", "look for trouble in machine, MPI, network, data and disk", Doctor},
     {"bench train", "speed of training steps on synthetic images", BenchTrain},

@@ -9,6 +9,7 @@
 #include "io/datasets.h"
 #include "io/record_index.h"
 #include "io/tfrecord.h"
+#include "io/verify.h"
 #include "src/commands/raw_data.h"
 #include "src/core/error.h"
 
@@ -19,14 +20,23 @@ using launch::Finding;
 using launch::Verdict;
 
 // Throws DataError and DiskError.
-void CheckEnds(const std::filesystem::path& shard) {
+void CheckEnds(const std::filesystem::path& shard, const io::DatasetEntry& dataset,
+               int num_classes) {
   const auto source = io::OpenSeekableRecords(shard);
   const std::vector<uint64_t> offsets = io::ScanRecords(*source);
   const auto num_records = static_cast<int64_t>(offsets.size()) - 1;
   if (num_records <= 0) io::FailEmptyShard(shard.string());
   std::string buffer;
-  for (const int64_t record : {int64_t{0}, num_records - 1})
-    io::ReadRecordAt(*source, offsets[record], record, buffer);
+  io::Image image;
+  for (const int64_t record : {int64_t{0}, num_records - 1}) {
+    const auto example = io::ReadRecordAt(*source, offsets[record], record, buffer);
+    try {
+      io::CheckExample(example.value_or(""), &dataset, num_classes, &image);
+    } catch (const DataError& error) {
+      throw DataError(fmt::format("[data] {}: record {}: {}", shard.string(), record,
+                                  WithoutTag(error.what())));
+    }
+  }
 }
 
 }  // namespace
@@ -42,13 +52,14 @@ Finding CheckData(const DatasetFlags& flags, double seconds) {
               ""};
     }
     const auto shards = io::FindShards(dataset, flags.dataset_split_name, flags.dataset_dir);
+    const int num_classes = io::NumClasses(dataset, flags.dataset_dir);
     size_t step = std::max<size_t>(1, shards.size() * 5 / 8);  // comes by every shard once
     while (std::gcd(step, shards.size()) != 1) ++step;
     size_t looked_at = 0;
     for (; looked_at < shards.size() && Clock::now() < end; ++looked_at)
-      CheckEnds(shards[looked_at * step % shards.size()]);
+      CheckEnds(shards[looked_at * step % shards.size()], dataset, num_classes);
     return {"data", Verdict::kOk,
-            fmt::format("{} shards in {}; first and last record whole in the {} that the time "
+            fmt::format("{} shards in {}; first and last record good in the {} that the time "
                         "allowed to read",
                         shards.size(), flags.dataset_dir, looked_at),
             ""};

@@ -8,6 +8,7 @@
 #include <optional>
 #include <type_traits>
 
+#include "io/bare_pixels.h"
 #include "io/bytes.h"
 #include "io/example.h"
 #include "io/image.h"
@@ -103,14 +104,30 @@ void DrawBoxes(std::string_view record, io::Image& image) {
   }
 }
 
-// As PNG, so that nothing but the boxes changes.
-void WritePicture(std::string_view record, const std::string& path) {
-  io::FeatureQuery encoded[] = {{"image/encoded"}};
-  io::FindFeatures(record, encoded);
-  const auto bytes = io::FirstBytes(encoded[0]);
-  if (!bytes) throw DataError("[io.example] feature image/encoded: missing");
+// In colour, so that boxes can be drawn.
+io::Image ReadPicture(std::string_view record, const io::DatasetEntry* dataset) {
+  std::array<io::FeatureQuery, 4> found = {
+      {{"image/encoded"}, {"image/format"}, {"image/height"}, {"image/width"}}};
+  io::FindFeatures(record, found);
+  const io::StoredPicture stored = io::ReadStoredPicture(found);
   io::Image image;
-  io::DecodeImage(*bytes, 3, &image);
+  const int channels = dataset != nullptr ? dataset->channels : 3;
+  const auto bare = io::BarePixels(stored, dataset, channels);
+  if (!bare) {
+    io::DecodeImage(stored.encoded, 3, &image);
+    return image;
+  }
+  image = {.height = bare->height, .width = bare->width, .channels = 3};
+  const int copies = 3 / channels;  // of grey
+  for (int64_t i = 0; i < int64_t{image.height} * image.width * channels; ++i)
+    image.pixels.insert(image.pixels.end(), static_cast<size_t>(copies), bare->pixels[i]);
+  return image;
+}
+
+// As PNG, so that nothing but the boxes changes.
+void WritePicture(std::string_view record, const io::DatasetEntry* dataset,
+                  const std::string& path) {
+  io::Image image = ReadPicture(record, dataset);
   DrawBoxes(record, image);
   const std::unique_ptr<io::Sink> sink = io::CreateFile(path);
   sink->Append(io::EncodePng(image.view()));
@@ -145,7 +162,7 @@ int DatasetShow(const Arguments& arguments) {
              entry.length);
   for (const io::FeatureQuery& feature : io::ListFeatures(*data))
     fmt::print("  {:<24} {}\n", feature.key, DescribeFeature(feature));
-  if (!picture.empty()) WritePicture(*data, picture);
+  if (!picture.empty()) WritePicture(*data, flags.Dataset(), picture);
   return 0;
 }
 

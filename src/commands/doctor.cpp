@@ -70,11 +70,9 @@ std::vector<std::string> GatherTexts(Communicator& communicator, const std::stri
   const size_t longest = std::ranges::max(lengths);
   std::string mine = text;
   mine.resize(longest);
-  std::string all(longest * lengths.size(), ' ');
-  communicator.AllGather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)),
-                         {.what = "findings"});
+  const auto all = AllGatherValues<char>(communicator, mine, {.what = "findings"});
   std::vector<std::string> texts;
-  for (size_t r = 0; r < lengths.size(); ++r) texts.push_back(all.substr(r * longest, lengths[r]));
+  for (size_t r = 0; r < lengths.size(); ++r) texts.emplace_back(&all[r * longest], lengths[r]);
   return texts;
 }
 
@@ -89,10 +87,8 @@ Finding CheckClocks(Communicator& communicator) {
   for (int round = 0; round < 3; ++round) {
     const double start = SteadySeconds();
     communicator.Barrier({.what = "clocks"});
-    double mine[] = {SecondsSince1970(), SteadySeconds() - start};
-    std::vector<double> all(2 * communicator.size());
-    communicator.AllGather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)),
-                           {.what = "clocks"});
+    const double mine[] = {SecondsSince1970(), SteadySeconds() - start};
+    const auto all = AllGatherValues<double>(communicator, mine, {.what = "clocks"});
     double first = all[0], last = all[0], error = 1e30;
     for (size_t r = 0; r < all.size(); r += 2) {
       first = std::min(first, all[r]);

@@ -117,9 +117,7 @@ std::string ToAttribute(const std::string& text) {
 }
 
 std::string ToAttribute(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : "\n") + name;
-  return ToAttribute(text);
+  return ToAttribute(fmt::format("{}", fmt::join(names, "\n")));
 }
 
 std::vector<std::string> FromAttribute(const std::string& text) {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <filesystem>
 
@@ -18,6 +17,7 @@
 #include "src/commands/train_flags.h"
 #include "src/core/error.h"
 #include "src/core/log.h"
+#include "src/core/parse_number.h"
 
 namespace carole::commands {
 namespace {
@@ -102,11 +102,11 @@ void TakeFromTraining(const CommandLine& line, const Training& training, LaunchF
     flags.job.work_dir = launch::FlagValue(training.given, "work_dir").value_or("");
   const auto num_gpus = launch::FlagValue(training.given, "num_gpus");
   if (line.Given("num_gpus") || !num_gpus) return;
-  const char* end = num_gpus->data() + num_gpus->size();
-  const auto [rest, error] = std::from_chars(num_gpus->data(), end, flags.cluster.num_gpus);
-  if (error != std::errc() || rest != end)
+  const auto number = ParseNumber<int>(*num_gpus);
+  if (!number)
     throw UsageError(
         fmt::format("[flags] --num_gpus: no number: got {}, want 0 to 1024", *num_gpus));
+  flags.cluster.num_gpus = *number;
 }
 
 Arguments EvaluatorArguments(const Training& training, double timeout) {

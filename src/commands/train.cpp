@@ -19,6 +19,7 @@
 #include "src/commands/raw_data.h"
 #include "src/commands/recipes.h"
 #include "src/commands/train_plan.h"
+#include "src/commands/version.h"
 #include "src/core/log.h"
 #include "src/train/keras_model.h"
 #include "src/train/stop_signals.h"
@@ -116,6 +117,9 @@ train::TrainerOptions MakeTrainerOptions(const TrainFlags& flags, const TrainPla
   options.attributes.merge(train::RunFacts{
       {train::kNet, std::string(input.net->name)},
       {train::kPrecision, flags.machine.precision},
+      {train::kVersion, Version()},
+      {train::kSplit, flags.dataset.dataset_split_name},
+      {train::kOptimizer, flags.optimizer},
       {train::kGlobalBatch, std::to_string(plan.global_batch)},
       {train::kRecordOrder,
        fmt::format("{} records{}", plan.num_samples,

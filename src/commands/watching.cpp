@@ -2,12 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <set>
 
 #include "io/host.h"
 #include "launch/cores.h"
 #include "src/commands/version.h"
+#include "src/core/parse_number.h"
 #include "src/watch/progress.h"
 #include "src/watch/report.h"
 #include "src/watch/summaries.h"
@@ -28,9 +28,7 @@ std::pair<std::string, std::string> Split(const std::string& flag) {
 // A number or a truth where the text is one.
 io::HyperParameter MakeParameter(const std::string& name, const std::string& text) {
   if (text == "true" || text == "false") return {name, text == "true"};
-  double number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error == std::errc() && end == text.data() + text.size()) return {name, number};
+  if (const auto number = ParseNumber<double>(text)) return {name, *number};
   return {name, text};
 }
 

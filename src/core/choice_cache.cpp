@@ -4,16 +4,15 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <sstream>
 #include <system_error>
 
 #include "src/core/check.h"
 #include "src/core/hash.h"
 #include "src/core/log.h"
+#include "src/core/small_file.h"
 
 namespace carole {
 namespace {
@@ -30,10 +29,7 @@ bool IsOneField(const std::string& text) { return text.find_first_of("\t\n") == 
 std::optional<std::string> ReadAll(const std::string& path) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) return std::nullopt;
-  std::ostringstream text;
-  if (std::filesystem::file_size(path, error) <= kMaxBytes)
-    text << std::ifstream(path, std::ios::binary).rdbuf();
-  return text.str();
+  return std::filesystem::file_size(path, error) <= kMaxBytes ? ReadSmallFile(path) : "";
 }
 
 }  // namespace
@@ -81,7 +77,6 @@ void ChoiceCache::Add(const std::string& task, const std::string& choice) {
   if (!is_writable_) LogWarning("cache", "{}: cannot be written: choices are not kept", path_);
 }
 
-// Aside, then in the place of the old one.
 bool ChoiceCache::Write() const {
   std::string body;
   for (const auto& [key, choice] : choices_)
@@ -89,13 +84,7 @@ bool ChoiceCache::Write() const {
   if (body.size() + HeadLine(body).size() > kMaxBytes) return false;
   std::error_code error;
   std::filesystem::create_directories(std::filesystem::path(path_).parent_path(), error);
-  const std::string part = fmt::format("{}.{}.part", path_, getpid());
-  std::ofstream file(part, std::ios::binary | std::ios::trunc);
-  file << HeadLine(body) << body;
-  file.close();
-  const bool written = file && std::rename(part.c_str(), path_.c_str()) == 0;
-  if (!written) std::remove(part.c_str());
-  return written;
+  return ReplaceSmallFile(path_, HeadLine(body) + body, fmt::format(".{}.part", getpid()));
 }
 
 }  // namespace carole

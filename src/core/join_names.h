@@ -1,7 +1,10 @@
 // What a table of this program offers, for messages and help.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <string>
+#include <vector>
 
 namespace carole {
 
@@ -14,6 +17,14 @@ std::string JoinNames(const Rows& rows) {
     names += row.name;
   }
   return names;
+}
+
+// "a, b and 3 more": as many as `most` of them.
+inline std::string JoinFirst(const std::vector<std::string>& names, size_t most) {
+  std::string text;
+  for (size_t i = 0; i < std::min(names.size(), most); ++i) text += (i == 0 ? "" : ", ") + names[i];
+  if (names.size() > most) text += " and " + std::to_string(names.size() - most) + " more";
+  return text;
 }
 
 }  // namespace carole

@@ -20,7 +20,7 @@ Buffer::Buffer(size_t bytes) : size_(bytes) {
   const size_t rounded = (bytes + alignment - 1) / alignment * alignment;
   void* p = rounded < bytes ? nullptr : std::aligned_alloc(alignment, rounded);
   if (p == nullptr) {
-    throw DeviceError(fmt::format(
+    throw ConfigError(fmt::format(
         "[memory] buffer: allocation failed: want {:.1f} MiB; use a smaller --batch_size",
         bytes / 1048576.0));
   }

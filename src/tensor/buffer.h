@@ -13,7 +13,7 @@ class Buffer {
   static constexpr size_t kAlignment = 64;
 
   Buffer() = default;
-  // Throws DeviceError when the machine has not that much memory (the text says how much was asked
+  // Throws ConfigError when the machine has not that much memory (the text says how much was asked
   // for).
   explicit Buffer(size_t bytes);
 

@@ -2,9 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <span>
 #include <string>
-#include <vector>
 
 #include "src/core/check.h"
 #include "src/core/error.h"

@@ -2,7 +2,6 @@
 
 #include <span>
 #include <type_traits>
-#include <utility>
 
 #include "src/core/check.h"
 #include "src/train/pairwise_sum.h"

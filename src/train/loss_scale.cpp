@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
 #include "src/core/error.h"
+#include "src/core/parse_number.h"
 
 namespace carole::train {
 namespace {
@@ -19,13 +19,10 @@ LossScaleOptions ParseLossScale(const std::string& flag, Precision precision) {
   if (flag == "dynamic" || (flag == "auto" && precision == Precision::kFp16))
     return {.initial = LossScale::kInitial, .is_dynamic = true};
   if (flag == "auto") return {};
-  double scale = 0;
-  const char* const end = flag.data() + flag.size();
-  const auto [last, error] = std::from_chars(flag.data(), end, scale);
+  const double scale = ParseNumber<double>(flag).value_or(0);
   int exponent = 0;
   const bool is_power = std::isfinite(scale) && std::frexp(scale, &exponent) == 0.5;
-  if (error != std::errc() || last != end || !is_power || scale < 1 ||
-      scale > LossScale::kLargest) {
+  if (!is_power || scale < 1 || scale > LossScale::kLargest) {
     throw UsageError(
         fmt::format("[flags] --loss_scale: got {}, want auto, dynamic, or a power of two from 1 to "
                     "{:.0f}",

@@ -14,14 +14,6 @@
 namespace carole::train {
 namespace {
 
-std::vector<uint64_t> Gather(collectives::Communicator& communicator,
-                             std::span<const uint64_t> mine, int64_t step) {
-  std::vector<uint64_t> all(mine.size() * static_cast<size_t>(communicator.size()));
-  communicator.AllGather(std::as_bytes(mine), std::as_writable_bytes(std::span(all)),
-                         {.what = "audit", .step = step});
-  return all;
-}
-
 // One hash for each variable of each arena, the weights first.
 class Hashes {
  public:
@@ -95,8 +87,9 @@ void AuditReplicas(collectives::Communicator& communicator, const Replica& repli
   if (communicator.size() == 1) return;
   const Hashes hashes(replica, frozen);
   const uint64_t sum = hashes.Sum();
-  if (AllEqual(Gather(communicator, std::span(&sum, 1), step))) return;
-  const std::vector<uint64_t> all = Gather(communicator, hashes.all(), step);
+  const collectives::Tag tag{.what = "audit", .step = step};
+  if (AllEqual(AllGather(communicator, sum, tag))) return;
+  const auto all = collectives::AllGatherValues<uint64_t>(communicator, hashes.all(), tag);
   const size_t num_hashes = hashes.all().size();
   for (size_t i = 0; i < num_hashes; ++i) {
     std::vector<uint64_t> values;

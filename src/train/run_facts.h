@@ -9,12 +9,15 @@ namespace carole::train {
 // Attributes' names.
 inline constexpr char kNet[] = "net";
 inline constexpr char kDataset[] = "dataset";
+inline constexpr char kSplit[] = "dataset_split_name";  // that is trained on
 inline constexpr char kPreprocessing[] = "preprocessing";
 inline constexpr char kImageSize[] = "image_size";
 inline constexpr char kChannels[] = "channels";
 inline constexpr char kNumClasses[] = "num_classes";
 inline constexpr char kLabelsOffset[] = "labels_offset";
 inline constexpr char kPrecision[] = "precision";
+inline constexpr char kOptimizer[] = "optimizer";
+inline constexpr char kVersion[] = "version";  // of the program
 inline constexpr char kMaxSteps[] = "max_number_of_steps";
 inline constexpr char kFlags[] = "flags";               // that were given
 inline constexpr char kGlobalBatch[] = "global_batch";  // samples of a step

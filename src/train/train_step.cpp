@@ -365,7 +365,7 @@ void TrainStep::Apply(UnderWay& step, UpdateSums sums) {
   const int64_t done = step.input.step + 1;
   if (options_.local_sgd_steps > 0) {
     has_drifted_ = true;
-    if (done % options_.local_sgd_steps == 0) Consolidate(done);
+    if (ReplicasMeet(done)) Consolidate(done);
   }
   if (AuditIsDue(done)) AuditReplicas(communicator_, replica(), own_.frozen, done);
 }

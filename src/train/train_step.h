@@ -90,6 +90,10 @@ class TrainStep {
   // Makes replicas equal again after steps of local SGD, before they are saved or evaluated:
   // weights, slots and statistics become their mean over ranks. Collective.
   void Consolidate(int64_t step);
+  // Whether replicas are equal after so many updates without it.
+  bool ReplicasMeet(int64_t updates) const {
+    return options_.local_sgd_steps == 0 || updates % options_.local_sgd_steps == 0;
+  }
 
   const Graph& graph() const { return *own_.graph; }
   const Executable& executable() const { return *own_.executable; }

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
-#include <numeric>
 #include <utility>
 
 #include "collectives/apart.h"
@@ -122,7 +121,9 @@ void Trainer::GoOnFrom(const RunFacts& before) {
     LogInfo("train", "the run keeps the seed it began with, {}; this command's, {}, is not used",
             state_.seed, options_.seed);
   }
-  if (!Differ(before, options_.attributes, kRecordOrder) || state_.position == 0) return;
+  const bool others = Differ(before, options_.attributes, kRecordOrder) ||
+                      Differ(before, options_.attributes, kSplit);
+  if (!others || state_.position == 0) return;
   ++state_.epoch;
   state_.position = 0;
 }
@@ -152,7 +153,9 @@ ExitCode Trainer::Run() {
     stop = result.stop;
     owes_evaluation = result.applied && evaluation_is_due(state_.step);
     if (owes_evaluation && !stop) evaluate();
-    if (result.save && !finished() && !stop) Save();
+    // A clock must not decide when local SGD sums: the rank asks again until replicas meet.
+    const bool may_save = step_.ReplicasMeet(state_.step) && !finished() && !stop;
+    if (result.save && may_save) Save();
   }
   source_.reset();
   const bool is_done = finished() && !owes_evaluation;

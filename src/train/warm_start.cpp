@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "io/weights_mapping.h"
 #include "src/core/error.h"
+#include "src/core/join_names.h"
 #include "src/core/log.h"
 
 namespace carole::train {
@@ -14,12 +16,6 @@ namespace {
 bool BeginsWithOneOf(const std::string& name, const std::vector<std::string>& scopes) {
   return std::any_of(scopes.begin(), scopes.end(),
                      [&](const std::string& scope) { return name.starts_with(scope); });
-}
-
-std::string Join(const std::vector<std::string>& names, size_t most) {
-  std::string text;
-  for (size_t i = 0; i < std::min(names.size(), most); ++i) text += (i == 0 ? "" : ", ") + names[i];
-  return names.size() > most ? text + fmt::format(" and {} more", names.size() - most) : text;
 }
 
 constexpr size_t kNamesOfAnError = 4;
@@ -31,10 +27,19 @@ void RequireAll(const WarmStartReport& report, bool ignore_missing, const std::s
   const bool lacks = !ignore_missing && !report.missing.empty();
   if (!lacks && report.other_shape.empty()) return;
   std::string text = fmt::format("[train] {}: does not fit the net:", path);
-  if (lacks) text += fmt::format(" missing {};", Join(report.missing, kNamesOfAnError));
+  if (lacks) text += fmt::format(" missing {};", JoinFirst(report.missing, kNamesOfAnError));
   if (!report.other_shape.empty())
-    text += fmt::format(" of another shape {};", Join(report.other_shape, kNamesOfAnError));
+    text += fmt::format(" of another shape {};", JoinFirst(report.other_shape, kNamesOfAnError));
   throw DataError(text + " " + hint);
+}
+
+// Else a run would be told that its rate is too high.
+void RequireFinite(const std::vector<float>& values, const std::string& name,
+                   const std::string& path) {
+  if (std::ranges::all_of(values, [](float value) { return std::isfinite(value); })) return;
+  throw DataError(fmt::format(
+      "[train] {}: {}: holds values that are infinite or no numbers; take an earlier checkpoint",
+      path, name));
 }
 
 WarmStartReport Read(const io::WeightsReader& file, const WarmStartOptions& options,
@@ -58,6 +63,7 @@ WarmStartReport Read(const io::WeightsReader& file, const WarmStartOptions& opti
     } else {
       values.resize(static_cast<size_t>(p.tf_shape.size()));
       reader.Read(name, values);
+      RequireFinite(values, name, file.path());
       store.Write(v, values);
       report.restored.push_back(p.name);
     }
@@ -83,13 +89,13 @@ WarmStartReport WarmStart(const io::WeightsReader& reader, const WarmStartOption
 
 void LogReport(const WarmStartReport& report, const std::string& path) {
   LogInfo("train", "fine-tuning from {}: {} variables restored: {}", path, report.restored.size(),
-          Join(report.restored, kNamesOfALine));
+          JoinFirst(report.restored, kNamesOfALine));
   const std::pair<const char*, const std::vector<std::string>*> lists[] = {
       {"left out by --checkpoint_exclude_scopes", &report.excluded},
       {"not in the file", &report.missing}};
   for (const auto& [what, names] : lists) {
     if (!names->empty())
-      LogInfo("train", "{} {}: {}", names->size(), what, Join(*names, kNamesOfALine));
+      LogInfo("train", "{} {}: {}", names->size(), what, JoinFirst(*names, kNamesOfALine));
   }
 }
 

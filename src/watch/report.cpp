@@ -4,15 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <ctime>
 #include <exception>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <utility>
 
 #include "src/core/log.h"
+#include "src/core/small_file.h"
 
 namespace carole::watch {
 namespace {
@@ -71,9 +69,7 @@ void Report::TakeUp(int64_t step) {
   if (error) return;
   try {
     if (bytes > kMaxBytes) throw DataError("[watch] report: larger than any of ours");
-    std::ostringstream text;
-    text << std::ifstream(path_, std::ios::binary).rdbuf();
-    history_ = HistoryOfReport(text.str());
+    history_ = HistoryOfReport(ReadSmallFile(path_));
     history_.RewindTo(step);
   } catch (const std::exception& failure) {
     LogWarning("watch", "{}: its curves are not taken up: {}", path_, failure.what());
@@ -115,11 +111,7 @@ void Report::Write(const std::string& status) {
   facts_.status = status;
   facts_.is_running = status == kRunning;
   facts_.updated = fmt::format("{:%Y-%m-%d %H:%M:%S}", fmt::localtime(std::time(nullptr)));
-  const std::string part = path_ + ".part";
-  std::ofstream file(part, std::ios::binary | std::ios::trunc);
-  file << MakeReport(facts_, history_);
-  file.close();
-  const bool written = file && std::rename(part.c_str(), path_.c_str()) == 0;
+  const bool written = ReplaceSmallFile(path_, MakeReport(facts_, history_));
   if (!written && !std::exchange(warned_, true))
     LogWarning("watch", "{} cannot be written; the run goes on", path_);
   const Clock::time_point now = Clock::now();

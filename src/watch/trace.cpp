@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
+#include <atomic>
 #include <cstdio>
 #include <fstream>
 #include <span>
@@ -12,6 +12,7 @@
 #include "src/core/check.h"
 #include "src/core/error.h"
 #include "src/core/log.h"
+#include "src/core/parse_number.h"
 #include "src/train/phase.h"
 #include "src/watch/trace_json.h"
 
@@ -31,11 +32,6 @@ size_t Capacity(int num_ranks) {
                     Trace::kMaxEvents);
 }
 
-bool ParseCount(std::string_view text, int64_t& value) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size() && value >= 0;
-}
-
 // What a rank says before its events.
 struct Announcement {
   uint64_t bytes = 0;
@@ -46,14 +42,18 @@ struct Announcement {
 
 void ParseTraceSteps(const std::string& text, TraceOptions& options) {
   const size_t colon = text.find(':');
-  const bool is_good = colon == std::string::npos
-                           ? ParseCount(text, options.num_steps) && options.num_steps > 0
-                           : ParseCount(text.substr(0, colon), options.first_step) &&
-                                 ParseCount(text.substr(colon + 1), options.last_step) &&
-                                 options.first_step <= options.last_step;
-  if (!is_good) {
+  const bool is_range = colon != std::string::npos;
+  const auto first = ParseNumber<int64_t>(text.substr(0, colon));
+  const auto last = is_range ? ParseNumber<int64_t>(text.substr(colon + 1)) : first;
+  if (!first || !last || *first < (is_range ? 0 : 1) || *last < *first) {
     throw UsageError(fmt::format(
         "[flags] --trace_steps: got {}, want a number of last steps, or FIRST:LAST", text));
+  }
+  if (is_range) {
+    options.first_step = *first;
+    options.last_step = *last;
+  } else {
+    options.num_steps = *first;
   }
 }
 

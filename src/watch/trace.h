@@ -1,10 +1,8 @@
 // --trace: where the time of all ranks goes, on one clock, as a file for ui.perfetto.dev.
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "collectives/communicator.h"

@@ -1,6 +1,4 @@
 // What is wrong with the world ends a run with one clear line and the right exit code.
-#include "io/example.h"
-#include "io/tfrecord.h"
 #include "tests/cli/cli.h"
 #include "tests/cli/damage.h"
 
@@ -101,18 +99,11 @@ TEST_F(BadInputTest, FlagsThatWouldDoNothing) {
 }
 
 TEST_F(BadInputTest, LabelOutOfRange) {
-  const std::unique_ptr<io::Source> source = io::OpenRecords(train_file_);
-  io::TfRecordReader reader(*source);
-  io::FeatureQuery image[] = {{"image/encoded"}};
-  io::FindFeatures(*reader.Next(), image);
-  io::ExampleBuilder example;
-  example.Add("image/encoded", *io::FirstBytes(image[0]));
-  example.Add("image/format", "png");
-  example.Add("image/class/label", int64_t{12});
-  const std::unique_ptr<io::Sink> sink = io::CreateFile(train_file_);
-  io::TfRecordWriter(*sink).Write(example.Finish());
-  sink->Commit();
+  WriteGreyRecord(train_file_, 0x7f, 12);
   EXPECT_TRUE(FailsWith(TrainAnEpoch(), 65, {train_file_, "record 0", "label", "12"}));
+  EXPECT_THAT(
+      Carole({"doctor", "--dataset_name=mnist", "--dataset_dir=" + data_dir_}).out,
+      ::testing::HasSubstr(train_file_ + ": record 0: image/class/label: out of range: got 12"));
 }
 
 TEST_F(BadInputTest, ResultsThatFindNoRoom) {

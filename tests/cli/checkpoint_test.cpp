@@ -42,6 +42,21 @@ TEST_F(CheckpointCliTest, GoesToTensorFlowAndBackWithSlotsAndStep) {
     EXPECT_EQ(ReadText(prefix + suffix), ReadText(again + suffix)) << suffix;
 }
 
+// What a run's checkpoint tells Keras stays, at the run's image size.
+TEST_F(CheckpointCliTest, KerasNetAndTrainingStay) {
+  ASSERT_EQ(Carole(TrainWords(train_dir_, {"--max_number_of_steps=1", "--train_image_size=32"}))
+                .exit_code,
+            0);
+  const std::string target = folder_ / "out.h5";
+  ASSERT_EQ(Convert(train_dir_, target).exit_code, 0);
+  const std::string bytes = ReadText(target), before = ReadText(train_dir_ + "/model.ckpt-1.h5");
+  for (const char* words : {"\"batch_input_shape\":[null,32,32,1]", "training_config", "\"SGD\""}) {
+    EXPECT_NE(before.find(words), std::string::npos) << words;
+    EXPECT_NE(bytes.find(words), std::string::npos) << words;
+  }
+  EXPECT_TRUE(FailsWith(Convert(train_dir_, target, {"--image_size=99999"}), 64, {"99999"}));
+}
+
 // A train_dir of TensorFlow's is resumed from; the weights to begin with are then not looked at.
 TEST_F(CheckpointCliTest, TrainingGoesOnWithTensorFlows) {
   const std::string first = folder_ / "first", latest = train_dir_ + "/model.ckpt-2";
@@ -85,7 +100,8 @@ TEST(CheckpointCli, VerifiesWhatTensorFlowWrote) {
   std::string bytes = ReadText(data);
   bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
   WriteText(data, bytes);
-  EXPECT_TRUE(FailsWith(Carole({"checkpoint", "verify", folder / "v2.ckpt"}), 65, {"crc"}));
+  for (const char* command : {"verify", "inspect"})
+    EXPECT_TRUE(FailsWith(Carole({"checkpoint", command, folder / "v2.ckpt"}), 65, {"crc"}));
   EXPECT_TRUE(FailsWith(Carole({"checkpoint", "verify", folder / "none.h5"}), 74, {"none.h5"}));
   const ProcessResult both =
       Carole({"checkpoint", "verify", folder / "v2.ckpt", folder / "v1.ckpt"});
@@ -108,6 +124,12 @@ TEST(CheckpointCli, SaysWhatIsWrong) {
   EXPECT_TRUE(FailsWith(
       Carole({"checkpoint", "convert", v2, target, "--model_name=vgg_16", "--image_size=999"}), 64,
       {"got 999, want 224 to 255"}));
+  EXPECT_TRUE(FailsWith(Carole({"checkpoint", "convert", v2, target, "--image_size=99999"}), 64,
+                        {"--image_size: got 99999, but no net"}));
+  EXPECT_TRUE(FailsWith(Carole({"checkpoint", "convert", v2, target, "--image_size=-5"}), 64,
+                        {"--image_size: got -5"}));
+  EXPECT_TRUE(FailsWith(Carole({"checkpoint", "convert", v2, folder / "x.keras"}), 64,
+                        {"x.keras: want the ending .h5"}));
   EXPECT_TRUE(FailsWith(Carole({"checkpoint", "convert", v2, target, "--model_name=lenet"}), 65,
                         {"variables of lenet are missing"}));
   EXPECT_TRUE(FailsWith(Carole({"checkpoint", "convert", v2, target, "--model_name=lemet"}), 64,

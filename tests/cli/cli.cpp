@@ -7,7 +7,9 @@
 #include <random>
 #include <thread>
 
+#include "io/example.h"
 #include "io/image.h"
+#include "io/tfrecord.h"
 
 namespace carole::testing {
 namespace {
@@ -104,6 +106,18 @@ void WriteDigitPictures(const std::filesystem::path& folder, int count) {
                            .width = 28,
                            .channels = 1});
   }
+}
+
+void WriteGreyRecord(const std::string& path, uint8_t grey, int64_t label) {
+  io::ExampleBuilder example;
+  example.Add("image/encoded", std::string(28 * 28, static_cast<char>(grey)));
+  example.Add("image/format", "raw");
+  example.Add("image/height", int64_t{28});
+  example.Add("image/width", int64_t{28});
+  example.Add("image/class/label", label);
+  const std::unique_ptr<io::Sink> sink = io::CreateFile(path);
+  io::TfRecordWriter(*sink).Write(example.Finish());
+  sink->Commit();
 }
 
 void CliTest::SetUp() {

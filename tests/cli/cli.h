@@ -26,6 +26,9 @@ void WriteDigits(const std::filesystem::path& folder, int num_train, int num_tes
 // The digits 0, 1, … as PNG: "0.png", "1.png".
 void WriteDigitPictures(const std::filesystem::path& folder, int count);
 
+// A TFRecord file of one record: 28x28 bare pixels of one grey.
+void WriteGreyRecord(const std::string& path, uint8_t grey, int64_t label);
+
 // TFRecords of 300 + 100 digits, built by the program itself.
 class CliTest : public ::testing::Test {
  protected:

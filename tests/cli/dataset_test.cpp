@@ -1,4 +1,5 @@
 // carole dataset build | verify | show, on good and on damaged files.
+#include "io/image.h"
 #include "tests/cli/cli.h"
 #include "tests/cli/damage.h"
 
@@ -91,6 +92,18 @@ TEST_F(DatasetTest, DrawnPicturesAreBuiltVerifiedAndShown) {
   Words other = build;
   other.emplace_back("--seed=1");
   EXPECT_TRUE(FailsWith(Carole(other), 64, {"of another build"}));
+}
+
+TEST_F(DatasetTest, ShowsBarePixels) {
+  const std::string picture = folder_ / "picture.png";
+  WriteGreyRecord(train_file_, 0x7f, 3);
+  const ProcessResult result = Carole({"dataset", "show", "--dataset_name=mnist", "--dataset_dir",
+                                       data_dir_, "--picture", picture});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, ::testing::HasSubstr("picture, 28x28, written"));
+  io::Image image;
+  io::DecodeImage(ReadText(picture), 3, &image);
+  EXPECT_EQ(image.pixels, std::vector<uint8_t>(28 * 28 * 3, 0x7f));
 }
 
 TEST_F(DatasetTest, MissingRawFilesAreNamed) {

@@ -102,6 +102,13 @@ TEST(ProgramTest, DashesAndSpacesMeanTheSame) {
     EXPECT_TRUE(FailsWith(Carole(words), 64, {"lennet", "lenet"}));
 }
 
+TEST(ProgramTest, BoolsAreTrueOrFalse) {
+  EXPECT_TRUE(FailsWith(Carole({"train", "--reproducible=maybe"}), 64,
+                        {"--reproducible: got maybe, want true or false"}));
+  EXPECT_TRUE(FailsWith(Carole({"train", "--reproducible="}), 64,
+                        {"--reproducible: got nothing, want true or false"}));
+}
+
 TEST(ProgramTest, ConfigFileHoldsFlags) {
   TemporaryFolder folder;
   std::ofstream(folder / "run.toml") << "model-name = \"lennet\"\nbatch_size = 4\n";
@@ -113,6 +120,10 @@ TEST(ProgramTest, ConfigFileHoldsFlags) {
   EXPECT_TRUE(FailsWith(Carole({"train", "--config", folder / "bad.toml"}), 64,
                         {"model_nam", "--model_name?"}));
   EXPECT_TRUE(FailsWith(Carole({"train", "--config", folder / "none.toml"}), 64, {"none.toml"}));
+  EXPECT_TRUE(FailsWith(Carole({"train", "--config", "/dev/zero"}), 64, {"no regular file"}));
+  std::ofstream(folder / "long.toml") << std::string((1 << 20) + 1, '#');
+  EXPECT_TRUE(FailsWith(Carole({"train", "--config", folder / "long.toml"}), 64,
+                        {"got 1048577 bytes, want at most 1048576"}));
 }
 
 TEST(ProgramTest, ModelsAreListedAndSummarized) {

@@ -186,13 +186,13 @@ TEST(BuildMnist, WritesRecordsInSlimsForm) {
   std::vector<FeatureQuery> features = ListFeatures(example);
   ASSERT_EQ(features.size(), 5u);
   EXPECT_EQ(features[0].key, "image/encoded");
-  EXPECT_EQ(FirstBytes(features[1]), "png");
+  EXPECT_EQ(OnlyBytes(features[1]), "png");
   EXPECT_EQ(features[2].key, "image/class/label");
-  EXPECT_EQ(FirstInt64(features[2]), 5);
-  EXPECT_EQ(FirstInt64(features[3]), 28);
-  EXPECT_EQ(FirstInt64(features[4]), 28);
+  EXPECT_EQ(OnlyInt64(features[2]), 5);
+  EXPECT_EQ(OnlyInt64(features[3]), 28);
+  EXPECT_EQ(OnlyInt64(features[4]), 28);
   Image image;
-  DecodeImage(*FirstBytes(features[0]), 1, &image);
+  DecodeImage(*OnlyBytes(features[0]), 1, &image);
   for (size_t i = 0; i < image.pixels.size(); ++i)
     ASSERT_EQ(image.pixels[i], (2 * 28 * 28 + i) % 251);
   EXPECT_EQ(reader.Next(), std::nullopt);
@@ -246,9 +246,9 @@ TEST(BuildCifar10, WritesRecords) {
   TfRecordReader reader(*source);
   const std::string example(reader.Next().value());
   std::vector<FeatureQuery> features = ListFeatures(example);
-  EXPECT_EQ(FirstInt64(features[2]), 7);
+  EXPECT_EQ(OnlyInt64(features[2]), 7);
   Image image;
-  DecodeImage(*FirstBytes(features[0]), 3, &image);
+  DecodeImage(*OnlyBytes(features[0]), 3, &image);
   EXPECT_EQ(image.pixels, std::vector<uint8_t>(32 * 32 * 3, 0));
   EXPECT_TRUE(reader.Next().has_value());
   EXPECT_FALSE(reader.Next().has_value());

@@ -33,10 +33,11 @@ TEST(Example, ReadsKnownBytes) {
   const std::string example = KnownExample();
   EXPECT_THAT(AllFloats(Find(example, "f")), ElementsAre(1.5f, -2.0f));
   EXPECT_THAT(AllInt64(Find(example, "image/class/label")), ElementsAre(3, -1));
-  EXPECT_EQ(FirstInt64(Find(example, "image/class/label")), 3);
-  EXPECT_EQ(FirstBytes(Find(example, "image/encoded")), FromHex("ffd84a504547"));
+  EXPECT_THAT(TextOf<DataError>([&] { OnlyInt64(Find(example, "image/class/label")); }),
+              HasSubstr("feature image/class/label: got several values, want one"));
+  EXPECT_EQ(OnlyBytes(Find(example, "image/encoded")), FromHex("ffd84a504547"));
   EXPECT_FALSE(Find(example, "image/format").feature.has_value());
-  EXPECT_EQ(FirstBytes(Find(example, "image/format")), std::nullopt);
+  EXPECT_EQ(OnlyBytes(Find(example, "image/format")), std::nullopt);
 }
 
 TEST(Example, BuildsKnownBytes) {
@@ -57,25 +58,25 @@ TEST(Example, LastDuplicateKeyWins) {
   ExampleBuilder builder;
   builder.Add("k", int64_t{1});
   builder.Add("k", int64_t{2});
-  EXPECT_EQ(FirstInt64(Find(builder.Finish(), "k")), 2);
+  EXPECT_EQ(OnlyInt64(Find(builder.Finish(), "k")), 2);
   EXPECT_EQ(ListFeatures(builder.Finish()).size(), 2u);
 }
 
 TEST(Example, UnknownFieldsAreSkipped) {
   const std::string example =
       FromHex("1001") + WithFeature(FromHex("1a020807")) + FromHex("1d00000000");
-  EXPECT_EQ(FirstInt64(Find(example, "k")), 7);
-  EXPECT_EQ(FirstInt64(Find(WithFeature(FromHex("2801 1a020807")), "k")), 7);
+  EXPECT_EQ(OnlyInt64(Find(example, "k")), 7);
+  EXPECT_EQ(OnlyInt64(Find(WithFeature(FromHex("2801 1a020807")), "k")), 7);
 }
 
 TEST(Example, FeatureWithoutListIsAbsent) {
-  EXPECT_EQ(FirstInt64(Find(WithFeature(""), "k")), std::nullopt);
-  EXPECT_EQ(FirstBytes(Find(WithFeature(FromHex("0a00")), "k")), std::nullopt);
+  EXPECT_EQ(OnlyInt64(Find(WithFeature(""), "k")), std::nullopt);
+  EXPECT_EQ(OnlyBytes(Find(WithFeature(FromHex("0a00")), "k")), std::nullopt);
 }
 
 TEST(Example, WrongTypeIsNamed) {
   const std::string example = KnownExample();
-  EXPECT_EQ(TextOf<DataError>([&] { FirstInt64(Find(example, "image/encoded")); }),
+  EXPECT_EQ(TextOf<DataError>([&] { OnlyInt64(Find(example, "image/encoded")); }),
             "[io.example] feature image/encoded: wrong type: got bytes, want integers");
 }
 

@@ -77,7 +77,7 @@ TEST(Jpeg, FlippedBitsAreSurvived) {
 
 Image Gradient(int height, int width, int channels) {
   Image image;
-  ResizeImage("test", height, width, channels, &image);
+  AllocateImage("test", height, width, channels, &image);
   for (size_t i = 0; i < image.pixels.size(); ++i)
     image.pixels[i] = static_cast<uint8_t>(i * 37 + i / 11);
   return image;
@@ -134,7 +134,7 @@ TEST(Image, NamesOfImages) {
 TEST(Image, SizeIsCheckedBeforeMemoryIsTaken) {
   Image image;
   EXPECT_THAT(
-      TextOf<DataError>([&] { ResizeImage("png", 1 << 20, 1 << 20, 3, &image); }),
+      TextOf<DataError>([&] { AllocateImage("png", 1 << 20, 1 << 20, 3, &image); }),
       HasSubstr(
           "[io.image] png: size out of range: got 1048576x1048576, want at most 67108864 pixels"));
   EXPECT_TRUE(image.pixels.empty());

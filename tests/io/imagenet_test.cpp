@@ -102,7 +102,7 @@ class ImagenetTest : public testing::Test {
       while (const auto record = reader.Next()) {
         FeatureQuery name[] = {{"image/filename"}};
         FindFeatures(*record, name);
-        order_.emplace_back(FirstBytes(name[0]).value());
+        order_.emplace_back(OnlyBytes(name[0]).value());
         EXPECT_TRUE(records.emplace(order_.back(), *record).second) << order_.back() << " twice";
       }
     }
@@ -166,14 +166,14 @@ TEST_F(ImagenetTest, PngAndCmykBecomeRgbJpegs) {
   const auto records = Records("train");
   for (const std::string& name : {png_name_, cmyk_name_}) {
     auto features = Features(records.at(name));
-    const std::string_view bytes = FirstBytes(features["image/encoded"]).value();
+    const std::string_view bytes = OnlyBytes(features["image/encoded"]).value();
     EXPECT_TRUE(IsJpeg(bytes));
     EXPECT_EQ(JpegChannels(bytes), 3);
     Image before;
     Image after;
     DecodeImage(TrainBytes(name), 3, &before);
     DecodeImage(bytes, 3, &after);
-    EXPECT_EQ(FirstInt64(features["image/height"]), before.height);
+    EXPECT_EQ(OnlyInt64(features["image/height"]), before.height);
     ASSERT_EQ(before.pixels.size(), after.pixels.size());
     EXPECT_EQ(bytes, EncodeJpeg(before.view(), 100));
     double difference = 0;
@@ -191,10 +191,10 @@ TEST_F(ImagenetTest, ValidationGetsItsLabelsFromTheList) {
   ASSERT_EQ(records.size(), size_t{kValidation});
   for (int i = 1; i <= kValidation; ++i) {
     auto features = Features(records.at(fmt::format("ILSVRC2012_val_{:08}.JPEG", i)));
-    EXPECT_EQ(FirstInt64(features["image/class/label"]), ImagenetValidationLabels()[i - 1]);
+    EXPECT_EQ(OnlyInt64(features["image/class/label"]), ImagenetValidationLabels()[i - 1]);
   }
   const auto first = Features(records.at("ILSVRC2012_val_00000001.JPEG"));
-  EXPECT_EQ(FirstBytes(first.at("image/class/synset")), "n01751748");
+  EXPECT_EQ(OnlyBytes(first.at("image/class/synset")), "n01751748");
   const std::string labels = ReadText(folder_ / "out/labels.txt");
   EXPECT_TRUE(labels.starts_with("0:background\n1:tench, Tinca tinca\n"));
   EXPECT_EQ(std::count(labels.begin(), labels.end(), '\n'), 1001);

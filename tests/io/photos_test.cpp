@@ -61,8 +61,8 @@ TEST(BuildFlowers, SplitsAsSlimInFiveShards) {
   const std::string record(reader.Next().value());
   const std::vector<FeatureQuery> features = ListFeatures(record);
   ASSERT_EQ(features.size(), 5u);
-  EXPECT_EQ(FirstBytes(features[1]), "jpg");
-  EXPECT_EQ(FirstInt64(features[3]), 16);
+  EXPECT_EQ(OnlyBytes(features[1]), "jpg");
+  EXPECT_EQ(OnlyInt64(features[3]), 16);
 }
 
 TEST(BuildFlowers, OtherClassesAreRefused) {
@@ -127,6 +127,9 @@ TEST(BuildFolder, BadPicturesAndEmptyFoldersAreNamed) {
   WriteText(folder / "raw/cats/a.jpg", "no picture");
   EXPECT_THAT(TextOf<DataError>([&] { BuildFolder(options); }),
               HasSubstr("cats/a.jpg: [io.image]"));
+  fs::create_symlink("nowhere", folder / "raw/cats/b.jpg");
+  EXPECT_THAT(TextOf<DataError>([&] { BuildFolder(options); }),
+              HasSubstr("b.jpg: has a picture's name, but is a link to nothing"));
   EXPECT_THAT(TextOf<DataError>([&] { NumClasses(*options.dataset, folder / "out"); }),
               HasSubstr("labels.txt: is not there: it holds the classes of folder"));
   fs::create_directories(folder / "out");

@@ -74,7 +74,7 @@ TEST(Preprocessing, ImagenetResnetEvaluationEqualsTensorFlow) {
 // (height, width, channels) bytes that differ from place to place.
 Image Pattern(int height, int width, int channels) {
   Image image;
-  ResizeImage("test", height, width, channels, &image);
+  AllocateImage("test", height, width, channels, &image);
   for (size_t i = 0; i < image.pixels.size(); ++i)
     image.pixels[i] = static_cast<uint8_t>(i * 29 + i / 5);
   return image;
@@ -96,7 +96,7 @@ TEST(Preprocessing, LenetPadsWithMinusOne) {
 
 TEST(Preprocessing, FlatImageIsNotDividedByZero) {
   Image image;
-  ResizeImage("test", 32, 32, 3, &image);
+  AllocateImage("test", 32, 32, 3, &image);
   std::fill(image.pixels.begin(), image.pixels.end(), uint8_t{200});
   std::vector<float> out(32 * 32 * 3, NAN);
   Picture picture(image.view());

@@ -139,7 +139,7 @@ TEST(Resize, AnyShapeToAnyShapeEqualsTheWeightedSums) {
     const auto side = [&] { return static_cast<int>(1 + rng.NextBelow(40)); };
     const int channels = round % 2 == 0 ? 3 : 1;
     Image image;
-    ResizeImage("test", side(), side(), channels, &image);
+    AllocateImage("test", side(), side(), channels, &image);
     for (uint8_t& p : image.pixels) p = static_cast<uint8_t>(rng.Next());
     const int height = side();
     const int width = side();

@@ -190,9 +190,9 @@ TEST(CheckExample, AbsentFieldsWrongTypesAndLabels) {
         [&] { CheckExample(example.Finish(), &FindDataset("imagenet"), 1001, &image); });
   };
   ExampleBuilder empty;
-  EXPECT_EQ(error(empty), "feature image/encoded: missing");
+  EXPECT_EQ(error(empty), "key missing: got no image/encoded; is this a record of images?");
   empty.Add("image/encoded", "x");
-  EXPECT_EQ(error(empty), "feature image/class/label: missing");
+  EXPECT_EQ(error(empty), "key missing: got no image/class/label");
   EXPECT_THAT(BadExample([](auto& e) { e.Add("image/class/label", "one"); }),
               HasSubstr("feature image/class/label: wrong type: got bytes, want integers"));
   EXPECT_THAT(BadExample([](auto& e) { e.Add("image/encoded", int64_t{1}); }),

@@ -409,7 +409,7 @@ class GpuCheckTest(unittest.TestCase):
     def test_run_takes_a_bundle_that_was_brought(self):
         root = os.path.dirname(self.place)
         os.makedirs(f"{root}/build")
-        for name in ("run", "launch/gpu_check.sh"):
+        for name in ("run", "launch/gpu_check.sh", "launch/gpu_report.sh"):
             os.makedirs(os.path.dirname(f"{root}/{name}"), exist_ok=True)
             shutil.copy2(os.path.join(ROOT, name), f"{root}/{name}")
         with tarfile.open(f"{root}/build/carole-bundle.tar.xz", "w:xz") as file:

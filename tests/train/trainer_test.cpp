@@ -35,6 +35,7 @@ struct Job {
   int num_ranks = 1;
   int64_t global_batch = 4;
   bool batch_norm = false;
+  int64_t local_sgd_steps = 0;
   bool onednn = false;
   bool poison_weights = false;   // in the third step, on all ranks
   std::set<int64_t> spoil = {};  // batches, counted from 0, with an infinite pixel on the last rank
@@ -82,7 +83,8 @@ JobResult RunJob(const Job& job) {
     const auto backend = job.onednn ? MakeOneDnnBackend(1) : MakeReferenceBackend(1);
     const int64_t local_batch = job.global_batch / c.size();
     SmallNet net(local_batch, job.batch_norm);
-    TrainStep step(std::move(net.graph), *backend, c, {.optimizer = job.optimizer});
+    TrainStep step(std::move(net.graph), *backend, c,
+                   {.optimizer = job.optimizer, .local_sgd_steps = job.local_sgd_steps});
     TrainerOptions options = job.options;
     options.warm_start = [&](VariableStore&) { std::this_thread::sleep_for(job.start_time); };
     int64_t steps = 0;
@@ -215,6 +217,13 @@ TEST(TrainerTest, BeginsAnEpochOfOtherRecords) {
   EXPECT_EQ(other.result.state.position, 4);
   EXPECT_THAT(other.log,
               HasSubstr("was with 30 records so far and goes on with 22 records: an epoch"));
+  EXPECT_EQ(GoOnWith(kSplit, "train", "test").result.state.epoch, 1);
+}
+
+TEST(TrainerTest, WarnsOfAnotherOptimizer) {
+  EXPECT_THAT(GoOnWith(kOptimizer, "adam", "sgd").log,
+              ContainsRegex("was with --optimizer adam so far and goes on with --optimizer sgd: "
+                            "what the first has gathered"));
 }
 
 TEST(TrainerTest, ComparesWhatDataMean) {
@@ -333,6 +342,22 @@ TEST(TrainerTest, SavesAndLogsByTime) {
   EXPECT_THAT(log, ::testing::Not(HasSubstr("global step 3:")));
   EXPECT_THAT(log, HasSubstr("Finished training! Saving model to disk."));
   EXPECT_EQ(StepsSaved(folder), (std::vector<int64_t>{4, 5, 6}));
+}
+
+// Weights do not depend on when the clock asks for a checkpoint.
+TEST(TrainerTest, TimedSavesWaitForLocalSgd) {
+  std::vector<std::vector<double>> weights;
+  for (const int interval : {600, 0}) {
+    const TemporaryFolder folder;
+    Job job{.options = OptionsFor(folder, 10), .num_ranks = 2, .local_sgd_steps = 4};
+    job.options.save_interval_secs = interval;
+    const JobResult result = RunJob(job);
+    ExpectNoErrors(result);
+    weights.push_back(result.weights);
+    EXPECT_EQ(StepsSaved(folder),
+              interval == 0 ? std::vector<int64_t>({4, 8, 10}) : std::vector<int64_t>{10});
+  }
+  EXPECT_EQ(weights[0], weights[1]);
 }
 
 size_t CountOf(const std::string& words, const std::string& text) {

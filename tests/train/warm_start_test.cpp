@@ -75,6 +75,13 @@ TEST_F(WarmStartTest, ScopesAreBeginningsOfNames) {
   EXPECT_THAT(report.excluded, ElementsAre("net/logits/weights", "net/logits/biases"));
 }
 
+TEST_F(WarmStartTest, WeightsThatAreNoNumbersAreAnError) {
+  FakeWeights file;
+  file.Set("net/conv/weights", {3, 3, 1, 12}, NAN);
+  EXPECT_THAT([&] { WarmStart(file, {.ignore_missing = true}, *store_); },
+              ThrowsMessage<DataError>(HasSubstr("weights.h5: net/conv/weights: holds values")));
+}
+
 TEST_F(WarmStartTest, WhatDoesNotFitIsAnError) {
   FakeWeights file;
   file.Set("net/logits/weights", {192, 7}, 0.5F);

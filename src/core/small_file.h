@@ -1,0 +1,20 @@
+// Files that a run can do without, such as caches and reports: refusals are no errors. Those that
+// must be there for good are io/disk.h's.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace carole {
+
+// All that can be read; nothing of a file that there is not.
+std::string ReadSmallFile(const std::filesystem::path& path);
+
+// Writes aside and renames, so that readers see the old content or all of the new. False, with the
+// old one in its place, where the disk refuses. One process writes a path at a time, or each with
+// its own `suffix` for the file aside.
+bool ReplaceSmallFile(const std::filesystem::path& path, std::string_view bytes,
+                      std::string_view suffix = ".part");
+
+}  // namespace carole
