@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
+#include "io/datasets/image_example.h"
 #include "io/disk.h"
-#include "io/example.h"
 #include "src/core/check.h"
 #include "src/core/error.h"
 
@@ -31,13 +31,8 @@ void SplitWriter::Add(const ImageView& image, int label, const std::string& sour
     throw DataError(fmt::format("[io.build] {}: image {}: label out of range: got {}, want 0 to {}",
                                 source, done_, label, options_.dataset->num_classes - 1));
   }
-  ExampleBuilder example;
-  example.Add("image/encoded", EncodePng(image));
-  example.Add("image/format", "png");
-  example.Add("image/class/label", int64_t{label});
-  example.Add("image/height", int64_t{image.height});
-  example.Add("image/width", int64_t{image.width});
-  writer_.Write(example.Finish());
+  writer_.Write(PhotoExample(
+      {.bytes = EncodePng(image), .height = image.height, .width = image.width}, label));
   constexpr int64_t kReportEvery = 1000;
   ++done_;
   if (done_ % kReportEvery == 0 || full()) options_.Report(split_, done_, total_);

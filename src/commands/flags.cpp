@@ -116,8 +116,8 @@ void AddMachineFlags(CommandLine& line, MachineFlags& flags) {
           "stay fp32")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16", "tf32"}));
   line.AddBool("winograd", flags.winograd,
-               "on CPUs in fp32: 3x3 convolutions with a quarter of the multiplications where that "
-               "is faster; off by 1e-6 instead of 2e-7, so vgg_416, which is too deep, never");
+               "on CPUs: 3x3 convolutions with a quarter of the multiplications where that is "
+               "faster; off by 1e-6 instead of 2e-7, so vgg_416, which is too deep, never");
   line.AddBool("autotune", flags.autotune,
                "on GPUs: time cuDNN's plans for each new convolution, and keep the fastest in "
                "$XDG_CACHE_HOME/carole/plans");

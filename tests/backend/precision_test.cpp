@@ -10,6 +10,7 @@
 #include "tests/support/op_runner.h"
 #include "tests/support/op_specs.h"
 #include "tests/support/precision_trouble.h"
+#include "tests/support/text_of.h"
 
 namespace carole::testing {
 namespace {
@@ -22,12 +23,8 @@ TEST(Precision, NamesAreParsed) {
        {Precision::kFp32, Precision::kTf32, Precision::kBf16, Precision::kFp16}) {
     EXPECT_EQ(ParsePrecision(Name(p)), p);
   }
-  try {
-    ParsePrecision("fp8");
-    FAIL() << "fp8 was taken";
-  } catch (const ConfigError& error) {
-    EXPECT_STREQ(error.what(), "[flags] --precision: got fp8, want fp32, bf16, fp16 or tf32");
-  }
+  EXPECT_EQ(TextOf<ConfigError>([] { ParsePrecision("fp8"); }),
+            "[flags] --precision: got fp8, want fp32, bf16, fp16 or tf32");
 }
 
 TEST(Precision, CpusRefuseTf32) {

@@ -8,6 +8,7 @@
 #include "src/core/check.h"
 #include "src/core/hash.h"
 #include "src/core/shape.h"
+#include "tests/support/text_of.h"
 
 namespace carole {
 namespace {
@@ -16,17 +17,6 @@ using ::testing::AllOf;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-
-// What `f` throws, which must be an InternalError.
-template <typename F>
-std::string CheckText(F f) {
-  try {
-    f();
-  } catch (const InternalError& e) {
-    return e.what();
-  }
-  return "nothing was thrown";
-}
 
 TEST(Error, EveryTypeHasItsExitCodeAndKeepsItsText) {
   EXPECT_EQ(UsageError("a").code(), ExitCode::kUsage);
@@ -63,7 +53,8 @@ TEST(Error, EveryCodeHasItsOwnWords) {
 }
 
 TEST(Check, TextNamesPlaceConditionAndReason) {
-  const std::string text = CheckText([] { CAROLE_CHECK(1 > 2, "bucket {} is empty", 7); });
+  const std::string text =
+      TextOf<InternalError>([] { CAROLE_CHECK(1 > 2, "bucket {} is empty", 7); });
   EXPECT_THAT(text, AllOf(StartsWith("[check] "), HasSubstr("error_test.cpp:"),
                           EndsWith("1 > 2 does not hold: bucket 7 is empty")));
 }
@@ -71,7 +62,7 @@ TEST(Check, TextNamesPlaceConditionAndReason) {
 TEST(Check, EqualityPrintsBothValues) {
   const Shape got{2, 3}, want{3, 2};
   const std::string text =
-      CheckText([&] { CAROLE_CHECK_EQ(got, want, "gradient of {}", "conv1"); });
+      TextOf<InternalError>([&] { CAROLE_CHECK_EQ(got, want, "gradient of {}", "conv1"); });
   EXPECT_THAT(text,
               EndsWith("got == want does not hold: gradient of conv1: got [2,3], want [3,2]"));
 }

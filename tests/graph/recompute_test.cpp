@@ -9,6 +9,7 @@
 #include "tests/support/cuda_emulation/backend.h"
 #include "tests/support/graph_runner.h"
 #include "tests/support/sample_graphs.h"
+#include "tests/support/text_of.h"
 
 namespace carole::testing {
 namespace {
@@ -133,15 +134,6 @@ TEST(Recompute, DeepChainNeedsLittle) {
   EXPECT_EQ(all.forward_again, 0);
 }
 
-std::string ErrorOf(const Graph& graph, const Backend& backend, size_t bytes) {
-  try {
-    CompileWithin(graph, backend, bytes);
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "no UsageError";
-}
-
 TEST(Recompute, RefusesTooLittleAndNamesTheLeast) {
   ForEachBackend([](const Backend& backend) {
     const nets::Model model =
@@ -149,7 +141,8 @@ TEST(Recompute, RefusesTooLittleAndNamesTheLeast) {
                          {.batch_size = 8, .image_size = 97, .num_classes = 4, .training = true});
     Fuse(*model.graph, backend);
     Differentiate(*model.graph);
-    const std::string error = ErrorOf(*model.graph, backend, 1 << 20);
+    const std::string error =
+        TextOf<UsageError>([&] { CompileWithin(*model.graph, backend, 1 << 20); });
     EXPECT_THAT(error, AllOf(HasSubstr("--activation_memory"),
                              HasSubstr("got 0.00 GiB, want at "
                                        "least "),

@@ -1,4 +1,4 @@
-// What tests of formats share: bytes to damage, records to read, and the text of what was thrown.
+// What tests of formats share: bytes to damage, and records to read.
 #pragma once
 
 #include <fmt/format.h>
@@ -16,6 +16,7 @@
 #include "io/tfrecord.h"
 #include "src/core/error.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/support/text_of.h"
 
 namespace carole::io {
 
@@ -44,21 +45,6 @@ inline std::string ToHex(std::string_view bytes) {
   std::string hex;
   for (unsigned char c : bytes) hex += fmt::format("{:02x}", c);
   return hex;
-}
-
-// The text of the error that f throws; fails the test when it throws no E.
-template <typename E, typename F>
-std::string TextOf(F&& f) {
-  try {
-    f();
-  } catch (const E& error) {
-    return error.what();
-  } catch (const std::exception& error) {
-    ADD_FAILURE() << "another type was thrown: " << error.what();
-    return "";
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return "";
 }
 
 // TFRecords of these strings.

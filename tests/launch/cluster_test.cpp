@@ -8,6 +8,7 @@
 #include "launch/hostfile.h"
 #include "launch/tf_config.h"
 #include "src/core/error.h"
+#include "tests/support/text_of.h"
 
 namespace carole::launch {
 namespace {
@@ -76,14 +77,9 @@ TEST(Cluster, NeedsSomebodyWhoTrains) {
 }
 
 TEST(Hostfile, UnknownFormat) {
-  try {
-    ParseFormat("yaml");
-    ADD_FAILURE();
-  } catch (const UsageError& error) {
-    EXPECT_STREQ(error.what(),
-                 "[flags] --format: no such format: got \"yaml\", want one of hostfile, host-list, "
-                 "ssh-config, json");
-  }
+  EXPECT_EQ(TextOf<UsageError>([] { ParseFormat("yaml"); }),
+            "[flags] --format: no such format: got \"yaml\", want one of hostfile, host-list, "
+            "ssh-config, json");
 }
 
 }  // namespace

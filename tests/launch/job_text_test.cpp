@@ -8,6 +8,7 @@
 #include "launch/ssh.h"
 #include "launch/tf_config.h"
 #include "src/core/error.h"
+#include "tests/support/text_of.h"
 
 namespace carole::launch {
 namespace {
@@ -16,16 +17,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsSupersetOf;
 using ::testing::Not;
-
-template <typename Body>
-std::string UsageErrorOf(const Body& body) {
-  try {
-    body();
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "";
-}
 
 Cluster ThreeMachines() {
   return ParseTfConfig(
@@ -101,14 +92,15 @@ TEST(JobText, BadNetworkAndPorts) {
   for (const char* network : {"-v", "eth0;id", "a b", "$(id)", "eth0\n"}) {
     MpirunOptions options = Options();
     options.network = network;
-    EXPECT_THAT(UsageErrorOf([&] { MpirunWords(options); }), HasSubstr("--network: no interface"))
+    EXPECT_THAT(TextOf<UsageError>([&] { MpirunWords(options); }),
+                HasSubstr("--network: no interface"))
         << network;
   }
   for (const char* ports : {"x", "41000", "41000-", "-1-50", "80-200", "41000-41005", "41000-70000",
                             "41000-41099 ", "41099-41000"}) {
     MpirunOptions options = Options();
     options.ports = ports;
-    EXPECT_THAT(UsageErrorOf([&] { MpirunWords(options); }), HasSubstr("--ports: no range"))
+    EXPECT_THAT(TextOf<UsageError>([&] { MpirunWords(options); }), HasSubstr("--ports: no range"))
         << ports;
   }
 }
@@ -128,7 +120,7 @@ TEST(JobArguments, Split) {
   EXPECT_THAT(split.launch, ElementsAre("--ps=idle"));
   EXPECT_THAT(split.train, ElementsAre("--a=1", "--", "x"));
   for (const Arguments& bad : {Arguments{}, {"train"}, {"--"}, {"--", "eval"}})
-    EXPECT_THAT(UsageErrorOf([&] { Split(bad); }),
+    EXPECT_THAT(TextOf<UsageError>([&] { Split(bad); }),
                 HasSubstr("want carole launch [FLAGS] -- train [FLAGS OF TRAIN]"));
 }
 

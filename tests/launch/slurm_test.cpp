@@ -7,11 +7,11 @@
 #include "launch/hostfile.h"
 #include "src/core/error.h"
 #include "tests/launch/variables.h"
+#include "tests/support/text_of.h"
 
 namespace carole::launch {
 namespace {
 
-using carole::testing::ErrorOf;
 using carole::testing::Variables;
 using ::testing::ElementsAre;
 using ::testing::ElementsAreArray;
@@ -52,7 +52,7 @@ TEST(NodeList, Refused) {
        "end with '-'"},
   };
   for (const auto& [text, message] : cases)
-    EXPECT_EQ(ErrorOf([&] { ExpandNodeList("[slurm] X", text); }),
+    EXPECT_EQ(TextOf<ConfigError>([&] { ExpandNodeList("[slurm] X", text); }),
               fmt::format("[slurm] X: {}", message))
         << text;
 }
@@ -73,7 +73,7 @@ TEST(Counts, Refused) {
       {"65536(x17)", "bad list at character 11: got \"65536(x17)\", want at most 1048576 tasks"},
   };
   for (const auto& [text, message] : cases)
-    EXPECT_EQ(ErrorOf([&] { ExpandCounts("[slurm] X", text); }),
+    EXPECT_EQ(TextOf<ConfigError>([&] { ExpandCounts("[slurm] X", text); }),
               fmt::format("[slurm] X: {}", message))
         << text;
 }
@@ -121,14 +121,14 @@ TEST(Slurm, ShellOfSallocSeesTheWholeAllocation) {
 TEST(Slurm, MoreRanksThanAnybodyHas) {
   const Variables batch(
       {{"SLURM_JOB_NODELIST", "n[0-65535]"}, {"SLURM_TASKS_PER_NODE", "1(x65536)"}});
-  EXPECT_EQ(ErrorOf([&] { ReadSlurm(batch, 1024); }),
+  EXPECT_EQ(TextOf<ConfigError>([&] { ReadSlurm(batch, 1024); }),
             "[slurm] SLURM_JOB_NODELIST: too many ranks: got 65536 nodes of 1024 GPUs, want "
             "1048576");
 }
 
 TEST(Slurm, CountsThatDoNotFit) {
   const Variables batch({{"SLURM_JOB_NODELIST", "n[0-2]"}, {"SLURM_TASKS_PER_NODE", "2(x2)"}});
-  EXPECT_EQ(ErrorOf([&] { ReadSlurm(batch, 0); }),
+  EXPECT_EQ(TextOf<ConfigError>([&] { ReadSlurm(batch, 0); }),
             "[slurm] SLURM_TASKS_PER_NODE: does not fit SLURM_JOB_NODELIST: got 2 nodes, want 3");
 }
 

@@ -21,15 +21,4 @@ class Variables {
   std::map<std::string, std::string> values_;
 };
 
-// The text of the ConfigError that `body` throws; "" when it throws none.
-template <typename Body>
-std::string ErrorOf(const Body& body) {
-  try {
-    body();
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "";
-}
-
 }  // namespace carole::testing

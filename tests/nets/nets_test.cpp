@@ -7,6 +7,7 @@
 #include "nets/summary.h"
 #include "src/core/error.h"
 #include "src/graph/autodiff.h"
+#include "tests/support/text_of.h"
 
 namespace carole::nets {
 
@@ -20,12 +21,7 @@ using testing::HasSubstr;
 class NetTable : public testing::TestWithParam<NetEntry> {};
 
 std::string ErrorOf(const NetEntry& net, const ModelOptions& options) {
-  try {
-    BuildModel(net, options);
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "no UsageError";
+  return TextOf<UsageError>([&] { BuildModel(net, options); });
 }
 
 TEST_P(NetTable, HasItsParametersAndResults) {
@@ -119,13 +115,9 @@ TEST(BuildModel, DropoutOnlyInTraining) {
 TEST(FindNet, SuggestsTheNearestName) {
   EXPECT_EQ(FindNet("resnet_v1_50").image_size, 224);
   EXPECT_EQ(TryFindNet("resnet"), nullptr);
-  try {
-    FindNet("resnet-v2-50");
-    FAIL() << "found";
-  } catch (const UsageError& error) {
-    EXPECT_THAT(error.what(), AllOf(HasSubstr("--model_name"), HasSubstr("got resnet-v2-50"),
-                                    HasSubstr("did you mean resnet_v2_50?")));
-  }
+  EXPECT_THAT(TextOf<UsageError>([] { FindNet("resnet-v2-50"); }),
+              AllOf(HasSubstr("--model_name"), HasSubstr("got resnet-v2-50"),
+                    HasSubstr("did you mean resnet_v2_50?")));
 }
 
 }  // namespace

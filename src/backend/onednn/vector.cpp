@@ -4,63 +4,13 @@
 // compiler, which keeps its accumulators in registers over all pixels.
 #include "src/backend/onednn/vector.h"
 
-#include <bit>
 #include <cmath>
 #include <cstring>
 
+#include "src/backend/onednn/lanes.h"
+
 namespace carole::onednn::CAROLE_SIMD_NAMESPACE {
 namespace {
-
-template <typename T, int kLanes>
-struct VectorOf {
-  typedef T Type __attribute__((vector_size(kLanes * sizeof(T))));
-};
-template <typename T>
-struct VectorOf<T, 1> {
-  typedef T Type;
-};
-template <int kLanes>
-using Vec = typename VectorOf<float, kLanes>::Type;
-template <int kLanes>
-using Bits32 = typename VectorOf<uint32_t, kLanes>::Type;
-template <int kLanes>
-using Bits16 = typename VectorOf<uint16_t, kLanes>::Type;
-
-template <int kLanes>
-inline Vec<kLanes> Load(const float* p) {
-  Vec<kLanes> v;
-  std::memcpy(&v, p, sizeof(v));
-  return v;
-}
-
-template <int kLanes>
-inline Vec<kLanes> Load(const Bf16* p) {
-  if constexpr (kLanes == 1) {
-    return static_cast<float>(*p);
-  } else {
-    Bits16<kLanes> narrow;
-    std::memcpy(&narrow, p, sizeof(narrow));
-    return std::bit_cast<Vec<kLanes>>(__builtin_convertvector(narrow, Bits32<kLanes>) << 16);
-  }
-}
-
-template <typename V>
-inline void Store(float* p, V v) {
-  std::memcpy(p, &v, sizeof(v));
-}
-
-inline void Store(Bf16* p, float v) { *p = Bf16(v); }
-
-// As Bf16(float) does it.
-template <typename V>
-inline void Store(Bf16* p, V v) {
-  constexpr int kLanes = sizeof(V) / sizeof(float);
-  const auto wide = std::bit_cast<Bits32<kLanes>>(v);
-  const auto rounded = (wide + 0x7FFF + ((wide >> 16) & 1)) >> 16;
-  const auto bits = (wide & 0x7FFFFFFF) > 0x7F800000 ? (wide >> 16) | 0x40 : rounded;
-  const auto narrow = __builtin_convertvector(bits, Bits16<kLanes>);
-  std::memcpy(p, &narrow, sizeof(narrow));
-}
 
 template <typename V>
 inline V Positive(V v) {

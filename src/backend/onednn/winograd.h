@@ -1,4 +1,5 @@
-// Convolutions of 3x3 taps by Winograd's minimal filtering: a quarter of the multiplications.
+// Convolutions of 3x3 taps by Winograd's minimal filtering: a quarter of the multiplications,
+// which are fp32 whatever the maps are.
 // Private to this folder.
 #pragma once
 
@@ -7,7 +8,8 @@
 namespace carole::onednn {
 
 // Whether this is a convolution, or a gradient of one, that it makes faster than the library's
-// primitives do. Depends on shapes only, so that all ranks and runs compute in the same way.
+// primitives do. Depends on shapes, the precision and the CPU's instructions only, so that all
+// ranks and runs compute in the same way.
 bool WantsWinograd(const OpSpec& spec);
 
 std::unique_ptr<Kernel> MakeWinograd(const OpSpec& spec, int threads);

@@ -118,13 +118,13 @@ class WinogradKernel : public Kernel {
     input_layouts_.resize(spec.inputs.size());
     output_layouts_.resize(spec.outputs.size());
     for (size_t i = 0; i < spec.inputs.size(); ++i)
-      input_layouts_[i] = spec.inputs[i].shape.rank() == 4 ? BlockedLayout(spec.inputs[i].shape)
-                                                           : Layout::RowMajor();
+      input_layouts_[i] =
+          spec.inputs[i].shape.rank() == 4 ? BlockedLayout(spec.inputs[i]) : Layout::RowMajor();
     omp_set_num_threads(team_size_);
   }
 
-  Layout BlockedLayout(const Shape& shape) const {
-    return ToLayout(InChannelBlocks(shape, dnnl::memory::data_type::f32, lanes_), shape);
+  Layout BlockedLayout(const TensorSpec& map) const {
+    return ToLayout(InChannelBlocks(map.shape, DataType(map.dtype), lanes_), map.shape);
   }
 
   // Memory of the workspace, one piece for each team or for all together.
@@ -188,10 +188,11 @@ class WinogradKernel : public Kernel {
 
   // Transforms the tiles of such a block into a stack. Each of its rows of tiles begins 4 rows of
   // pixels below the last, the first `top` rows above the map; rows behind end_row become zeros.
+  template <typename T>
   void ReadTiles(const Tiles& tiles, const Maps& maps, const Tensor& tensor,
-                 decltype(WinogradTransforms::input) transform, int64_t first_row, int64_t end_row,
-                 int64_t top, int64_t left, float* to) const {
-    const float* from = tensor.as<float>();
+                 decltype(WinogradTransforms<T>::input) transform, int64_t first_row,
+                 int64_t end_row, int64_t top, int64_t left, float* to) const {
+    const T* from = tensor.as<T>();
     const int64_t pitch = maps.channels, apart = tiles.per_block() * pitch;
     ForRows(tiles, first_row, end_row, maps.blocks,
             [&](int64_t image, int64_t row, int64_t block, int64_t place) {

@@ -1,0 +1,26 @@
+// The texts of errors.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <exception>
+#include <string>
+
+namespace carole {
+
+// What the E that f throws says; fails the test when it throws none.
+template <typename E, typename F>
+std::string TextOf(F&& f) {
+  try {
+    f();
+  } catch (const E& error) {
+    return error.what();
+  } catch (const std::exception& error) {
+    ADD_FAILURE() << "another type was thrown: " << error.what();
+    return "";
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return "";
+}
+
+}  // namespace carole
