@@ -70,6 +70,13 @@ class Kernel {
   size_t workspace_bytes_ = 0;
 };
 
+// Which 3x3 convolutions go by Winograd's algorithm.
+enum class Winograd : uint8_t {
+  kNever,
+  kWhereFaster,
+  kWherePossible  // for tests
+};
+
 // What plans store activations and their gradients in, and what convolutions and products multiply
 // (op.h). Weights and what belongs to them stay fp32; kTf32 stores fp32 and rounds what is
 // multiplied.
@@ -116,9 +123,9 @@ class Backend {
   // this one can fp32 only.
   virtual void SetPrecision(Precision precision);
   DType activation_dtype() const { return activation_dtype_; }
-  // Of plans that are made from now on: whether convolutions may take Winograd's algorithm, several
-  // times coarser than fp32's direct sums and faster. A GPU's library decides for itself.
-  void AllowWinograd(bool allowed) { winograd_ = allowed; }
+  // Of plans that are made from now on: which convolutions take Winograd's algorithm, several times
+  // coarser than fp32's direct sums and faster. A GPU's library decides for itself.
+  void UseWinograd(Winograd use) { winograd_ = use; }
 
   // Zeroed, aligned to Buffer::kAlignment. Throws DeviceError when there is not so much. Where
   // !on_host(), only kernels and copies may touch it.
@@ -183,7 +190,7 @@ class Backend {
 
  protected:
   DType activation_dtype_ = DType::kF32;
-  bool winograd_ = true;
+  Winograd winograd_ = Winograd::kWhereFaster;
 };
 
 // Plain loops in the dtype of the tensors (fp32, or fp64 to check everything else). bf16 and fp16

@@ -179,7 +179,7 @@ void Job::MakeBackendOnAllRanks(const MachineFlags& flags, int threads, Precisio
   try {
     backend_ = MakeBackend(flags, threads, *communicator_);
     backend_->SetPrecision(precision);
-    backend_->AllowWinograd(flags.winograd);
+    if (!flags.winograd) backend_->UseWinograd(Winograd::kNever);
   } catch (const Error&) {
     trouble = std::current_exception();
   }

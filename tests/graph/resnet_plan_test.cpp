@@ -23,7 +23,7 @@ TEST(ResnetPlan, ReordersOnlyWhereLayoutsMustChange) {
   if (!OneDnnAvailable()) GTEST_SKIP() << "built without oneDNN";
   if (SimdLevel() < 3) GTEST_SKIP() << "this CPU has no AVX2: oneDNN takes plain layouts";
   const auto backend = MakeOneDnnBackend(2);
-  backend->AllowWinograd(false);  // whose filters are plain
+  backend->UseWinograd(Winograd::kNever);  // whose filters are plain
   nets::Model model =
       nets::BuildModel(nets::FindNet("resnet_v1_50"), {.batch_size = 2, .training = true});
   const RewriteCounts counts = Fuse(*model.graph, *backend);
@@ -40,7 +40,7 @@ TEST(ResnetPlan, ReordersOnlyWhereLayoutsMustChange) {
   // of the body and the logits. The logits' filter is used in a third form by their forward pass.
   EXPECT_EQ(s.weight_reorders, 54) << executable.Describe();
   EXPECT_LT(static_cast<double>(s.arena_bytes), 1.05 * static_cast<double>(s.peak_live_bytes));
-  backend->AllowWinograd(true);
+  backend->UseWinograd(Winograd::kWhereFaster);
   EXPECT_EQ(Executable(*model.graph, *backend).statistics().activation_reorders, 1);
 }
 

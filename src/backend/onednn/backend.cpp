@@ -147,7 +147,7 @@ class OneDnnBackend : public Backend {
     CAROLE_CHECK(Supports(spec), "onednn does not support {}", Name(spec.kind));
     omp_set_num_threads(threads_);  // primitives are cut for the threads of their maker
     try {
-      if (winograd_ && WantsWinograd(spec)) return MakeWinograd(spec, threads_);
+      if (WantsWinograd(spec, winograd_)) return MakeWinograd(spec, threads_);
       return FindMaker(spec.kind)(spec, threads_);
     } catch (const dnnl::error& e) {
       throw DeviceError(fmt::format("[onednn] {} of {}: the library refused: {} (status {})",

@@ -225,37 +225,62 @@ class WinogradBackwardFilter : public WinogradKernel {
   Place sums_, inputs_, gradients_, scratch_;
 };
 
-}  // namespace
+struct Task {
+  const Conv2dAttributes& attributes;
+  const TensorSpec &w, &from, &to;  // filter, or its gradient; x or dy; y, dx or dy
+  bool has_filter_gradient;
+};
+Task TaskOf(const OpSpec& spec) {
+  const auto& a = spec.attributes_as<Conv2dAttributes>();
+  return spec.kind == OpKind::kConv2dBackwardFilter
+             ? Task{a, spec.outputs[0], spec.inputs[0], spec.inputs[1], true}
+             : Task{a, spec.inputs[1], spec.inputs[0], spec.outputs[0], false};
+}
 
-bool WantsWinograd(const OpSpec& spec) {
-  const auto* a = std::get_if<Conv2dAttributes>(&spec.attributes);
+bool CanMake(const Task& task) {
+  const Conv2dAttributes& a = task.attributes;
+  const Shape& w = task.w.shape;
   const int64_t lanes = ChannelBlock();
-  if (a == nullptr || a->exact || lanes == 0) return false;
-  const bool filter = spec.kind == OpKind::kConv2dBackwardFilter;
-  const TensorSpec& w = filter ? spec.outputs[0] : spec.inputs[1];
-  const TensorSpec& map = filter ? spec.inputs[1] : spec.outputs[0];  // dy; y or dx
-  const DType dtype = spec.inputs[0].dtype;
-  const bool narrow = dtype == DType::kBF16;
-  const bool fits = (dtype == DType::kF32 || narrow) && map.dtype == dtype &&
-                    w.dtype == (filter ? DType::kF32 : dtype) && w.shape[2] == 3 &&
-                    w.shape[3] == 3 && a->stride_h == 1 && a->stride_w == 1 && a->dilation == 1 &&
-                    a->groups == 1 && w.shape[0] % lanes == 0 && w.shape[1] % lanes == 0;
-  // AMX multiplies 16 times as fast in bf16; our products are fp32.
-  if (!fits || (narrow && HasIsa(dnnl::cpu_isa::avx512_core_amx))) return false;
-  const Shape& y = map.shape;
+  const DType dtype = task.from.dtype;
+  return lanes > 0 && !a.exact && (dtype == DType::kF32 || dtype == DType::kBF16) &&
+         task.to.dtype == dtype &&
+         task.w.dtype == (task.has_filter_gradient ? DType::kF32 : dtype) && w[2] == 3 &&
+         w[3] == 3 && a.stride_h == 1 && a.stride_w == 1 && a.dilation == 1 && a.groups == 1 &&
+         w[0] % lanes == 0 && w[1] % lanes == 0;
+}
+
+// Whether the CPU has 8 lanes, or takes 16 in two halves, as Zen 4 does.
+bool HasHalfRate() {
+  __builtin_cpu_init();
+  return ChannelBlock() == 8 || __builtin_cpu_is("amdfam19h");
+}
+
+bool IsFaster(const Task& task) {
+  const bool narrow = task.from.dtype == DType::kBF16;
+  if (narrow && HasIsa(dnnl::cpu_isa::avx512_core_amx)) return false;  // products 16 times as fast
+  const Shape &y = task.to.shape, &w = task.w.shape;
   const auto tiles =
       static_cast<double>(y[0] * CeilDiv(y[2], kWinogradTile) * CeilDiv(y[3], kWinogradTile));
   const auto pixels = static_cast<double>(y[0] * y[2] * y[3]);
-  const auto k = static_cast<double>(w.shape[0]), c = static_cast<double>(w.shape[1]);
-  // For a tile, in the time of one operation of a direct convolution, which has 18 for each pixel
-  // and pair of channels. Measured on a Zen 5: products of 36 points, transforms of each channel,
-  // and the transformed filters' way through memory. With half the lanes an operation takes twice
-  // as long; memory does not.
-  const double memory = lanes == 8 ? 0.5 : 1;
+  const auto k = static_cast<double>(w[0]), c = static_cast<double>(w[1]);
+  // For a tile, in the time of one operation of a direct convolution in fp32, which has 18 for each
+  // pixel and pair of channels. Measured on a Zen 5: products of 36 points, transforms of each
+  // channel, and the transformed filters' way through memory. At half the rate an operation takes
+  // twice as long; memory does not. On a Zen 4 the ratio is the measured one's within a fifth.
+  const double memory = HasHalfRate() ? 0.5 : 1;
   const double direct = 18 * pixels / tiles * k * c;
   const double ours = 85 * k * c + memory * (3000 * (k + c) + 9000 * k * c / tiles);
-  // Where ours was faster; in bf16 (a Zen 4) a direct one takes half the time.
-  return direct > (narrow ? 1.6 : 1.3) * ours;
+  const bool doubled = narrow && HasIsa(dnnl::cpu_isa::avx512_core_bf16);  // elsewise emulated
+  return direct > (doubled ? 2.1 : 1.3) * ours;
+}
+
+}  // namespace
+
+bool WantsWinograd(const OpSpec& spec, Winograd use) {
+  const bool is_conv2d = std::holds_alternative<Conv2dAttributes>(spec.attributes);
+  if (!is_conv2d || use == Winograd::kNever) return false;
+  const Task task = TaskOf(spec);
+  return CanMake(task) && (use == Winograd::kWherePossible || IsFaster(task));
 }
 
 std::unique_ptr<Kernel> MakeWinograd(const OpSpec& spec, int threads) {

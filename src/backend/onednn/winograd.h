@@ -1,16 +1,15 @@
-// Convolutions of 3x3 taps by Winograd's minimal filtering: a quarter of the multiplications,
-// which are fp32 whatever the maps are.
-// Private to this folder.
+// Convolutions of 3x3 taps by Winograd's minimal filtering: a quarter of the multiplications, which
+// are fp32 whatever the maps are. Private to this folder.
 #pragma once
 
 #include "src/backend/onednn/onednn.h"
 
 namespace carole::onednn {
 
-// Whether this is a convolution, or a gradient of one, that it makes faster than the library's
-// primitives do. Depends on shapes, the precision and the CPU's instructions only, so that all
-// ranks and runs compute in the same way.
-bool WantsWinograd(const OpSpec& spec);
+// Whether this is a convolution, or a gradient of one, that it can make, and as `use` says, faster
+// than the library's primitives do. That depends on shapes, precision and kind of CPU only, so that
+// all ranks and runs compute in the same way.
+bool WantsWinograd(const OpSpec& spec, Winograd use);
 
 std::unique_ptr<Kernel> MakeWinograd(const OpSpec& spec, int threads);
 
