@@ -19,6 +19,13 @@ bool IsFloat(TfType type) {
          type == TfType::kBfloat16;
 }
 
+// "3,3,64"
+std::string ToText(std::span<const int64_t> dims) {
+  std::string text;
+  for (int64_t size : dims) text += (text.empty() ? "" : ",") + std::to_string(size);
+  return text;
+}
+
 // Elements of these sizes; nullopt for negative ones and too many.
 std::optional<int64_t> Count(std::span<const int64_t> dims) {
   int64_t left = kMaxElements, count = 1;
@@ -71,10 +78,10 @@ void TfTensors::Add(const std::string& name, TfType type, std::span<const int64_
   const bool is_step = name == kGlobalStep && type == TfType::kInt64 && dims.empty();
   const bool readable = (IsFloat(type) || is_step) && dims.size() <= Shape::kMaxRank;
   if (!readable || is_step)
-    left_out_.push_back(fmt::format("{} {} [{}]", name, NameOf(type), fmt::join(dims, ",")));
+    left_out_.push_back(fmt::format("{} {} [{}]", name, NameOf(type), ToText(dims)));
   if (!readable) return;
   const std::optional<int64_t> count = Count(dims);
-  if (!count) Refuse(fmt::format("{}: no tensor has the sizes {}", name, fmt::join(dims, ",")));
+  if (!count) Refuse(fmt::format("{}: no tensor has the sizes {}", name, ToText(dims)));
   const auto [it, is_new] = tensors_.emplace(name, Tensor{type, Shape(dims), std::move(parts)});
   if (!is_new) Refuse(fmt::format("{}: is there twice", name));
   CheckParts(name, it->second);

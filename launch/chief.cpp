@@ -13,6 +13,7 @@
 #include "launch/process.h"
 #include "launch/ssh.h"
 #include "src/core/error.h"
+#include "src/core/join_names.h"
 #include "src/core/log.h"
 #include "src/core/stopwatch.h"
 
@@ -128,16 +129,16 @@ bool Chief::Gather(double seconds) {
       const auto present = static_cast<int>(cluster_.hosts.size() - missing.size());
       if (options_.min_hosts > 0 && present >= options_.min_hosts) {
         LogWarning("launch", "going on with {} of {} machines, without {}", present,
-                   cluster_.hosts.size(), fmt::join(missing, ", "));
+                   cluster_.hosts.size(), JoinTexts(missing));
         return true;
       }
       throw CommError(
           fmt::format("[launch] job: machines have not come in {:g} s: got {} of {}, "
                       "without {}",
-                      seconds, present, cluster_.hosts.size(), fmt::join(missing, ", ")));
+                      seconds, present, cluster_.hosts.size(), JoinTexts(missing)));
     }
     if (now > next_report) {
-      LogInfo("launch", "waiting since {:.0f} s for {}", now - start, fmt::join(missing, ", "));
+      LogInfo("launch", "waiting since {:.0f} s for {}", now - start, JoinTexts(missing));
       next_report += kProgressSeconds;
     }
     if (const auto signal = signals_.Wait(kPollMs); signal && *signal != SIGUSR2) {
@@ -172,7 +173,7 @@ int Chief::RunMpirun(const Cluster& cluster) {
                    .exported = ExportedVariables(),
                    .command = options_.command});
   LogInfo("launch", "{} ranks on {} machines: {}", cluster.size(), cluster.hosts.size(),
-          fmt::join(words, " "));
+          JoinTexts(words, " "));
   Process mpirun({.words = words});
   while (mpirun.Running()) {
     PollLeashes();

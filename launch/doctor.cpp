@@ -21,6 +21,7 @@
 #include "launch/cores.h"
 #include "launch/process.h"
 #include "src/core/error.h"
+#include "src/core/join_names.h"
 #include "src/core/stopwatch.h"
 
 namespace carole::launch {
@@ -142,9 +143,8 @@ Finding CheckLimits() {
 }
 
 Finding JudgeInterfaces(const std::vector<std::string>& names, const std::string& chosen) {
-  const std::string text =
-      fmt::format("{}{}{}", names.empty() ? "loopback only" : "", fmt::join(names, ", "),
-                  chosen.empty() ? "" : "; MPI uses " + chosen);
+  const std::string text = fmt::format("{}{}", names.empty() ? "loopback only" : JoinTexts(names),
+                                       chosen.empty() ? "" : "; MPI uses " + chosen);
   std::vector<std::string> real;
   for (const std::string& name : names) {
     if (!IsVirtual(name)) real.push_back(name);

@@ -26,7 +26,7 @@ std::string PrintHostList(const Cluster& cluster) {
   std::vector<std::string> entries;
   for (const Host& host : cluster.hosts)
     entries.push_back(fmt::format("{}:{}", host.alias, host.slots));
-  return fmt::format("{}\n", fmt::join(entries, ","));
+  return JoinTexts(entries, ",") + "\n";
 }
 
 std::string PrintSshConfig(const Cluster& cluster) {

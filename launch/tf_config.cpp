@@ -52,9 +52,9 @@ void RequireKeys(const std::string& path, const Json& object, const Names& allow
   for (const auto& [key, value] : object.items()) {
     if (std::find(allowed.begin(), allowed.end(), key) != allowed.end()) continue;
     const std::string nearest = NearestName(key, allowed);
-    throw ConfigError(fmt::format(
-        "{}: unknown key: got {}, want one of {}{}", At(JoinPath(path, key)), DescribeJson(value),
-        fmt::join(allowed, ", "), nearest.empty() ? "" : "; did you mean " + nearest + "?"));
+    throw ConfigError(fmt::format("{}: unknown key: got {}, want one of {}{}",
+                                  At(JoinPath(path, key)), DescribeJson(value), JoinTexts(allowed),
+                                  nearest.empty() ? "" : "; did you mean " + nearest + "?"));
   }
 }
 

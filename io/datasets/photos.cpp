@@ -11,6 +11,7 @@
 #include "io/shard_writer.h"
 #include "src/core/error.h"
 #include "src/core/hash.h"
+#include "src/core/join_names.h"
 #include "src/core/log.h"
 
 namespace carole::io {
@@ -190,7 +191,7 @@ void BuildFlowers(const BuildOptions& options) {
     throw DataError(
         fmt::format("[io.build] --raw_dir {}: got other folders, want {}; for classes of your own: "
                     "--dataset_name=folder",
-                    options.raw_dir.string(), fmt::join(names, ", ")));
+                    options.raw_dir.string(), JoinTexts(names)));
   }
   const Split split = SplitAsSlim(photos, options.seed.value_or(0));
   BuildSplit(options, "flowers_", "train", split.train, options.train_shards.value_or(kShards));

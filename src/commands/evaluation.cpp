@@ -6,6 +6,7 @@
 
 #include "collectives/apart.h"
 #include "io/checkpoint.h"
+#include "src/core/join_names.h"
 #include "src/core/log.h"
 #include "src/train/epoch_report.h"
 
@@ -117,7 +118,7 @@ std::string ToAttribute(const std::string& text) {
 }
 
 std::string ToAttribute(const std::vector<std::string>& names) {
-  return ToAttribute(fmt::format("{}", fmt::join(names, "\n")));
+  return ToAttribute(JoinTexts(names, "\n"));
 }
 
 std::vector<std::string> FromAttribute(const std::string& text) {

@@ -1,12 +1,24 @@
-// What a table of this program offers, for messages and help.
+// Lists in messages and help.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace carole {
+
+// "a, b, c".
+template <typename Texts>
+std::string JoinTexts(const Texts& texts, std::string_view separator = ", ") {
+  std::string joined;
+  for (const std::string_view text : texts) {
+    if (!joined.empty()) joined += separator;
+    joined += text;
+  }
+  return joined;
+}
 
 // "a, b, c": the names of rows that have a `name`.
 template <typename Rows>
