@@ -69,7 +69,7 @@ class WinogradConv2d : public WinogradKernel {
   }
 
   void Run(const RunContext&) override {
-    const T* w = memory_.inputs[1].as<T>();
+    const T* w = memory_.inputs[1].template as<T>();
     ForPairs(pairs_, [&](int64_t begin, int64_t end) {
       Transforms<T>().filter(w, pairs_, begin, end, backward_, At(filters_));
     });
@@ -88,9 +88,9 @@ class WinogradConv2d : public WinogradKernel {
     const auto present = [&](size_t i) {
       return !backward_ && i < memory_.inputs.size() && memory_.inputs[i].data != nullptr;
     };
-    const float* bias = present(2) ? memory_.inputs[2].as<float>() : nullptr;
-    const T* residual = present(3) ? memory_.inputs[3].as<T>() : nullptr;
-    T* to = memory_.outputs[0].as<T>();
+    const float* bias = present(2) ? memory_.inputs[2].template as<float>() : nullptr;
+    const T* residual = present(3) ? memory_.inputs[3].template as<T>() : nullptr;
+    T* to = memory_.outputs[0].template as<T>();
     const int64_t pitch = to_.channels, apart = tiles_.per_block() * pitch;
     ForRows(tiles_, first_row, end_row, to_.blocks,
             [&](int64_t image, int64_t row, int64_t block, int64_t place) {
@@ -163,7 +163,7 @@ class WinogradBackwardFilter : public WinogradKernel {
   void Run(const RunContext&) override {
     std::fill(bias_sums_.begin(), bias_sums_.end(), 0);
     ForTeams([&](int team) { SumTiles(team); });
-    float* dw = memory_.outputs[0].as<float>();
+    float* dw = memory_.outputs[0].template as<float>();
     const int64_t busy_teams = CeilDiv(tiles_.all_rows, tiles_.rows_per_team);
     ForPairs(pairs_, [&](int64_t begin, int64_t end) {
       Transforms<T>().filter_gradient(At(sums_), busy_teams,
@@ -199,7 +199,7 @@ class WinogradBackwardFilter : public WinogradKernel {
       const int64_t y = row % tiles_.rows * kWinogradTile;
       const int64_t pixels = std::min(kWinogradTile, dy_.height - y) * dy_.width;
       for (int64_t block = 0; block < dy_.blocks; ++block) {
-        const T* from = memory_.inputs[1].as<T>() + dy_.Offset(row / tiles_.rows, block) +
+        const T* from = memory_.inputs[1].template as<T>() + dy_.Offset(row / tiles_.rows, block) +
                         y * dy_.width * lanes_;
         Transforms<T>().add_pixels(from, pixels,
                                    bias_sums_.data() + team * dy_.channels + block * lanes_);
@@ -208,7 +208,7 @@ class WinogradBackwardFilter : public WinogradKernel {
   }
 
   void WriteBias() const {
-    float* db = memory_.outputs[1].as<float>();
+    float* db = memory_.outputs[1].template as<float>();
     for (int64_t c = 0; c < dy_.channels; ++c) {
       double sum = 0;
       for (int team = 0; team < teams_; ++team) sum += bias_sums_[team * dy_.channels + c];
