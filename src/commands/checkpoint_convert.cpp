@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <optional>
 #include <set>
@@ -190,14 +189,13 @@ void WriteTf(const io::Checkpoint& checkpoint, const std::string& prefix) {
   io::WriteTfCheckpoint(prefix, std::move(tensors));
 }
 
-// What a run wrote of its net stands in for flags that were not given.
-void FillIn(const train::RunFacts& facts, ConvertFlags& flags) {
-  const auto net = facts.find(train::kNet), size = facts.find(train::kImageSize);
+// From what a run wrote of its net, unless another one is asked for.
+void Complete(const train::RunFacts& facts, ConvertFlags& flags) {
+  const auto net = facts.find(train::kNet);
   const bool is_known = net != facts.end() && nets::TryFindNet(net->second) != nullptr;
   if (!is_known || !(flags.model_name.empty() || flags.model_name == net->second)) return;
   flags.model_name = net->second;
-  if (flags.image_size == 0 && size != facts.end())
-    flags.image_size = std::strtoll(size->second.c_str(), nullptr, 10);
+  train::FillIn(facts, train::kImageSize, flags.image_size);
 }
 
 // This program's checkpoints keep their place in the data, their attributes, and how Keras goes on
@@ -207,7 +205,7 @@ io::Checkpoint Load(ConvertFlags flags) {
   std::optional<io::Checkpoint> own;
   if (file->path().ends_with(kHdf5) && io::IsCheckpoint(file->path())) {
     own = io::ReadCheckpoint(file->path());
-    FillIn(own->attributes, flags);
+    Complete(own->attributes, flags);
   }
   const std::optional<FittedNet> net = FindNet(flags, *file);
   io::Checkpoint checkpoint = net ? CollectNet(*file, *net) : Collect(*file, {});

@@ -24,6 +24,7 @@
 #include "src/core/error.h"
 #include "src/core/log.h"
 #include "src/train/inference.h"
+#include "src/train/run_facts.h"
 #include "src/train/state.h"
 #include "src/train/warm_start.h"
 
@@ -76,27 +77,17 @@ void AddFlags(CommandLine& line, PredictFlags& flags) {
 
 // Flags win over what the checkpoint says.
 void Complete(PredictFlags& flags, const train::RunFacts& attributes) {
-  auto text = [&](const char* name, std::string& value) {
-    const auto found = attributes.find(name);
-    if (value.empty() && found != attributes.end()) value = found->second;
-  };
-  auto number = [&](const char* name, auto& value) {
-    const auto found = attributes.find(name);
-    if (value == 0 && found != attributes.end())
-      value = static_cast<std::decay_t<decltype(value)>>(
-          std::strtoll(found->second.c_str(), nullptr, 10));
-  };
   std::string names;
   if (flags.dataset_name.empty() && flags.dataset_dir.empty() && flags.labels_offset == 0)
-    text(train::kClassNames, names);
+    train::FillIn(attributes, train::kClassNames, names);
   flags.class_names = FromAttribute(names);
-  text(train::kNet, flags.model_name);
-  text(train::kDataset, flags.dataset_name);
-  text(train::kPreprocessing, flags.preprocessing_name);
-  number(train::kImageSize, flags.image_size);
-  number(train::kChannels, flags.channels);
-  number(train::kNumClasses, flags.num_classes);
-  number(train::kLabelsOffset, flags.labels_offset);
+  train::FillIn(attributes, train::kNet, flags.model_name);
+  train::FillIn(attributes, train::kDataset, flags.dataset_name);
+  train::FillIn(attributes, train::kPreprocessing, flags.preprocessing_name);
+  train::FillIn(attributes, train::kImageSize, flags.image_size);
+  train::FillIn(attributes, train::kChannels, flags.channels);
+  train::FillIn(attributes, train::kNumClasses, flags.num_classes);
+  train::FillIn(attributes, train::kLabelsOffset, flags.labels_offset);
   if (flags.model_name.empty()) {
     throw UsageError(fmt::format("[predict] {}: does not say its net; name it with --model_name",
                                  flags.checkpoint_path));

@@ -1,8 +1,9 @@
 // Lists in messages and help.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
+#include <ranges>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,20 +24,15 @@ std::string JoinTexts(const Texts& texts, std::string_view separator = ", ") {
 // "a, b, c": the names of rows that have a `name`.
 template <typename Rows>
 std::string JoinNames(const Rows& rows) {
-  std::string names;
-  for (const auto& row : rows) {
-    if (!names.empty()) names += ", ";
-    names += row.name;
-  }
-  return names;
+  return JoinTexts(
+      rows | std::views::transform([](const auto& row) -> std::string_view { return row.name; }));
 }
 
 // "a, b and 3 more": as many as `most` of them.
 inline std::string JoinFirst(const std::vector<std::string>& names, size_t most) {
-  std::string text;
-  for (size_t i = 0; i < std::min(names.size(), most); ++i) text += (i == 0 ? "" : ", ") + names[i];
-  if (names.size() > most) text += " and " + std::to_string(names.size() - most) + " more";
-  return text;
+  if (names.size() <= most) return JoinTexts(names);
+  return JoinTexts(std::span(names).first(most)) + " and " + std::to_string(names.size() - most) +
+         " more";
 }
 
 }  // namespace carole

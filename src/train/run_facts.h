@@ -1,8 +1,10 @@
 // What a run's checkpoints tell of it in their attributes, beside what goes on from them.
 #pragma once
 
+#include <cstdlib>
 #include <map>
 #include <string>
+#include <type_traits>
 
 namespace carole::train {
 
@@ -34,6 +36,18 @@ void CompareRunFacts(const RunFacts& before, const RunFacts& now);
 
 // The same for an evaluation of what the run left.
 void CompareEvaluation(const RunFacts& run, const RunFacts& evaluation);
+
+// What the run tells stands in for a value that nobody gave: an empty text, a 0.
+template <typename T>
+void FillIn(const RunFacts& facts, const char* name, T& value) {
+  const auto found = facts.find(name);
+  if (found == facts.end() || value != T()) return;
+  if constexpr (std::is_integral_v<T>) {
+    value = static_cast<T>(std::strtoll(found->second.c_str(), nullptr, 10));
+  } else {
+    value = found->second;
+  }
+}
 
 // Whether both tell it, and not the same.
 bool Differ(const RunFacts& before, const RunFacts& now, const char* name);

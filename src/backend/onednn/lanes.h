@@ -62,5 +62,10 @@ inline void Store(Bf16* p, V v) {
   std::memcpy(p, &narrow, sizeof(narrow));
 }
 
+template <typename V>
+inline V Positive(V v) {
+  return v < 0 ? V{} : v;  // NaN stays NaN
+}
+
 }  // namespace
 }  // namespace carole::onednn::CAROLE_SIMD_NAMESPACE

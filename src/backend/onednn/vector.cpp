@@ -12,11 +12,6 @@
 namespace carole::onednn::CAROLE_SIMD_NAMESPACE {
 namespace {
 
-template <typename V>
-inline V Positive(V v) {
-  return v < 0 ? V{} : v;  // NaN stays NaN
-}
-
 // Of a ReLU: v between 0 and top.
 template <typename V>
 inline V Clamped(V v, float top) {

@@ -131,7 +131,7 @@ void Output(const float* m, int64_t apart, int64_t pitch, const TileRow& row, co
         const int64_t at = ((row.y + i) * row.width + x + j) * kLanes;
         Block value = y[i][j] + shift;
         if (residual != nullptr) value += LoadBlock(residual + at);
-        if (relu) value = value < 0 ? Block{} : value;  // NaN stays NaN
+        if (relu) value = Positive(value);
         Store(map + at, value);
       }
     }
