@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <ranges>
 #include <span>
 #include <string>
 #include <string_view>
@@ -24,8 +23,9 @@ std::string JoinTexts(const Texts& texts, std::string_view separator = ", ") {
 // "a, b, c": the names of rows that have a `name`.
 template <typename Rows>
 std::string JoinNames(const Rows& rows) {
-  return JoinTexts(
-      rows | std::views::transform([](const auto& row) -> std::string_view { return row.name; }));
+  std::vector<std::string_view> names;
+  for (const auto& row : rows) names.push_back(row.name);
+  return JoinTexts(names);
 }
 
 // "a, b and 3 more": as many as `most` of them.
