@@ -100,6 +100,8 @@ SampleReader::SampleReader(const SampleOptions& options, RecordIndex index)
       preprocess_(options.training ? options.preprocessing->train : options.preprocessing->eval),
       want_boxes_(options.use_bounding_boxes && options.training &&
                   options.preprocessing->uses_boxes),
+      to_grey_(options.channels == 1 && options.dataset->channels == 3),
+      channels_(to_grey_ ? options.dataset->channels : options.channels),
       index_(std::move(index)) {
   AllowOpenFiles(index_.shards().size());
   constexpr uint64_t kMaxInflatedBytes = uint64_t{8} << 30;
@@ -134,7 +136,7 @@ void SampleReader::Read(int64_t record, int64_t epoch, Scratch& scratch, std::sp
 
     stage = RecordFault::kExample;
     const LabelledImage parsed =
-        ParseExample(*example, options_.dataset, options_.channels, want_boxes_, scratch.boxes);
+        ParseExample(*example, options_.dataset, channels_, want_boxes_, scratch.boxes);
     *label = CheckedLabel(parsed.label);
     Add(watch, counters.parse_ns);
 
@@ -143,13 +145,14 @@ void SampleReader::Read(int64_t record, int64_t epoch, Scratch& scratch, std::sp
     OpenPicture(parsed, scratch);
     Rng rng(options_.seed, RngPurpose::kAugment, static_cast<uint64_t>(epoch),
             static_cast<uint64_t>(record));
-    preprocess_({.picture = scratch.picture,
-                 .height = options_.height,
-                 .width = options_.width,
-                 .out = image,
-                 .rng = &rng,
-                 .boxes = scratch.boxes,
-                 .fast_mode = options_.fast_mode});
+    const PreprocessingTask task{.picture = scratch.picture,
+                                 .height = options_.height,
+                                 .width = options_.width,
+                                 .out = image,
+                                 .rng = &rng,
+                                 .boxes = scratch.boxes,
+                                 .fast_mode = options_.fast_mode};
+    to_grey_ ? PreprocessToGrey(*options_.preprocessing, preprocess_, task) : preprocess_(task);
     const int64_t decode_ns = (scratch.picture.decode_time() - decoded).count();
     counters.decode_ns.fetch_add(decode_ns, std::memory_order_relaxed);
     counters.augment_ns.fetch_add(watch.LapTime().count() - decode_ns, std::memory_order_relaxed);
@@ -199,7 +202,7 @@ int32_t SampleReader::CheckedLabel(int64_t stored) const {
 
 void SampleReader::OpenPicture(const LabelledImage& image, Scratch& scratch) const {
   if (image.pixels) return scratch.picture.Open(*image.pixels);
-  scratch.picture.Open(image.encoded, {.channels = options_.channels,
+  scratch.picture.Open(image.encoded, {.channels = channels_,
                                        .dct_method = options_.dct_method,
                                        .nvjpeg = options_.nvjpeg.get(),
                                        .scaling = options_.dct_scaling});

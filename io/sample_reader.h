@@ -55,7 +55,7 @@ struct SampleOptions {
   bool training = false;  // random preprocessing
   int height = 0;
   int width = 0;
-  int channels = 3;
+  int channels = 3;       // 1: colours become grey
   int labels_offset = 0;  // subtracted from the records' labels
   int num_classes = 0;    // labels are then in [0, num_classes)
   uint64_t seed = 0;
@@ -106,6 +106,8 @@ class SampleReader {
   SampleOptions options_;
   PreprocessingFunction preprocess_;
   bool want_boxes_;
+  bool to_grey_;
+  int channels_;  // that are decoded
   RecordIndex index_;
   std::vector<std::unique_ptr<Source>> shards_;
 };

@@ -29,8 +29,8 @@ void AddDatasetFlags(CommandLine& line, DatasetFlags& flags) {
   line.Add("preprocessing_name", flags.preprocessing_name,
            "as of which net; the default is --model_name");
   line.AddBool("use_grayscale", flags.use_grayscale,
-               "the net sees luminance, one channel; images are decoded to it, so that distortions "
-               "of colour, which TF-Slim puts before, change its brightness only");
+               "the net sees one channel: colours are weighed as TensorFlow weighs them, after their "
+               "distortion");
   line.Add("num_preprocessing_threads", flags.num_preprocessing_threads,
            "threads that decode images, of each rank, at most its cores; 0: the cores that "
            "--threads leaves free, else all, as they sleep while there are batches enough")

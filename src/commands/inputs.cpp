@@ -28,10 +28,11 @@ int GpuOf(const Job& job) {
 }
 
 // None where images come as fp32.
-std::optional<NormalizeAttributes> ChooseNormalize(const std::string& input_dtype,
+std::optional<NormalizeAttributes> ChooseNormalize(const DatasetFlags& dataset,
                                                    const io::PreprocessingEntry& preprocessing) {
+  const bool whole_pixels = preprocessing.has_whole_pixels && !dataset.use_grayscale;
   const bool wanted =
-      input_dtype == "auto" ? preprocessing.has_whole_pixels : input_dtype == Name(DType::kU8);
+      dataset.input_dtype == "auto" ? whole_pixels : dataset.input_dtype == Name(DType::kU8);
   if (!wanted) return std::nullopt;
   const io::Normalization& n = io::NormalizationOf(preprocessing);
   return NormalizeAttributes{.subtract = n.subtract, .multiply = n.multiply};
@@ -53,7 +54,7 @@ NetInput ResolveNetInput(const NetFlags& net, const DatasetFlags& dataset) {
   input.image_size = net.image_size > 0 ? net.image_size : static_cast<int>(input.net->image_size);
   const io::PreprocessingEntry& preprocessing = io::FindPreprocessing(input.preprocessing);
   io::CheckPreprocessingSize(preprocessing, input.image_size, input.image_size);
-  input.normalize = ChooseNormalize(dataset.input_dtype, preprocessing);
+  input.normalize = ChooseNormalize(dataset, preprocessing);
   input.channels = dataset.use_grayscale ? 1 : input.dataset->channels;
   input.num_classes = io::NumClasses(*input.dataset, dataset.dataset_dir) - dataset.labels_offset;
   if (input.num_classes < 2) {

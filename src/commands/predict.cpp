@@ -126,6 +126,8 @@ class Reader {
                                               ? net.preprocessing
                                               : std::string_view(flags.preprocessing_name))),
         size_(flags.image_size),
+        to_grey_(flags.channels == 1 && !flags.dataset_name.empty() &&
+                 io::FindDataset(flags.dataset_name).channels == 3),
         channels_(flags.channels),
         threads_(threads) {
     io::CheckPreprocessingSize(preprocess_, size_, size_);
@@ -153,11 +155,14 @@ class Reader {
     constexpr uint64_t kMaxFileBytes = uint64_t{1} << 30;
     const std::string bytes = io::ReadAll(*io::OpenFile(path), kMaxFileBytes);
     io::Picture picture;
-    picture.Open(bytes, {.channels = channels_});
-    preprocess_.eval({.picture = picture, .height = size_, .width = size_, .out = out});
+    picture.Open(bytes, {.channels = to_grey_ ? 3 : channels_});
+    const io::PreprocessingTask task{
+        .picture = picture, .height = size_, .width = size_, .out = out};
+    to_grey_ ? io::PreprocessToGrey(preprocess_, preprocess_.eval, task) : preprocess_.eval(task);
   }
 
   const io::PreprocessingEntry& preprocess_;
+  const bool to_grey_;  // as the net was trained
   const int size_, channels_, threads_;
 };
 

@@ -104,6 +104,45 @@ TEST(Preprocessing, FlatImageIsNotDividedByZero) {
   for (float v : out) EXPECT_NEAR(v, 0, 1e-3);
 }
 
+// The pixels first, as evaluation of TF-Slim has it, then the steps of each preprocessing.
+TEST(Preprocessing, GreyIsThatOfPixels) {
+  constexpr int kSide = 8;  // which is not resized
+  const Image image = Pattern(kSide, kSide, 3);
+  std::vector<double> grey;
+  double mean = 0, squares = 0;
+  for (size_t i = 0; i < image.pixels.size(); i += 3) {
+    const uint8_t* rgb = &image.pixels[i];
+    grey.push_back(0.2989 * rgb[0] + 0.587 * rgb[1] + 0.114 * rgb[2]);
+    mean += grey.back() / (kSide * kSide);
+  }
+  for (const double g : grey) squares += (g - mean) * (g - mean) / (kSide * kSide);
+  const auto expect = [&](std::string_view name, double subtract, double divide) {
+    const PreprocessingEntry& entry = FindPreprocessing(name);
+    Picture picture(image.view());
+    std::vector<float> out(kSide * kSide, NAN);
+    PreprocessToGrey(entry, entry.eval,
+                     {.picture = picture, .height = kSide, .width = kSide, .out = out});
+    for (size_t i = 0; i < out.size(); ++i)
+      EXPECT_NEAR(out[i], (grey[i] - subtract) / divide, 1e-6) << name << " " << i;
+  };
+  expect("lenet", 128, 128);
+  expect("inception", 127.5, 127.5);
+  expect("mnist_keras", 0, 255);
+  expect("cifarnet", mean, std::sqrt(squares));
+}
+
+// Roundings are not made a pattern.
+TEST(Preprocessing, GreyOfAFlatImageIsZero) {
+  constexpr uint8_t kColour[] = {200, 100, 7};
+  Image image{.height = 32, .width = 32, .channels = 3};
+  for (int i = 0; i < 32 * 32 * 3; ++i) image.pixels.push_back(kColour[i % 3]);
+  Picture picture(image.view());
+  std::vector<float> out(32 * 32, NAN);
+  PreprocessToGrey(FindPreprocessing("cifarnet"), PreprocessCifarnetEval,
+                   {.picture = picture, .height = 32, .width = 32, .out = out});
+  for (const float v : out) EXPECT_NEAR(v, 0, 1e-3);
+}
+
 // TF-Slim's steps one after the other, each with its own picture; draws in the same order as ours.
 std::vector<float> CifarnetTrainStepByStep(const Image& image, int size, Rng rng) {
   const int rows = image.height + 8 - size;

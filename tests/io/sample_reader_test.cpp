@@ -2,6 +2,8 @@
 
 #include <sys/resource.h>
 
+#include <cmath>
+
 #include "tests/io/damage.h"
 
 namespace carole::io {
@@ -51,6 +53,52 @@ TEST(SampleReader, OpensMoreShardsThanAProcessIsFirstAllowed) {
   }
   EXPECT_EQ(counters.ToCounters().images, kShards);
   EXPECT_GT(counters.ToCounters().read_bytes, kShards * 100);
+}
+
+// A PNG of saturated colours, whose distortion cuts them.
+std::string ColourExample() {
+  std::vector<uint8_t> pixels;
+  for (int i = 0; i < 32 * 32 * 3; ++i) pixels.push_back(i % 7 < 3 ? 255 : i % 11 * 20);
+  ExampleBuilder example;
+  example.Add("image/encoded", EncodePng({pixels.data(), 32, 32, 3}));
+  example.Add("image/format", "png");
+  example.Add("image/class/label", 3);
+  return example.Finish();
+}
+
+std::vector<float> ReadInTraining(const std::filesystem::path& shard, int channels) {
+  const SampleReader reader({.dataset = &FindDataset("cifar10"),
+                             .preprocessing = &FindPreprocessing("inception"),
+                             .training = true,
+                             .height = 24,
+                             .width = 24,
+                             .channels = channels,
+                             .num_classes = 10,
+                             .seed = 5,
+                             .fast_mode = false},
+                            LoadRecordIndex({.shards = {shard}}));
+  SampleReader::Scratch scratch;
+  StageCounters counters;
+  std::vector<float> image(static_cast<size_t>(reader.image_values()), NAN);
+  int32_t label = -1;
+  reader.Read(0, 0, scratch, image, &label, counters);
+  EXPECT_EQ(label, 3);
+  return image;
+}
+
+// In training, colours become grey after their distortion.
+TEST(SampleReader, DistortsColoursBeforeTheyBecomeGrey) {
+  const TemporaryFolder folder;
+  const std::filesystem::path shard = folder / "cifar10_train.tfrecord";
+  WriteText(shard, Records({ColourExample()}));
+  const std::vector<float> colours = ReadInTraining(shard, 3);
+  const std::vector<float> grey = ReadInTraining(shard, 1);
+  ASSERT_EQ(grey.size(), 24u * 24u);
+  for (size_t i = 0; i < grey.size(); ++i) {
+    const auto unit = [&](size_t c) { return colours[3 * i + c] / 2.0 + 0.5; };  // in [0, 1]
+    const double luma = 0.2989 * unit(0) + 0.587 * unit(1) + 0.114 * unit(2);
+    EXPECT_NEAR(grey[i], (luma - 0.5) * 2, 1e-6) << i;
+  }
 }
 
 }  // namespace
