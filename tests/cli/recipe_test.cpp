@@ -92,14 +92,15 @@ TEST_F(RecipeTest, EvalImageClassifier) {
   EXPECT_FALSE(std::filesystem::is_empty(folder_ / "eval"));
 }
 
-// Colour JPEGs, one channel, and prediction knows it.
+// Colour JPEGs, one channel, whose values are not whole; and prediction knows it.
 TEST_F(RecipeTest, TrainImageClassifierInGrayscale) {
   const std::string data = DrawnImagenet();
   const Words input = {"--dataset_name=synthetic", "--dataset_dir=" + data, "--use_grayscale",
-                       "--model_name=cifarnet", "--preprocessing_name=inception"};
+                       "--model_name=cifarnet", "--preprocessing_name=lenet"};
   Words train = input, eval = input;
   train.insert(train.end(), {"--train_dir=" + train_dir_, "--batch_size=4", "--max_number=1"});
-  EXPECT_THAT(Train(train).err, HasSubstr("images 32x32x1"));
+  EXPECT_THAT(Train(train).err,
+              AllOf(HasSubstr("images 32x32x1"), HasSubstr("preprocessing lenet, as fp32")));
   eval.insert(eval.begin(), "eval");
   eval.insert(eval.end(), {"--checkpoint_path=" + train_dir_,
                            "--eval_dir=", "--dataset_split_name=validation"});
