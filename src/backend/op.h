@@ -141,13 +141,18 @@ struct LinearAttributes {
 //   The mask comes from y where there is a residual; without one it is computed again from x, gamma
 //   and beta, which saves reading y (then y is absent). dy2, of a y that two read, is there only
 //   beside dresidual, where the sum is stored; addend is the gradient of an x that others read too.
+//   dy may have more channels, of which x's begin at dy_begin; then both numbers of channels and
+//   dy_begin are multiples of kSliceGrain.
 //   Outputs are overwritten.
 struct BatchNormAttributes {
   double epsilon = 1e-3;
   double decay = 0.999;
   bool training = true;
   bool relu = false;
-  double ceiling = 0;  // of the ReLU, see ReluAttributes
+  double ceiling = 0;    // of the ReLU, see ReluAttributes
+  int64_t dy_begin = 0;  // backward only
+
+  static constexpr int64_t kSliceGrain = 16;  // every backend's packs and blocks divide it
 };
 
 // y = x between 0 and the ceiling; a gradient comes through where y lies between them, not on one.

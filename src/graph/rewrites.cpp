@@ -105,6 +105,34 @@ bool SumBiasInRelu(Graph& graph, Node& filter, const Backend& backend) {
   return true;
 }
 
+// Of FuseGradients(): a slice that nobody reads but batch norms' backward, as their dy. Slices of
+// this slice come before it.
+bool SliceInBatchNorms(Graph& graph, Node& slice) {
+  using Back = BatchNormBackwardPlaces;
+  constexpr int64_t kGrain = BatchNormAttributes::kSliceGrain;
+  const ValueId whole = slice.inputs[0], part = slice.outputs[0];
+  const int64_t begin = std::get<SliceAttributes>(slice.attributes).begin;
+  if (begin % kGrain != 0 || graph.shape(part)[1] % kGrain != 0 ||
+      graph.shape(whole)[1] % kGrain != 0)
+    return false;
+  std::vector<Node*> norms;
+  auto others = std::count(graph.outputs().begin(), graph.outputs().end(), part);
+  for (Node& node : graph.mutable_nodes()) {
+    if (node.dead) continue;
+    const bool is_norm = node.kind == OpKind::kBatchNormBackward && node.inputs[Back::kDy] == part;
+    if (is_norm) norms.push_back(&node);
+    others +=
+        std::count(node.inputs.begin() + (is_norm ? Back::kDy + 1 : 0), node.inputs.end(), part);
+  }
+  if (norms.empty() || others > 0) return false;
+  for (Node* norm : norms) {
+    norm->inputs[Back::kDy] = whole;
+    std::get<BatchNormAttributes>(norm->attributes).dy_begin += begin;
+  }
+  slice.dead = true;
+  return true;
+}
+
 class Fuser {
  public:
   Fuser(Graph& graph, const Backend& backend)
@@ -232,6 +260,11 @@ GradientRewriteCounts FuseGradients(Graph& graph, const Backend& backend) {
     if (!node.dead &&
         (node.kind == OpKind::kConv2dBackwardFilter || node.kind == OpKind::kLinearBackwardFilter))
       counts.biases_in_relus += SumBiasInRelu(graph, node, backend);
+  }
+  for (size_t i = graph.nodes().size(); i-- > 0;) {
+    Node& node = graph.mutable_nodes()[i];
+    if (!node.dead && node.kind == OpKind::kSlice)
+      counts.slices_in_batch_norms += SliceInBatchNorms(graph, node);
   }
   return counts;
 }

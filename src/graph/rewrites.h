@@ -30,6 +30,7 @@ int FuseGradientSums(Graph& graph);
 struct GradientRewriteCounts {
   int masks_before_maxima = 0;
   int biases_in_relus = 0;
+  int slices_in_batch_norms = 0;
 };
 
 // Call after Differentiate(). What a pass over a gradient can be spared:
@@ -37,6 +38,8 @@ struct GradientRewriteCounts {
 //     sends its gradient to the pixel whose value it is; then nobody reads the larger map again
 //   ReLU's backward [-> maximum's backward] -> filter's gradient with that of a bias: the first
 //     sums the bias's, where the backend supports it
+//   slice -> batch norms' backward, as behind a concatenation: these read their channels of the
+//     whole
 GradientRewriteCounts FuseGradients(Graph& graph, const Backend& backend);
 
 }  // namespace carole

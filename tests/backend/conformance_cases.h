@@ -250,6 +250,17 @@ inline void AddBatchNorms(std::vector<ConformanceCase>& cases) {
         .attributes = {.relu = true}},
        2},
       {"matrix", {.x = {6, 10}}},
+      {"slice", {.x = {3, 32, 5, 7}, .attributes = {.dy_begin = 16}, .dy_channels = 80}},
+      {"slice_relu",
+       {.x = {2, 48, 5, 5}, .attributes = {.relu = true, .dy_begin = 32}, .dy_channels = 80}},
+      {"slice_residual_relu_two",
+       {.x = {3, 16, 4, 4},
+        .residual = true,
+        .two = true,
+        .attributes = {.relu = true},
+        .dy_channels = 48},
+       2},
+      {"slice_matrix", {.x = {6, 16}, .attributes = {.dy_begin = 32}, .dy_channels = 48}},
   };
   for (const auto& [name, sizes, valid_rows] : rows) {
     const double terms = static_cast<double>(sizes.x.size() / sizes.x[1]);

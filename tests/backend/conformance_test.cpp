@@ -97,8 +97,11 @@ void PrepareBatchNormBackward(const ConformanceCase& c, std::vector<Elements>& i
                               .residual = c.spec.outputs[P::kDresidual].present,
                               .attributes = c.spec.attributes_as<BatchNormAttributes>()}));
   const Elements ones(specs[P::kMean].shape.size(), 1.0);
-  const Elements residual =
-      forward.inputs[BatchNormPlaces::kResidual].present ? inputs[P::kDy] : Elements();
+  Elements residual;
+  if (forward.inputs[BatchNormPlaces::kResidual].present) {
+    residual = inputs[P::kDy];
+    residual.resize(inputs[P::kX].size());  // of a slice, dy has more
+  }
   const auto outputs = RunPlain(
       Oracle(), forward, {inputs[P::kX], inputs[P::kGamma], inputs[P::kBeta], residual, ones, ones},
       c.context);

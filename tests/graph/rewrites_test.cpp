@@ -230,6 +230,29 @@ TEST(Rewrites, MasksStayBehindOtherPools) {
   }
 }
 
+// Of the first concatenation's gradient, the parts of a, itself one of two, and of b are not
+// copied.
+TEST(Rewrites, NormsReadTheirChannelsOfTheWhole) {
+  Graph g;
+  Sketch s(g);
+  BuildBranches(s);
+  Fuse(g, Reference());
+  Differentiate(g);
+  EXPECT_EQ(FuseGradients(g, Reference()).slices_in_batch_norms, 4);
+  std::map<std::string, int64_t> begins;
+  int slices = 0;
+  for (const Node& node : g.nodes()) {
+    slices += !node.dead && node.kind == OpKind::kSlice;
+    if (node.kind != OpKind::kBatchNormBackward) continue;
+    const ValueId dy = node.inputs[BatchNormBackwardPlaces::kDy];
+    if (g.shape(dy)[1] == 96)
+      begins[node.name] = std::get<BatchNormAttributes>(node.attributes).dy_begin;
+  }
+  const std::map<std::string, int64_t> want = {{"a1_norm", 16}, {"a2_norm", 32}, {"b_norm", 64}};
+  EXPECT_EQ(begins, want);
+  EXPECT_EQ(slices, 2 + 3) << "the pool's; c's, which is added to another; and of 44 channels";
+}
+
 void ExpectNear(const std::map<std::string, Elements>& got,
                 const std::map<std::string, Elements>& want, double tolerance) {
   ASSERT_EQ(got.size(), want.size());

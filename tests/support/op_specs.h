@@ -112,6 +112,7 @@ struct BatchNormSizes {
   bool two = false;     // gradients of y; only with a residual
   bool addend = false;  // to dx
   BatchNormAttributes attributes;
+  int64_t dy_channels = 0;  // 0: as many as x has
 };
 
 inline OpSpec BatchNormSpec(const BatchNormSizes& b) {
@@ -126,9 +127,11 @@ inline OpSpec BatchNormSpec(const BatchNormSizes& b) {
 inline OpSpec BatchNormBackwardSpec(const BatchNormSizes& b) {
   const Shape c{b.x[1]};
   const bool needs_y = b.residual && b.attributes.relu;
+  Shape dy = b.x;
+  if (b.dy_channels > 0) dy[1] = b.dy_channels;
   return {OpKind::kBatchNormBackward,
           b.attributes,
-          {PlainSpec(b.x), PlainSpec(b.x), OptionalSpec(b.x, needs_y), OptionalSpec(c, b.gamma),
+          {PlainSpec(dy), PlainSpec(b.x), OptionalSpec(b.x, needs_y), OptionalSpec(c, b.gamma),
            OptionalSpec(c, b.beta), PlainSpec(c), PlainSpec(c), OptionalSpec(b.x, b.two),
            OptionalSpec(b.x, b.addend)},
           {PlainSpec(b.x), OptionalSpec(c, b.gamma), OptionalSpec(c, b.beta),

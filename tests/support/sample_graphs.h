@@ -112,12 +112,31 @@ inline void BuildShared(Sketch& s) {
   s.Head(s.Conv(y, "grouped", 4, 1, {.groups = 2}, true));
 }
 
+// Concatenations of norms and others; behind the second one, channels do not come in whole blocks.
+inline void BuildBranches(Sketch& s) {
+  const ValueId x = s.graph.AddInput("images", {3, 3, 6, 6}, s.graph.compute());
+  const ValueId root = s.Relu(s.BatchNorm(s.Conv(x, "root", 16, 1), "root_norm"));
+  const auto branch = [&](const char* name, int64_t channels) {
+    return s.BatchNorm(s.Conv(root, name, channels, 1), std::string(name) + "_norm");
+  };
+  const ValueId a =
+      ops::Concat(s.graph, {s.Relu(branch("a1", 16)), s.Relu(branch("a2", 32))});  // once more
+  const ValueId b = s.Relu(branch("b", 16), 0.9), c = branch("c", 16);
+  const ValueId pool = s.Pool(
+      root, {.window_h = 3, .window_w = 3, .stride_h = 1, .stride_w = 1, .padding = {1, 1, 1, 1}});
+  const ValueId first = ops::Concat(s.graph, {pool, a, b, c});
+  const ValueId second = ops::Concat(s.graph, {branch("d", 16), s.Relu(c), branch("e", 12)});
+  s.Head(s.Pool(s.Add(s.Conv(first, "first", 8, 1), s.Conv(second, "second", 8, 1)),
+                {.mode = Pool2dAttributes::Mode::kAverage, .window_h = 6, .window_w = 6}));
+}
+
 inline constexpr SampleGraph kSampleGraphs[] = {{"residual", BuildResidual},
                                                 {"plain", BuildPlain},
                                                 {"maxima", BuildMaxima},
                                                 {"tangle", BuildTangle},
                                                 {"echo", BuildEcho},
                                                 {"shared", BuildShared},
+                                                {"branches", BuildBranches},
                                                 {"norm_first", BuildUnits<Unit::kNormFirst>},
                                                 {"norm_last", BuildUnits<Unit::kNormLast>},
                                                 {"linear", BuildUnits<Unit::kLinear>}};

@@ -12,8 +12,8 @@ template <typename T>
 struct GradientSources {
   Channels parameters;
   CountedPixels counted;
-  int64_t channels;
-  const T *dy, *dy2, *x, *y;
+  int64_t channels, dy_channels;
+  const T *dy, *dy2, *x, *y;  // dy: at x's first channel
   T* dresidual;
   Relu relu;
 
@@ -23,6 +23,7 @@ struct GradientSources {
     GradientSources g = *this;
     if (dresidual == nullptr) return g;
     g.dy = dresidual;
+    g.dy_channels = channels;
     g.dy2 = g.y = nullptr;
     g.relu.present = false;
     return g;
@@ -51,7 +52,9 @@ struct MaskedGradient {
   }
   __device__ Packs Read(const Columns<N>& column, int64_t pixel) const {
     const int64_t at = Place(column, pixel);
-    Packs packs{ReadPack<N>(from.dy + at), ReadPack<N>(from.x + at), {}};
+    Packs packs{ReadPack<N>(from.dy + pixel * from.dy_channels + column.channel),
+                ReadPack<N>(from.x + at),
+                {}};
     if constexpr (kAll) {
       if (from.dy2 != nullptr) packs.rest.dy2 = ReadPack<N>(from.dy2 + at);
       if (from.relu.present && from.y != nullptr) packs.rest.y = ReadPack<N>(from.y + at);
@@ -204,6 +207,7 @@ class BatchNormBackward : public CudaKernel {
   BatchNormBackward(const OpSpec& spec, const Device& device)
       : CudaKernel(spec, device),
         relu_(spec.attributes_as<BatchNormAttributes>()),
+        dy_begin_(spec.attributes_as<BatchNormAttributes>().dy_begin),
         channels_(in_shape(Backward::kX)[1]),
         counted_(in_shape(Backward::kX), device.numbers),
         sums_bytes_(AlignUp(PartialSumsBytes<2, N>(counted_.all(), channels_))),
@@ -217,7 +221,8 @@ class BatchNormBackward : public CudaKernel {
         {in<float>(Backward::kMean), rstd, in<float>(Backward::kGamma), in<float>(Backward::kBeta)},
         counted_,
         channels_,
-        in<T>(Backward::kDy),
+        in_shape(Backward::kDy)[1],
+        in<T>(Backward::kDy) + dy_begin_,
         in<T>(Backward::kDy2),
         in<T>(Backward::kX),
         in<T>(Backward::kY),
@@ -268,7 +273,7 @@ class BatchNormBackward : public CudaKernel {
   float* slope() const { return shift() + channels_; }
 
   const Relu relu_;
-  const int64_t channels_;
+  const int64_t dy_begin_, channels_;
   const CountedPixels counted_;
   const size_t sums_bytes_, message_bytes_;
 };

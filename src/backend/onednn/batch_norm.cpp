@@ -40,10 +40,11 @@ struct Unit {
     image = unit / g.pieces / g.blocks;
     row = image * g.pieces + p;
     channel = block * g.lanes;
-    offset = ((image * g.blocks + block) * g.pixels + p * g.piece) * g.lanes;
-    plane = {std::min(g.piece, g.pixels - p * g.piece), g.lanes, g.lanes};
+    pixel = p * g.piece;
+    offset = g.Offset(image, block) + pixel * g.lanes;
+    plane = {std::min(g.piece, g.pixels - pixel), g.lanes, g.lanes};
   }
-  int64_t image, row, channel, offset;
+  int64_t image, row, channel, pixel, offset;
   Plane plane;
 };
 
@@ -56,10 +57,11 @@ class BatchNormKernel : public Kernel {
         threads_(threads) {
     const Shape& shape = spec.inputs[activation].shape;
     const Layout layout = KnownLayout(spec.inputs[activation]);
+    // A (C) tensor never has the activation's rank, 2 at least. A gradient may have more channels.
     auto choose = [&](const TensorSpec& t) {
-      return t.present && t.shape == shape ? layout : Layout::RowMajor();
+      if (!t.present || t.shape.rank() != shape.rank()) return Layout::RowMajor();
+      return t.shape == shape ? layout : LayoutLike(t.shape, layout);
     };
-    // A (C) tensor never has the activation's shape: that has rank 2 at least.
     for (const TensorSpec& t : spec.inputs) input_layouts_.push_back(choose(t));
     for (const TensorSpec& t : spec.outputs) output_layouts_.push_back(choose(t));
     workspace_bytes_ = sizeof(float) * static_cast<size_t>(grid_.padded_channels() *
@@ -201,10 +203,13 @@ class BatchNorm : public BatchNormKernel {
 template <typename T>
 class BatchNormBackward : public BatchNormKernel {
  public:
-  BatchNormBackward(const OpSpec& spec, int threads) : BatchNormKernel(spec, Back::kX, threads) {}
+  BatchNormBackward(const OpSpec& spec, int threads)
+      : BatchNormKernel(spec, Back::kX, threads),
+        dy_(spec.inputs[Back::kDy].shape, input_layouts_[Back::kDy]) {}
 
   int InPlaceInput(int output) const override {
-    return output == Back::kDx ? Back::kX : output == Back::kDresidual ? Back::kDy : -1;
+    if (output == Back::kDx) return Back::kX;
+    return output == Back::kDresidual && dy_.channels == grid_.channels ? Back::kDy : -1;
   }
 
   void Run(const RunContext& context) override {
@@ -232,9 +237,9 @@ class BatchNormBackward : public BatchNormKernel {
       return mask;
     };
     T* masked = out<T>(Back::kDresidual);
-    const T *dy = in<T>(Back::kDy), *dy2 = in<T>(Back::kDy2), *addend = in<T>(Back::kAddend);
+    const T *dy2 = in<T>(Back::kDy2), *addend = in<T>(Back::kAddend);
     ForUnits(grid_.images, [&](const Unit& u) {
-      Vectors<T>().backward_sums(dy + u.offset, dy2 ? dy2 + u.offset : nullptr,
+      Vectors<T>().backward_sums(ArrivingAt(u), dy_.lanes, dy2 ? dy2 + u.offset : nullptr,
                                  in<T>(Back::kX) + u.offset, mask_at(u), mean + u.channel, u.plane,
                                  Partial(0, u.row) + u.channel, Partial(1, u.row) + u.channel,
                                  masked ? masked + u.offset : nullptr);
@@ -252,16 +257,22 @@ class BatchNormBackward : public BatchNormKernel {
       const bool counts =
           u.image < valid;  // rows that had no part in the statistics get no part of their gradient
       // Where the masked gradient was stored, it needs no mask any more.
-      const T* g = masked ? masked : dy;
       Vectors<T>().backward_data(
-          g + u.offset, in<T>(Back::kX) + u.offset, masked ? ReluMask<T>{} : mask_at(u),
-          mean + u.channel, a + u.channel, (counts ? k1 : zero) + u.channel,
-          (counts ? k2 : zero) + u.channel, addend ? addend + u.offset : nullptr, u.plane,
-          out<T>(Back::kDx) + u.offset);
+          masked ? masked + u.offset : ArrivingAt(u), masked ? grid_.lanes : dy_.lanes,
+          in<T>(Back::kX) + u.offset, masked ? ReluMask<T>{} : mask_at(u), mean + u.channel,
+          a + u.channel, (counts ? k1 : zero) + u.channel, (counts ? k2 : zero) + u.channel,
+          addend ? addend + u.offset : nullptr, u.plane, out<T>(Back::kDx) + u.offset);
     });
   }
 
  private:
+  // Of dy. Where its pixels hold all channels, so do x's; else both lie in blocks of so many lanes.
+  const T* ArrivingAt(const Unit& u) const {
+    const int64_t channel = attributes_.dy_begin + u.channel;
+    return in<T>(Back::kDy) + dy_.Offset(u.image, channel / dy_.lanes) + u.pixel * dy_.lanes +
+           channel % dy_.lanes;
+  }
+
   void SumChannel(int64_t c, int64_t valid, const ChannelSums& sums) const {
     double sum_g = 0, sum_gx = 0;
     for (int64_t row = 0; row < valid * grid_.pieces; ++row) {
@@ -273,6 +284,8 @@ class BatchNormBackward : public BatchNormKernel {
     if (out(Back::kDbeta)) out(Back::kDbeta)[c] = static_cast<float>(sum_g);
     if (out(Back::kDgamma)) out(Back::kDgamma)[c] = static_cast<float>(sum_gx * in(Back::kRstd)[c]);
   }
+
+  Planes dy_;
 };
 
 }  // namespace

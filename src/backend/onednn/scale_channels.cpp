@@ -70,7 +70,7 @@ class ScaleChannels : public Kernel {
     std::fill_n(total, grid_.lanes, 0.f);
     for (int64_t pixel = 0; pixel < grid_.pixels; pixel += kPiece) {
       const int64_t at = (plane * grid_.pixels + pixel) * grid_.lanes;
-      Vectors<T>().backward_sums(memory_.inputs[0].as<T>() + at, nullptr,
+      Vectors<T>().backward_sums(memory_.inputs[0].as<T>() + at, grid_.lanes, nullptr,
                                  memory_.inputs[1].as<T>() + at, {}, zeros,
                                  {std::min(kPiece, grid_.pixels - pixel), grid_.lanes, grid_.lanes},
                                  unused, part, nullptr);

@@ -87,8 +87,8 @@ inline Vec<kLanes> Masked(Vec<kLanes> dy, Vec<kLanes> x, const ReluMask<T>& mask
 }
 
 template <Mask kMask, bool kStore, bool kTwo, typename T>
-void BackwardSumsAs(const T* dy, const T* dy2, const T* x, ReluMask<T> mask, const float* mean,
-                    Plane plane, float* sum_g, float* sum_gx, T* masked_dy) {
+void BackwardSumsAs(const T* dy, int64_t dy_stride, const T* dy2, const T* x, ReluMask<T> mask,
+                    const float* mean, Plane plane, float* sum_g, float* sum_gx, T* masked_dy) {
   ForLanes(plane.lanes, [&]<int kLanes>(int64_t lane) {
     using V = Vec<kLanes>;
     const V m = Load<kLanes>(mean + lane);
@@ -98,9 +98,10 @@ void BackwardSumsAs(const T* dy, const T* dy2, const T* x, ReluMask<T> mask, con
       shift = Load<kLanes>(mask.shift + lane);
     }
     V s1[2] = {}, s2[2] = {};
-    for (int64_t i = 0, at = lane; i < plane.pixels; ++i, at += plane.stride) {
+    const T* from = dy + lane;
+    for (int64_t i = 0, at = lane; i < plane.pixels; ++i, at += plane.stride, from += dy_stride) {
       const V v = Load<kLanes>(x + at);
-      V arriving = Load<kLanes>(dy + at);
+      V arriving = Load<kLanes>(from);
       if constexpr (kTwo) arriving += Load<kLanes>(dy2 + at);
       const V g = Masked<kMask, kLanes>(arriving, v, mask, at, scale, shift);
       if constexpr (kStore) Store(masked_dy + at, g);
@@ -121,19 +122,20 @@ void WithMask(const ReluMask<T>& mask, F f) {
 }
 
 template <typename T>
-void BackwardSums(const T* dy, const T* dy2, const T* x, ReluMask<T> mask, const float* mean,
-                  Plane plane, float* sum_g, float* sum_gx, T* masked_dy) {
+void BackwardSums(const T* dy, int64_t dy_stride, const T* dy2, const T* x, ReluMask<T> mask,
+                  const float* mean, Plane plane, float* sum_g, float* sum_gx, T* masked_dy) {
   WithMask(mask, [&]<Mask kMask>() {
     const auto sums = dy2 != nullptr         ? BackwardSumsAs<kMask, true, true, T>
                       : masked_dy != nullptr ? BackwardSumsAs<kMask, true, false, T>
                                              : BackwardSumsAs<kMask, false, false, T>;
-    sums(dy, dy2, x, mask, mean, plane, sum_g, sum_gx, masked_dy);
+    sums(dy, dy_stride, dy2, x, mask, mean, plane, sum_g, sum_gx, masked_dy);
   });
 }
 
 template <Mask kMask, bool kAddend, typename T>
-void BackwardDataAs(const T* dy, const T* x, ReluMask<T> mask, const float* mean, const float* a,
-                    const float* k1, const float* k2, const T* addend, Plane plane, T* dx) {
+void BackwardDataAs(const T* dy, int64_t dy_stride, const T* x, ReluMask<T> mask, const float* mean,
+                    const float* a, const float* k1, const float* k2, const T* addend, Plane plane,
+                    T* dx) {
   ForLanes(plane.lanes, [&]<int kLanes>(int64_t lane) {
     using V = Vec<kLanes>;
     const V m = Load<kLanes>(mean + lane), va = Load<kLanes>(a + lane);
@@ -143,9 +145,10 @@ void BackwardDataAs(const T* dy, const T* x, ReluMask<T> mask, const float* mean
       scale = Load<kLanes>(mask.scale + lane);
       shift = Load<kLanes>(mask.shift + lane);
     }
-    for (int64_t i = 0, at = lane; i < plane.pixels; ++i, at += plane.stride) {
+    const T* from = dy + lane;
+    for (int64_t i = 0, at = lane; i < plane.pixels; ++i, at += plane.stride, from += dy_stride) {
       const V v = Load<kLanes>(x + at);
-      const V g = Masked<kMask, kLanes>(Load<kLanes>(dy + at), v, mask, at, scale, shift);
+      const V g = Masked<kMask, kLanes>(Load<kLanes>(from), v, mask, at, scale, shift);
       V result = va * (g - v1 - (v - m) * v2);
       if constexpr (kAddend) result += Load<kLanes>(addend + at);
       Store(dx + at, result);
@@ -154,12 +157,13 @@ void BackwardDataAs(const T* dy, const T* x, ReluMask<T> mask, const float* mean
 }
 
 template <typename T>
-void BackwardData(const T* dy, const T* x, ReluMask<T> mask, const float* mean, const float* a,
-                  const float* k1, const float* k2, const T* addend, Plane plane, T* dx) {
+void BackwardData(const T* dy, int64_t dy_stride, const T* x, ReluMask<T> mask, const float* mean,
+                  const float* a, const float* k1, const float* k2, const T* addend, Plane plane,
+                  T* dx) {
   WithMask(mask, [&]<Mask kMask>() {
     const auto data =
         addend != nullptr ? BackwardDataAs<kMask, true, T> : BackwardDataAs<kMask, false, T>;
-    data(dy, x, mask, mean, a, k1, k2, addend, plane, dx);
+    data(dy, dy_stride, x, mask, mean, a, k1, k2, addend, plane, dx);
   });
 }
 

@@ -56,13 +56,13 @@ struct VectorKernels {
   void (*normalize)(const T* x, const T* residual, T* y, Plane plane, const float* scale,
                     const float* shift, bool relu, float top);
   // g = masked dy [+ dy2]; sum_g += …: sums of g and of g * (x - mean); g is stored where
-  // masked_dy is not null, which dy2 demands.
-  void (*backward_sums)(const T* dy, const T* dy2, const T* x, ReluMask<T> mask, const float* mean,
-                        Plane plane, float* sum_g, float* sum_gx, T* masked_dy);
+  // masked_dy is not null, which dy2 demands. Pixels of dy lie dy_stride apart, here and below.
+  void (*backward_sums)(const T* dy, int64_t dy_stride, const T* dy2, const T* x, ReluMask<T> mask,
+                        const float* mean, Plane plane, float* sum_g, float* sum_gx, T* masked_dy);
   // dx = a * (g - k1 - (x - mean) * k2) [+ addend]
-  void (*backward_data)(const T* dy, const T* x, ReluMask<T> mask, const float* mean,
-                        const float* a, const float* k1, const float* k2, const T* addend,
-                        Plane plane, T* dx);
+  void (*backward_data)(const T* dy, int64_t dy_stride, const T* x, ReluMask<T> mask,
+                        const float* mean, const float* a, const float* k1, const float* k2,
+                        const T* addend, Plane plane, T* dx);
   void (*relu)(const T* x, T* y, int64_t count, float ceiling);  // ceiling 0: none
   void (*relu_backward)(const T* dy, const T* y, T* dx, int64_t count, float ceiling);
   // relu6(x + 3) * factor, with `swish` times x (op.h).

@@ -200,7 +200,12 @@ class BatchNormBackward : public ReferenceKernel {
     const T* x = in<T>(Backward::kX);
     const T* y = in<T>(Backward::kY);
     const T* dy2 = in<T>(Backward::kDy2);
-    const auto arriving = [=](int64_t i) { return dy2 == nullptr ? dy[i] : dy[i] + dy2[i]; };
+    const int64_t c = pixels.channels, dy_channels = in_shape(Backward::kDy)[1];
+    const int64_t dy_begin = a_.dy_begin;
+    const auto arriving = [=](int64_t i) {
+      const T first = dy[i / c * dy_channels + dy_begin + i % c];
+      return dy2 == nullptr ? first : first + dy2[i];
+    };
     const T top = static_cast<T>(ReluTop(a_.ceiling));
     const auto passes = [=](T passed) { return passed > T{0} && passed < top; };
     T* g = out<T>(Backward::kDx);
