@@ -7,6 +7,7 @@
 #include <map>
 #include <numeric>
 
+#include "src/core/divide_up.h"
 #include "src/core/error.h"
 
 namespace carole::collectives {
@@ -56,7 +57,7 @@ Topology MakeTopology(int rank, std::span<const std::string> host_keys) {
 RingPlan PlanRing(size_t count, int size, int index, size_t segment_elements) {
   RingPlan plan;
   const size_t longest_chunk = SplitEvenly(count, size, 0).count;
-  plan.lag = std::max<size_t>(1, (longest_chunk + segment_elements - 1) / segment_elements);
+  plan.lag = std::max<size_t>(1, DivideUp(longest_chunk, segment_elements));
   plan.max_segment = SplitEvenly(longest_chunk, plan.lag, 0).count;
   // Chunks are numbered round the ring, so that those of other turns are reached by subtraction.
   const auto segment_of = [&](int chunk, size_t segment) {

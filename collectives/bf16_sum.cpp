@@ -14,6 +14,7 @@
 
 #include "collectives/algorithms.h"
 #include "collectives/reduce.h"
+#include "src/core/divide_up.h"
 
 namespace carole::collectives {
 
@@ -35,7 +36,7 @@ struct Step {
 // other way round.
 std::vector<Step> Plan(size_t count, int size, int index, size_t segment_elements, bool scatter) {
   const size_t longest = SplitEvenly(count, size, 0).count;
-  const size_t num_segments = (longest + segment_elements - 1) / segment_elements;
+  const size_t num_segments = DivideUp(longest, segment_elements);
   const auto segment_of = [&](int chunk, size_t s) {
     const Piece c = SplitEvenly(count, size, chunk);
     const Piece part = SplitEvenly(c.count, num_segments, s);

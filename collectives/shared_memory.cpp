@@ -14,6 +14,7 @@
 
 #include "collectives/algorithms.h"
 #include "collectives/reduce.h"
+#include "src/core/divide_up.h"
 
 namespace carole::collectives {
 
@@ -24,7 +25,7 @@ namespace {
 template <typename T>
 Piece ChunkOf(size_t count, int rails, int local_rank) {
   constexpr size_t kLine = 64 / sizeof(T);
-  const Piece lines = SplitEvenly((count + kLine - 1) / kLine, rails, local_rank);
+  const Piece lines = SplitEvenly(DivideUp(count, kLine), rails, local_rank);
   const size_t begin = std::min(count, lines.begin * kLine);
   return {begin, std::min(count, (lines.begin + lines.count) * kLine) - begin};
 }

@@ -7,6 +7,7 @@
 #include "io/hdf5.h"
 #include "io/hdf5_internal.h"
 #include "src/core/check.h"
+#include "src/core/divide_up.h"
 #include "src/core/error.h"
 
 namespace carole::io {
@@ -155,7 +156,7 @@ void Hdf5File::SetStringList(const std::string& object, const std::string& name,
   CAROLE_CHECK(width <= kMaxAttributeBytes, "attribute {} of {}: a string of {} bytes", name,
                object, width);
   const size_t per_part = kMaxAttributeBytes / width;
-  const size_t parts = (values.size() + per_part - 1) / per_part;
+  const size_t parts = DivideUp(values.size(), per_part);
   if (parts <= 1) return WriteStrings(id_, {path_, object}, name, values, width);
   for (size_t part = 0; part < parts; ++part) {
     const size_t first = values.size() * part / parts;

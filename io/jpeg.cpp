@@ -15,6 +15,7 @@
 #include "io/jpeg/baseline.h"
 #include "io/jpeg/nvjpeg.h"
 #include "src/core/check.h"
+#include "src/core/divide_up.h"
 #include "src/core/error.h"
 
 namespace carole::io {
@@ -45,8 +46,6 @@ jpeg::HuffmanCode ToCode(const JHUFF_TBL& table) {
   std::copy_n(table.huffval, 256, code.symbols.begin());
   return code;
 }
-
-int DivideUp(int a, int b) { return (a + b - 1) / b; }
 
 bool HasKnownLayout(const jpeg_decompress_struct& jpeg) {
   const jpeg_component_info* c = jpeg.comp_info;

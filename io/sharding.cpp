@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "src/core/check.h"
+#include "src/core/divide_up.h"
 #include "src/core/rng.h"
 
 namespace carole::io {
@@ -33,7 +34,7 @@ EpochOrder::EpochOrder(int64_t num_records, const OrderOptions& options, int64_t
     return;
   }
   const auto block = static_cast<size_t>(options.block_records);
-  std::vector<uint32_t> runs((order_.size() + block - 1) / block);
+  std::vector<uint32_t> runs(DivideUp(order_.size(), block));
   std::iota(runs.begin(), runs.end(), 0u);
   Shuffle(std::span(runs), rng);
   size_t place = 0;

@@ -9,6 +9,7 @@
 #include "io/datasets/python_random.h"
 #include "io/image.h"
 #include "io/shard_writer.h"
+#include "src/core/divide_up.h"
 #include "src/core/error.h"
 #include "src/core/hash.h"
 #include "src/core/join_names.h"
@@ -146,7 +147,7 @@ Split SplitEachClass(const Photos& photos, double fraction, uint32_t seed) {
 
 // Shards of ceil(count / num_shards), the last one shorter, as TF-Slim's flowers have them.
 std::vector<int64_t> EvenStarts(int64_t count, int num_shards) {
-  const int64_t each = (count + num_shards - 1) / num_shards;
+  const int64_t each = DivideUp(count, num_shards);
   if (each * (num_shards - 1) >= count) return LinearParts(0, count, num_shards);
   std::vector<int64_t> starts;
   for (int s = 0; s <= num_shards; ++s) starts.push_back(std::min(s * each, count));
@@ -203,7 +204,7 @@ void BuildFlowers(const BuildOptions& options) {
 void BuildFolder(const BuildOptions& options) {
   const auto shards_for = [](const std::vector<Photo>& photos) {
     constexpr size_t kImagesOfShard = 1024;
-    return static_cast<int>((photos.size() + kImagesOfShard - 1) / kImagesOfShard);
+    return static_cast<int>(DivideUp(photos.size(), kImagesOfShard));
   };
   const Photos photos = ListPhotos(options.raw_dir);
   const Split split = SplitEachClass(photos, options.validation_fraction, options.seed.value_or(0));

@@ -6,12 +6,11 @@
 
 #include "io/jpeg/mcu_reader.h"
 #include "io/jpeg/plane.h"
+#include "src/core/divide_up.h"
 #include "src/core/simd.h"
 
 namespace carole::io::jpeg {
 namespace {
-
-int DivideUp(int a, int b) { return (a + b - 1) / b; }
 
 // Units [first, end) of one direction.
 struct Range {

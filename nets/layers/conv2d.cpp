@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "nets/layers.h"
+#include "src/core/divide_up.h"
 #include "src/ops/ops.h"
 
 namespace carole::nets {
@@ -11,7 +12,7 @@ std::pair<int64_t, int64_t> RowPadding(int64_t n, Pad pad, int64_t window, int64
   int64_t total = 0;
   if (pad == Pad::kFixed) total = window - 1;
   if (pad == Pad::kSame) {
-    const int64_t outputs = (n + stride - 1) / stride;
+    const int64_t outputs = DivideUp(n, stride);
     total = std::max<int64_t>((outputs - 1) * stride + window - n, 0);
   }
   return {total / 2, total - total / 2};

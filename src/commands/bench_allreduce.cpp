@@ -37,7 +37,8 @@ int BenchAllreduce(const Arguments& arguments) {
   AddMachineFlags(line, machine);
   AddCollectiveFlags(line, machine);
   line.Group("Benchmark");
-  line.AddList("sizes", options.sizes, "bytes of each rank, a comma list");
+  line.AddList("sizes", options.sizes, "bytes of each rank, a comma list")
+      ->check(CLI::PositiveNumber);
   line.Add("steps", options.steps, "sums that are timed, of each size")->check(CLI::PositiveNumber);
   line.Add("warmup_steps", options.warmup_steps, "sums before")->check(CLI::NonNegativeNumber);
   line.AddBool("json", json, "one JSON object a line");

@@ -9,6 +9,7 @@
 
 #include "io/datasets.h"
 #include "src/commands/recipes.h"
+#include "src/core/divide_up.h"
 #include "src/core/error.h"
 #include "src/core/log.h"
 #include "src/core/whole_number.h"
@@ -155,7 +156,7 @@ TrainPlan MakeTrainPlan(const TrainFlags& flags, const CommandLine& line, int64_
   plan.local_batch = plan.shape.local_batch();
   plan.global_batch = plan.local_batch * job.size();
   const int64_t steps_per_epoch =
-      (num_samples + plan.global_batch - 1) / plan.global_batch;  // the last one is short
+      DivideUp(num_samples, plan.global_batch);  // the last one is short
   plan.max_steps = StepLimit(flags.run, line, steps_per_epoch);
   plan.eval_every = EvalEvery(flags.evaluation, line, steps_per_epoch);
   // As TF-Slim, which does not look how many records there are.

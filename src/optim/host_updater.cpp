@@ -6,6 +6,7 @@
 
 #include "src/backend/update_rules.h"
 #include "src/core/check.h"
+#include "src/core/divide_up.h"
 #include "src/optim/update.h"
 
 namespace carole::optim {
@@ -54,7 +55,7 @@ class HostUpdater : public Updater {
   double SquaresOf(const std::byte* arena, Segment range) {
     const T* values = reinterpret_cast<const T*>(arena);
     constexpr int64_t kBlock = UpdateBlock::kElements;
-    parts_.resize(static_cast<size_t>((range.end - range.begin + kBlock - 1) / kBlock));
+    parts_.resize(static_cast<size_t>(DivideUp(range.end - range.begin, kBlock)));
     const auto num_parts = static_cast<int64_t>(parts_.size());
 #pragma omp parallel for num_threads(threads_) if (num_parts > 16) schedule(static)
     for (int64_t i = 0; i < num_parts; ++i) {

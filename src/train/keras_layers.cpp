@@ -11,6 +11,7 @@
 
 #include "io/keras_layout.h"
 #include "src/core/check.h"
+#include "src/core/divide_up.h"
 
 namespace carole::train {
 namespace {
@@ -25,7 +26,7 @@ struct Extent {
 std::string PaddingName(const Padding& p, Extent image, Extent window, Extent stride) {
   if (p == Padding{}) return "valid";
   const auto total = [](int64_t n, int64_t size, int64_t step) {
-    return std::max<int64_t>(((n + step - 1) / step - 1) * step + size - n, 0);
+    return std::max<int64_t>((DivideUp(n, step) - 1) * step + size - n, 0);
   };
   const int64_t rows = total(image.h, window.h, stride.h);
   const int64_t columns = total(image.w, window.w, stride.w);

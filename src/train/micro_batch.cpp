@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "src/core/check.h"
+#include "src/core/divide_up.h"
 #include "src/core/error.h"
 
 namespace carole::train {
@@ -78,7 +79,7 @@ int64_t CountMicroBatches(const io::Batch& batch, int64_t pieces) {
   const int64_t rows = all_rows / pieces;
   const int64_t most =
       batch.most_valid >= 0 ? batch.most_valid : std::min(batch.global_valid, all_rows);
-  return std::max<int64_t>(1, (most + rows - 1) / rows);
+  return std::max<int64_t>(1, DivideUp(most, rows));
 }
 
 void CheckBatch(const io::Batch& batch, int64_t num_classes) {

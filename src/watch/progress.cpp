@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "src/core/divide_up.h"
 #include "src/core/log.h"
 
 namespace carole::watch {
@@ -111,8 +112,7 @@ double Progress::SecondsLeft(int64_t step) const {
   const int64_t left = options_.max_steps - step;
   int64_t evaluations = 0;
   if (options_.eval_every > 0) {
-    evaluations = (options_.max_steps + options_.eval_every - 1) / options_.eval_every -
-                  step / options_.eval_every;
+    evaluations = DivideUp(options_.max_steps, options_.eval_every) - step / options_.eval_every;
   }
   return static_cast<double>(left) * seconds_ / steps_ +
          static_cast<double>(evaluations) * eval_seconds_;

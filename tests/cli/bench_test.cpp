@@ -79,6 +79,10 @@ TEST(BenchTest, UnknownAlgorithmIsWrongUsage) {
                         {"[comm] --all_reduce", "rings", "ring"}));
 }
 
+TEST(BenchTest, SizesArePositive) {
+  EXPECT_TRUE(FailsWith(Carole({"bench", "allreduce", "--sizes=8,-4"}), 64, {"--sizes", "-4"}));
+}
+
 class BenchInputTest : public CliTest {};
 
 TEST_F(BenchInputTest, CountsEachStage) {

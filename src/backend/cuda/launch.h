@@ -11,6 +11,7 @@
 
 #include "src/backend/cuda/status.h"
 #include "src/core/check.h"
+#include "src/core/divide_up.h"
 
 namespace carole::cuda {
 
@@ -28,8 +29,6 @@ void Launch(cudaStream_t stream, dim3 grid, void (*kernel)(Parameters...),
   Check(cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...),
         "cudaLaunchKernelEx");
 }
-
-constexpr int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // read(i), then write(i, what was read), for at most kAhead of i, i + step, … below end, all of
 // them read before any is written: a GPU's memory is only busy while enough of it is under way.

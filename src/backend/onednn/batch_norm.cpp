@@ -13,6 +13,7 @@
 #include "src/backend/onednn/planes.h"
 #include "src/backend/onednn/vector.h"
 #include "src/core/check.h"
+#include "src/core/divide_up.h"
 #include "src/tensor/buffer.h"
 
 namespace carole::onednn {
@@ -25,7 +26,7 @@ using Back = BatchNormBackwardPlaces;
 struct Grid : Planes {
   Grid(const Shape& shape, const Layout& layout) : Planes(shape, layout) {
     piece = std::clamp<int64_t>(16384 / lanes, 32, 1024);
-    pieces = (pixels + piece - 1) / piece;
+    pieces = DivideUp(pixels, piece);
   }
 
   int64_t units() const { return images * blocks * pieces; }

@@ -5,6 +5,7 @@
 
 #include "src/backend/onednn/planes.h"
 #include "src/backend/onednn/vector.h"
+#include "src/core/divide_up.h"
 
 namespace carole::onednn {
 namespace {
@@ -36,7 +37,7 @@ class ChannelCopy : public Kernel {
   void Bind(const KernelMemory& memory) override { memory_ = memory; }
 
   void Run(const RunContext&) override {
-    const int64_t pieces = (to_.pixels + kPiece - 1) / kPiece;
+    const int64_t pieces = DivideUp(to_.pixels, kPiece);
     const auto spans = static_cast<int64_t>(spans_.size());
 #pragma omp parallel for num_threads(threads_) schedule(static)
     for (int64_t u = 0; u < to_.images * spans * pieces; ++u) {

@@ -5,6 +5,7 @@
 #include "src/backend/dropout_mask.h"
 #include "src/backend/onednn/planes.h"
 #include "src/backend/onednn/vector.h"
+#include "src/core/divide_up.h"
 
 namespace carole::onednn {
 namespace {
@@ -13,7 +14,7 @@ namespace {
 template <typename F>
 void ForPieces(int64_t total, int threads, F f) {
   constexpr int64_t kPiece = 8192;
-  const int64_t pieces = (total + kPiece - 1) / kPiece;
+  const int64_t pieces = DivideUp(total, kPiece);
 #pragma omp parallel for num_threads(threads) schedule(static) if (pieces > 1)
   for (int64_t p = 0; p < pieces; ++p) f(p * kPiece, std::min(kPiece, total - p * kPiece));
 }

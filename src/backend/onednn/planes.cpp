@@ -1,5 +1,7 @@
 #include "src/backend/onednn/planes.h"
 
+#include "src/core/divide_up.h"
+
 namespace carole::onednn {
 
 Planes::Planes(const Shape& shape, const Layout& layout)
@@ -7,7 +9,7 @@ Planes::Planes(const Shape& shape, const Layout& layout)
   if (shape.rank() == 4) pixels = shape[2] * shape[3];
   if (const auto* blocked = dynamic_cast<const MdLayout*>(layout.opaque())) {
     lanes = blocked->md().get_inner_blks()[0];
-    blocks = (channels + lanes - 1) / lanes;
+    blocks = DivideUp(channels, lanes);
   }
 }
 

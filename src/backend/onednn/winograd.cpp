@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "src/backend/onednn/winograd_kernel.h"
+#include "src/core/divide_up.h"
 
 namespace carole::onednn {
 
@@ -121,7 +122,7 @@ class WinogradConv2d : public WinogradKernel {
 int TeamsForSums(const OpSpec& spec, int threads) {
   const Shape &x = spec.inputs[0].shape, &dy = spec.inputs[1].shape;
   const int64_t tiles =
-      dy[0] * CeilDiv(dy[2], kWinogradTile) * CeilDiv(dy[3], kWinogradTile) / threads;
+      dy[0] * DivideUp(dy[2], kWinogradTile) * DivideUp(dy[3], kWinogradTile) / threads;
   return x[1] * dy[1] <= tiles * (x[1] + dy[1]) ? threads : 1;
 }
 
@@ -164,7 +165,7 @@ class WinogradBackwardFilter : public WinogradKernel {
     std::fill(bias_sums_.begin(), bias_sums_.end(), 0);
     ForTeams([&](int team) { SumTiles(team); });
     float* dw = memory_.outputs[0].template as<float>();
-    const int64_t busy_teams = CeilDiv(tiles_.all_rows, tiles_.rows_per_team);
+    const int64_t busy_teams = DivideUp(tiles_.all_rows, tiles_.rows_per_team);
     ForPairs(pairs_, [&](int64_t begin, int64_t end) {
       Transforms<T>().filter_gradient(At(sums_), busy_teams,
                                       static_cast<int64_t>(sums_.bytes / sizeof(float)), pairs_,
@@ -260,7 +261,7 @@ bool IsFaster(const Task& task) {
   if (narrow && HasIsa(dnnl::cpu_isa::avx512_core_amx)) return false;  // products 16 times as fast
   const Shape &y = task.to.shape, &w = task.w.shape;
   const auto tiles =
-      static_cast<double>(y[0] * CeilDiv(y[2], kWinogradTile) * CeilDiv(y[3], kWinogradTile));
+      static_cast<double>(y[0] * DivideUp(y[2], kWinogradTile) * DivideUp(y[3], kWinogradTile));
   const auto pixels = static_cast<double>(y[0] * y[2] * y[3]);
   const auto k = static_cast<double>(w[0]), c = static_cast<double>(w[1]);
   // For a tile, in the time of one operation of a direct convolution in fp32, which has 18 for each

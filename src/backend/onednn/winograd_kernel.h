@@ -11,11 +11,10 @@
 
 #include "src/backend/onednn/onednn.h"
 #include "src/backend/onednn/winograd_vector.h"
+#include "src/core/divide_up.h"
 #include "src/core/error.h"
 
 namespace carole::onednn {
-
-inline int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // A batch of maps (N,C,H,W) in blocks of so many channels.
 struct Maps {
@@ -35,16 +34,16 @@ struct Maps {
 // The 4x4 tiles of a batch of maps, row by row: each team of threads takes its share in blocks.
 struct Tiles {
   Tiles(const Maps& maps, int64_t teams, int64_t floats_per_tile, int64_t filter_floats)
-      : rows(CeilDiv(maps.height, kWinogradTile)),
-        columns(CeilDiv(maps.width, kWinogradTile)),
+      : rows(DivideUp(maps.height, kWinogradTile)),
+        columns(DivideUp(maps.width, kWinogradTile)),
         all_rows(maps.images * rows),
-        rows_per_team(CeilDiv(all_rows, teams)) {
+        rows_per_team(DivideUp(all_rows, teams)) {
     // Either a block stays in the core's cache between the passes, or has so many tiles that the
     // transformed filters, read again for each block, are the lesser part.
     constexpr int64_t kCacheFloats = 3 << 16;
     const int64_t wanted = std::max(kCacheFloats, filter_floats) / (floats_per_tile * columns);
     const int64_t most = std::clamp(wanted, int64_t{1}, rows_per_team);
-    rows_per_block = CeilDiv(rows_per_team, CeilDiv(rows_per_team, most));
+    rows_per_block = DivideUp(rows_per_team, DivideUp(rows_per_team, most));
   }
   int64_t per_block() const { return rows_per_block * columns; }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "src/backend/reference/reference.h"
+#include "src/core/divide_up.h"
 #include "src/core/simd.h"
 
 namespace carole::reference {
@@ -65,7 +66,7 @@ void PackStrips(const MatrixView<T>& a, int64_t first, T* packed) {
 
 template <typename T>
 int64_t PanelCount(int64_t columns) {
-  return (columns + PanelColumns<T>() - 1) / PanelColumns<T>();
+  return DivideUp(columns, PanelColumns<T>());
 }
 
 // How much of the depth is packed at a time.
@@ -120,7 +121,7 @@ void Multiply(int threads, const MatrixView<T>& a, const MatrixView<T>& b, T* c,
   const int64_t packed_depth = PackedDepth<T>(b.rows, b.columns);
   for (int64_t k = 0; k < b.rows; k += packed_depth) {
     const int64_t depth = std::min(packed_depth, b.rows - k);
-    const int64_t blocks = (depth + kDepthBlock - 1) / kDepthBlock;
+    const int64_t blocks = DivideUp(depth, kDepthBlock);
     ParallelFor(threads, blocks * all_panels, [&](int64_t task) {
       const int64_t begin = task / all_panels * kDepthBlock, j = task % all_panels;
       MatrixView<T> block = b;
@@ -131,8 +132,8 @@ void Multiply(int threads, const MatrixView<T>& a, const MatrixView<T>& b, T* c,
     MatrixView<T> a_part = a;
     a_part.columns = depth;
     a_part.data += k * a.column_stride;
-    const int64_t groups = (all_panels + kPanelBlock - 1) / kPanelBlock;
-    ParallelFor(threads, (a.rows + kRowBlock - 1) / kRowBlock * groups, [&](int64_t task) {
+    const int64_t groups = DivideUp(all_panels, kPanelBlock);
+    ParallelFor(threads, DivideUp(a.rows, kRowBlock) * groups, [&](int64_t task) {
       MultiplyRows(a_part, task / groups * kRowBlock, task % groups * kPanelBlock, panels,
                    b.columns, c, c_stride, accumulate || k > 0);
     });

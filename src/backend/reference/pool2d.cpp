@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "src/backend/reference/reference.h"
+#include "src/core/divide_up.h"
 
 namespace carole::reference {
 namespace {
@@ -107,7 +108,7 @@ class Pool2dBackward : public ReferenceKernel {
 
   // Windows overlap, so a task is a block of channels of one image.
   void Run(const RunContext&) override {
-    const int64_t blocks = (g_.c + kChannelGrain - 1) / kChannelGrain;
+    const int64_t blocks = DivideUp(g_.c, kChannelGrain);
     ParallelFor(threads_, g_.n * blocks, [&](int64_t task) {
       const int64_t begin = task % blocks * kChannelGrain;
       RunChannels(task / blocks, begin, std::min(begin + kChannelGrain, g_.c));

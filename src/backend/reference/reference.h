@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "src/backend/plain_kernel.h"
+#include "src/core/divide_up.h"
 
 namespace carole::reference {
 
@@ -23,7 +24,7 @@ void ParallelFor(int threads, int64_t count, const F& f) {
 // As above, with ranges of at most `grain` indices: f(begin, end).
 template <typename F>
 void ParallelRanges(int threads, int64_t count, int64_t grain, const F& f) {
-  ParallelFor(threads, (count + grain - 1) / grain,
+  ParallelFor(threads, DivideUp(count, grain),
               [&](int64_t i) { f(i * grain, (i + 1) * grain < count ? (i + 1) * grain : count); });
 }
 
