@@ -28,9 +28,10 @@ void AddDatasetFlags(CommandLine& line, DatasetFlags& flags) {
       ->check(CLI::Range(-1'000'000, 1'000'000));
   line.Add("preprocessing_name", flags.preprocessing_name,
            "as of which net; the default is --model_name");
-  line.AddBool("use_grayscale", flags.use_grayscale,
-               "the net sees one channel: colours are weighed as TensorFlow weighs them, after their "
-               "distortion");
+  line.AddBool(
+      "use_grayscale", flags.use_grayscale,
+      "the net sees one channel: colours are weighed as TensorFlow weighs them, after their "
+      "distortion");
   line.Add("num_preprocessing_threads", flags.num_preprocessing_threads,
            "threads that decode images, of each rank, at most its cores; 0: the cores that "
            "--threads leaves free, else all, as they sleep while there are batches enough")
