@@ -125,9 +125,9 @@ class Reader {
       : preprocess_(io::FindPreprocessing(flags.preprocessing_name.empty()
                                               ? net.preprocessing
                                               : std::string_view(flags.preprocessing_name))),
-        size_(flags.image_size),
         to_grey_(flags.channels == 1 && !flags.dataset_name.empty() &&
                  io::FindDataset(flags.dataset_name).channels == 3),
+        size_(flags.image_size),
         channels_(flags.channels),
         threads_(threads) {
     io::CheckPreprocessingSize(preprocess_, size_, size_);
