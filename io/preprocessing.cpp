@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 #include <vector>
 
 #include "io/resize.h"
@@ -24,6 +25,27 @@ void Standardise(std::span<float> values) {
   const double deviation =
       std::max(std::sqrt(squares / static_cast<double>(values.size())), kLeastDeviation);
   for (float& value : values) value = static_cast<float>((value - mean) / deviation);
+}
+
+void ToGrey(const PreprocessingEntry& entry, PreprocessingFunction function,
+            const PreprocessingTask& task) {
+  constexpr std::array<float, 3> kWeights = {0.2989f, 0.587f, 0.114f};
+  thread_local std::vector<float> colours;
+  colours.resize(task.out.size() * kWeights.size());
+  PreprocessingTask in_colour = task;
+  in_colour.out = colours;
+  function(in_colour);
+  float offset = 0;  // what was subtracted of the colours, weighed, less what is of a grey pixel
+  if (entry.normalization) {
+    const auto& [subtract, multiply] = *entry.normalization;
+    for (size_t c = 0; c < kWeights.size(); ++c) offset += kWeights[c] * subtract[c] * multiply;
+    offset -= subtract[0] * multiply;
+  }
+  for (size_t i = 0; i < task.out.size(); ++i) {
+    const float* rgb = &colours[i * kWeights.size()];
+    task.out[i] = rgb[0] * kWeights[0] + rgb[1] * kWeights[1] + rgb[2] * kWeights[2] + offset;
+  }
+  if (!entry.normalization) Standardise(task.out);
 }
 
 }  // namespace
@@ -64,25 +86,11 @@ void CheckPreprocessingSize(const PreprocessingEntry& entry, int height, int wid
       entry.name, height, width, entry.max_size));
 }
 
-void PreprocessToGrey(const PreprocessingEntry& entry, PreprocessingFunction function,
-                      const PreprocessingTask& task) {
-  constexpr std::array<float, 3> kWeights = {0.2989f, 0.587f, 0.114f};
-  thread_local std::vector<float> colours;
-  colours.resize(task.out.size() * kWeights.size());
-  PreprocessingTask in_colour = task;
-  in_colour.out = colours;
-  function(in_colour);
-  float offset = 0;  // what was subtracted of the colours, weighed, less what is of a grey pixel
-  if (entry.normalization) {
-    const auto& [subtract, multiply] = *entry.normalization;
-    for (size_t c = 0; c < kWeights.size(); ++c) offset += kWeights[c] * subtract[c] * multiply;
-    offset -= subtract[0] * multiply;
-  }
-  for (size_t i = 0; i < task.out.size(); ++i) {
-    const float* rgb = &colours[i * kWeights.size()];
-    task.out[i] = rgb[0] * kWeights[0] + rgb[1] * kWeights[1] + rgb[2] * kWeights[2] + offset;
-  }
-  if (!entry.normalization) Standardise(task.out);
+void Preprocess(const PreprocessingEntry& entry, PreprocessingFunction function,
+                const PreprocessingTask& task) {
+  const bool to_grey =
+      task.picture.channels() == 3 && std::ssize(task.out) == int64_t{task.height} * task.width;
+  to_grey ? ToGrey(entry, function, task) : function(task);
 }
 
 }  // namespace carole::io

@@ -25,7 +25,8 @@ struct Box {
 };
 
 struct PreprocessingTask {
-  Picture& picture;  // any size, not yet decoded; its channels are those of the output
+  Picture& picture;  // any size, not yet decoded; its channels are those of the output (but see
+                     // Preprocess())
   int height = 0;    // of the output
   int width = 0;
   std::span<float> out;  // (height, width, channels), overwritten
@@ -132,11 +133,11 @@ void ToPixels(const PreprocessingEntry& entry, std::span<const float> values, in
 // Throws UsageError when the preprocessing cannot make images of this size.
 void CheckPreprocessingSize(const PreprocessingEntry& entry, int height, int width);
 
-// What TF-Slim's --use_grayscale makes of a colour image: `function`, one of the entry's, gets the
-// task's picture, of three channels; out (height, width) gets grey. TensorFlow's weights, 0.2989,
+// Calls `function`, one of the entry's. Where the picture has three channels and out only one value
+// for a pixel, out gets grey, as TF-Slim's --use_grayscale makes it: TensorFlow's weights, 0.2989,
 // 0.587 and 0.114, are meant for pixels before they are normalised; as all that follows is linear,
 // normalised values can be weighed as well.
-void PreprocessToGrey(const PreprocessingEntry& entry, PreprocessingFunction function,
-                      const PreprocessingTask& task);
+void Preprocess(const PreprocessingEntry& entry, PreprocessingFunction function,
+                const PreprocessingTask& task);
 
 }  // namespace carole::io

@@ -100,8 +100,7 @@ SampleReader::SampleReader(const SampleOptions& options, RecordIndex index)
       preprocess_(options.training ? options.preprocessing->train : options.preprocessing->eval),
       want_boxes_(options.use_bounding_boxes && options.training &&
                   options.preprocessing->uses_boxes),
-      to_grey_(options.channels == 1 && options.dataset->channels == 3),
-      channels_(to_grey_ ? options.dataset->channels : options.channels),
+      channels_(options.channels == 1 ? options.dataset->channels : options.channels),
       index_(std::move(index)) {
   AllowOpenFiles(index_.shards().size());
   constexpr uint64_t kMaxInflatedBytes = uint64_t{8} << 30;
@@ -145,14 +144,14 @@ void SampleReader::Read(int64_t record, int64_t epoch, Scratch& scratch, std::sp
     OpenPicture(parsed, scratch);
     Rng rng(options_.seed, RngPurpose::kAugment, static_cast<uint64_t>(epoch),
             static_cast<uint64_t>(record));
-    const PreprocessingTask task{.picture = scratch.picture,
-                                 .height = options_.height,
-                                 .width = options_.width,
-                                 .out = image,
-                                 .rng = &rng,
-                                 .boxes = scratch.boxes,
-                                 .fast_mode = options_.fast_mode};
-    to_grey_ ? PreprocessToGrey(*options_.preprocessing, preprocess_, task) : preprocess_(task);
+    Preprocess(*options_.preprocessing, preprocess_,
+               {.picture = scratch.picture,
+                .height = options_.height,
+                .width = options_.width,
+                .out = image,
+                .rng = &rng,
+                .boxes = scratch.boxes,
+                .fast_mode = options_.fast_mode});
     const int64_t decode_ns = (scratch.picture.decode_time() - decoded).count();
     counters.decode_ns.fetch_add(decode_ns, std::memory_order_relaxed);
     counters.augment_ns.fetch_add(watch.LapTime().count() - decode_ns, std::memory_order_relaxed);

@@ -106,7 +106,6 @@ class SampleReader {
   SampleOptions options_;
   PreprocessingFunction preprocess_;
   bool want_boxes_;
-  bool to_grey_;
   int channels_;  // that are decoded
   RecordIndex index_;
   std::vector<std::unique_ptr<Source>> shards_;

@@ -8,6 +8,7 @@
 #include <limits>
 #include <utility>
 
+#include "src/core/divide_up.h"
 #include "src/core/error.h"
 #include "src/core/parse_number.h"
 
@@ -162,7 +163,7 @@ void TarReader::TakePax(const Header& header) {
 }
 
 void TarReader::Skip(const Header& header) {
-  position_ += kBlock + (header.bytes + kBlock - 1) / kBlock * kBlock;
+  position_ += kBlock + DivideUp(header.bytes, kBlock) * kBlock;
 }
 
 std::optional<TarFile> TarReader::Next() {

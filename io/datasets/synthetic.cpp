@@ -8,6 +8,7 @@
 #include "io/datasets/image_example.h"
 #include "io/jpeg_encode.h"
 #include "io/shard_writer.h"
+#include "src/core/divide_up.h"
 #include "src/core/error.h"
 
 namespace carole::io {
@@ -39,8 +40,7 @@ std::string MakeExample(const BuildOptions& options, const std::string& split, i
 void BuildSplit(const BuildOptions& options, const std::string& split, int64_t count,
                 std::optional<int> shards) {
   constexpr int64_t kImagesOfShard = 1024;
-  const int num_shards =
-      shards.value_or(static_cast<int>((count + kImagesOfShard - 1) / kImagesOfShard));
+  const int num_shards = shards.value_or(static_cast<int>(DivideUp(count, kImagesOfShard)));
   WriteShards(
       {.folder = options.output_dir,
        .stem = split + "-",

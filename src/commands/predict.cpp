@@ -125,10 +125,11 @@ class Reader {
       : preprocess_(io::FindPreprocessing(flags.preprocessing_name.empty()
                                               ? net.preprocessing
                                               : std::string_view(flags.preprocessing_name))),
-        to_grey_(flags.channels == 1 && !flags.dataset_name.empty() &&
-                 io::FindDataset(flags.dataset_name).channels == 3),
         size_(flags.image_size),
         channels_(flags.channels),
+        decoded_channels_(channels_ == 1 && !flags.dataset_name.empty()
+                              ? io::FindDataset(flags.dataset_name).channels
+                              : channels_),
         threads_(threads) {
     io::CheckPreprocessingSize(preprocess_, size_, size_);
   }
@@ -155,15 +156,15 @@ class Reader {
     constexpr uint64_t kMaxFileBytes = uint64_t{1} << 30;
     const std::string bytes = io::ReadAll(*io::OpenFile(path), kMaxFileBytes);
     io::Picture picture;
-    picture.Open(bytes, {.channels = to_grey_ ? 3 : channels_});
-    const io::PreprocessingTask task{
-        .picture = picture, .height = size_, .width = size_, .out = out};
-    to_grey_ ? io::PreprocessToGrey(preprocess_, preprocess_.eval, task) : preprocess_.eval(task);
+    picture.Open(bytes, {.channels = decoded_channels_});
+    io::Preprocess(preprocess_, preprocess_.eval,
+                   {.picture = picture, .height = size_, .width = size_, .out = out});
   }
 
   const io::PreprocessingEntry& preprocess_;
-  const bool to_grey_;  // as the net was trained
-  const int size_, channels_, threads_;
+  const int size_, channels_;
+  const int decoded_channels_;  // those that training decoded
+  const int threads_;
 };
 
 void Softmax(std::span<double> row) {

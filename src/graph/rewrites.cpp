@@ -1,6 +1,7 @@
 #include "src/graph/rewrites.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 
 namespace carole {
@@ -116,15 +117,11 @@ bool SliceInBatchNorms(Graph& graph, Node& slice) {
       graph.shape(whole)[1] % kGrain != 0)
     return false;
   std::vector<Node*> norms;
-  auto others = std::count(graph.outputs().begin(), graph.outputs().end(), part);
   for (Node& node : graph.mutable_nodes()) {
-    if (node.dead) continue;
-    const bool is_norm = node.kind == OpKind::kBatchNormBackward && node.inputs[Back::kDy] == part;
-    if (is_norm) norms.push_back(&node);
-    others +=
-        std::count(node.inputs.begin() + (is_norm ? Back::kDy + 1 : 0), node.inputs.end(), part);
+    if (!node.dead && node.kind == OpKind::kBatchNormBackward && node.inputs[Back::kDy] == part)
+      norms.push_back(&node);
   }
-  if (norms.empty() || others > 0) return false;
+  if (norms.empty() || CountUses(graph)[part] != std::ssize(norms)) return false;
   for (Node* norm : norms) {
     norm->inputs[Back::kDy] = whole;
     std::get<BatchNormAttributes>(norm->attributes).dy_begin += begin;

@@ -56,17 +56,22 @@ inline std::string Records(const std::vector<std::string>& records) {
   return bytes;
 }
 
+// A PNG with this label, as an Example.
+inline std::string PngExample(const ImageView& picture, int64_t label) {
+  ExampleBuilder example;
+  example.Add("image/encoded", EncodePng(picture));
+  example.Add("image/format", "png");
+  example.Add("image/class/label", label);
+  return example.Finish();
+}
+
 // A grey PNG whose pixels tell `number`, with this label, as an Example.
 inline std::string GreyExample(int number, int64_t label, int side = 28) {
   std::vector<uint8_t> pixels(static_cast<size_t>(side) * side);
   for (size_t i = 0; i < pixels.size(); ++i)
     pixels[i] = static_cast<uint8_t>(number * 7 + i * 3 + i / 28);
   pixels[0] = static_cast<uint8_t>(number);
-  ExampleBuilder example;
-  example.Add("image/encoded", EncodePng({pixels.data(), side, side, 1}));
-  example.Add("image/format", "png");
-  example.Add("image/class/label", label);
-  return example.Finish();
+  return PngExample({pixels.data(), side, side, 1}, label);
 }
 
 }  // namespace carole::io

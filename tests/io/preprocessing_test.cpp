@@ -120,8 +120,8 @@ TEST(Preprocessing, GreyIsThatOfPixels) {
     const PreprocessingEntry& entry = FindPreprocessing(name);
     Picture picture(image.view());
     std::vector<float> out(kSide * kSide, NAN);
-    PreprocessToGrey(entry, entry.eval,
-                     {.picture = picture, .height = kSide, .width = kSide, .out = out});
+    Preprocess(entry, entry.eval,
+               {.picture = picture, .height = kSide, .width = kSide, .out = out});
     for (size_t i = 0; i < out.size(); ++i)
       EXPECT_NEAR(out[i], (grey[i] - subtract) / divide, 1e-6) << name << " " << i;
   };
@@ -138,8 +138,8 @@ TEST(Preprocessing, GreyOfAFlatImageIsZero) {
   for (int i = 0; i < 32 * 32 * 3; ++i) image.pixels.push_back(kColour[i % 3]);
   Picture picture(image.view());
   std::vector<float> out(32 * 32, NAN);
-  PreprocessToGrey(FindPreprocessing("cifarnet"), PreprocessCifarnetEval,
-                   {.picture = picture, .height = 32, .width = 32, .out = out});
+  Preprocess(FindPreprocessing("cifarnet"), PreprocessCifarnetEval,
+             {.picture = picture, .height = 32, .width = 32, .out = out});
   for (const float v : out) EXPECT_NEAR(v, 0, 1e-3);
 }
 

@@ -59,11 +59,7 @@ TEST(SampleReader, OpensMoreShardsThanAProcessIsFirstAllowed) {
 std::string ColourExample() {
   std::vector<uint8_t> pixels;
   for (int i = 0; i < 32 * 32 * 3; ++i) pixels.push_back(i % 7 < 3 ? 255 : i % 11 * 20);
-  ExampleBuilder example;
-  example.Add("image/encoded", EncodePng({pixels.data(), 32, 32, 3}));
-  example.Add("image/format", "png");
-  example.Add("image/class/label", 3);
-  return example.Finish();
+  return PngExample({pixels.data(), 32, 32, 3}, 3);
 }
 
 std::vector<float> ReadInTraining(const std::filesystem::path& shard, int channels) {
