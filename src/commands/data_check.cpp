@@ -33,8 +33,8 @@ void CheckEnds(const std::filesystem::path& shard, const io::DatasetEntry& datas
     try {
       io::CheckExample(example.value_or(""), &dataset, num_classes, &image);
     } catch (const DataError& error) {
-      throw DataError(fmt::format("[data] {}: record {}: {}", shard.string(), record,
-                                  WithoutTag(error.what())));
+      throw DataError(io::RecordPlace(shard.string(), record, offsets[record]) +
+                      std::string(WithoutTag(error.what())));
     }
   }
 }

@@ -24,11 +24,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Of ASCII, and nothing that moves a terminal's cursor.
+bool IsText(std::string_view bytes) {
+  return std::all_of(bytes.begin(), bytes.end(),
+                     [](unsigned char c) { return c >= ' ' && c < 127; });
+}
+
 std::string Preview(std::string_view bytes) {
-  const bool is_text =
-      bytes.size() <= 64 &&
-      std::all_of(bytes.begin(), bytes.end(), [](unsigned char c) { return c >= ' ' && c < 127; });
-  if (is_text) return fmt::format("\"{}\"", bytes);
+  if (bytes.size() <= 64 && IsText(bytes)) return fmt::format("\"{}\"", bytes);
   if (!io::IsJpeg(bytes) && !io::IsPng(bytes)) return fmt::format("{} bytes", bytes.size());
   const char* kind = io::IsJpeg(bytes) ? "JPEG" : "PNG";
   try {
@@ -160,8 +163,11 @@ int DatasetShow(const Arguments& arguments) {
   if (!data) io::FailEmptyShard(shard.string());
   fmt::print("{}: record {} at byte {}, {} bytes\n", shard.string(), entry.index, entry.offset,
              entry.length);
-  for (const io::FeatureQuery& feature : io::ListFeatures(*data))
-    fmt::print("  {:<24} {}\n", feature.key, DescribeFeature(feature));
+  for (const io::FeatureQuery& feature : io::ListFeatures(*data)) {
+    const std::string key =
+        IsText(feature.key) ? std::string(feature.key) : fmt::format("{:?}", feature.key);
+    fmt::print("  {:<24} {}\n", key, DescribeFeature(feature));
+  }
   if (!picture.empty()) WritePicture(*data, flags.Dataset(), picture);
   return 0;
 }

@@ -103,7 +103,7 @@ TEST_F(BadInputTest, LabelOutOfRange) {
   EXPECT_TRUE(FailsWith(TrainAnEpoch(), 65, {train_file_, "record 0", "label", "12"}));
   EXPECT_THAT(
       Carole({"doctor", "--dataset_name=mnist", "--dataset_dir=" + data_dir_}).out,
-      ::testing::HasSubstr(train_file_ + ": record 0: image/class/label: out of range: got 12"));
+      ::testing::HasSubstr(train_file_ + ": record 0 at byte 0: image/class/label: out of range: got 12"));
 }
 
 TEST_F(BadInputTest, ResultsThatFindNoRoom) {

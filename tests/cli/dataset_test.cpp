@@ -1,5 +1,8 @@
 // carole dataset build | verify | show, on good and on damaged files.
+#include "io/bytes.h"
+#include "io/example.h"
 #include "io/image.h"
+#include "io/tfrecord.h"
 #include "tests/cli/cli.h"
 #include "tests/cli/damage.h"
 
@@ -27,6 +30,18 @@ TEST_F(DatasetTest, ShowPrintsTheFieldsOfARecord) {
   EXPECT_NE(result.out.find("int64 7\n"), std::string::npos) << result.out;
   EXPECT_TRUE(
       FailsWith(Carole({"dataset", "show", train_file_, "--record=300"}), 64, {"--record", "300"}));
+}
+
+TEST_F(DatasetTest, ShowSendsTheTerminalNothingOfARecordsOwn) {
+  io::ExampleBuilder example;
+  example.Add("title\033[2J", "\033[2J");
+  const std::unique_ptr<io::Sink> sink = io::CreateFile(train_file_);
+  io::TfRecordWriter(*sink).Write(example.Finish());
+  sink->Commit();
+  const ProcessResult result = Carole({"dataset", "show", train_file_});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out.find('\033'), std::string::npos) << result.out;
+  EXPECT_THAT(result.out, ::testing::HasSubstr(R"("title\x1b[2J")"));
 }
 
 TEST_F(DatasetTest, VerifyNamesTheDamage) {
