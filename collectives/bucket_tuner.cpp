@@ -57,7 +57,7 @@ double BucketTuner::MeanOverRanks(double value) {
 
 void BucketTuner::Count(double step_ms) {
   trials_[trial_].step_ms.push_back(step_ms);
-  trials_[trial_].exposed_ms.push_back(reducer_.stats().exposed_ms);
+  trials_[trial_].exposed_ms.push_back(reducer_.exposed_ms());
   if (trials_.size() > 1) return;
   for (size_t p = 0; p < ready_ms_.size(); ++p) ready_ms_[p] += reducer_.ready_ms()[p];
 }

@@ -46,15 +46,6 @@ std::vector<Bucket> PlanBuckets(std::span<const Range> parameters, size_t elemen
   return buckets;
 }
 
-double FinishMs(std::span<const Bucket> buckets, size_t element_bytes, const BucketTimes& times) {
-  double now = 0;
-  for (const Bucket& b : buckets) {
-    for (int p = b.first; p < b.first + b.num; ++p) now = std::max(now, times.ready_ms[p]);
-    now += TransferMs(b.range.count, element_bytes, times);
-  }
-  return now;
-}
-
 std::vector<Bucket> PlanBucketsByTime(std::span<const Range> parameters, size_t element_bytes,
                                       const BucketTimes& times) {
   const size_t n = parameters.size();

@@ -40,13 +40,10 @@ struct BucketTimes {
   double ms_per_byte = 0;
 };
 
-// When the last bucket's sum is there, if one bucket travels at a time, in order, each from the
-// moment when its last gradient is final.
-double FinishMs(std::span<const Bucket> buckets, size_t element_bytes, const BucketTimes& times);
-
-// The fewest buckets of those that finish first, of all that there are, one for everything
-// included: each bucket takes time from backward, whose core moves it. Dynamic programming: O(n^2)
-// for n parameters.
+// The fewest buckets of those whose last sum is there first, of all that there are, one for
+// everything included, if one bucket travels at a time, in order, each from the moment when its
+// last gradient is final: each bucket takes time from backward, whose core moves it. Dynamic
+// programming: O(n^2) for n parameters.
 std::vector<Bucket> PlanBucketsByTime(std::span<const Range> parameters, size_t element_bytes,
                                       const BucketTimes& times);
 

@@ -50,7 +50,7 @@ void BasicReducer<T>::BeginStep(int64_t step) {
   pending_.clear();
   is_ready_.assign(is_ready_.size(), false);
   for (size_t b = 0; b < buckets_.size(); ++b) unready_[b] = buckets_[b].num;
-  stats_ = {.num_buckets = static_cast<int>(buckets_.size())};
+  exposed_ms_ = 0;
   step_start_ = Clock::now();
 }
 
@@ -80,7 +80,6 @@ void BasicReducer<T>::LaunchReady() {
                   .plan = plan_,
                   .may_round = true};
     pending_.push_back(communicator_.AllReduceAsync(range, tag));
-    if (communicator_.size() > 1) stats_.bytes += range.size_bytes();
   }
 }
 
@@ -93,7 +92,6 @@ void BasicReducer<T>::Reduce(const Bucket& bucket, const Tag& tag) {
     layers.push_back({parameters_[p].offset - bucket.range.offset, parameters_[p].count});
   const std::span<T> data = gradients_.subspan(bucket.range.offset, bucket.range.count);
   AdasumOverRanks<T>(communicator_, data, layers, gathered_, tag);
-  stats_.bytes += data.size_bytes();
 }
 
 template <typename T>
@@ -111,7 +109,7 @@ std::optional<Range> BasicReducer<T>::WaitNext() {
         {.what = "adasum", .step = step_, .bucket = static_cast<int>(num_waited_), .plan = plan_});
   }
   const std::chrono::duration<double, std::milli> waited = Clock::now() - start;
-  stats_.exposed_ms += waited.count();
+  exposed_ms_ += waited.count();
   return buckets_[num_waited_++].range;
 }
 

@@ -26,12 +26,6 @@ namespace carole::collectives {
 
 enum class Reduction : uint8_t { kSum, kAdasum, kNone };
 
-struct ReducerStats {
-  double exposed_ms = 0;  // the last step's WaitNext() calls waited so long in all
-  size_t bytes = 0;       // that each rank gave to all-reduce in the last step
-  int num_buckets = 0;
-};
-
 template <typename T>
 class BasicReducer {
  public:
@@ -57,7 +51,8 @@ class BasicReducer {
   std::optional<Range> WaitNext();
 
   // After the step's last WaitNext().
-  const ReducerStats& stats() const { return stats_; }
+  // So long the last step's WaitNext() calls waited in all.
+  double exposed_ms() const { return exposed_ms_; }
   std::span<const Bucket> buckets() const { return buckets_; }
   // When each gradient was final, in the last step, after its BeginStep().
   std::span<const double> ready_ms() const { return ready_ms_; }
@@ -85,7 +80,7 @@ class BasicReducer {
   size_t num_waited_ = 0;
   int64_t step_ = -1;
   Clock::time_point step_start_;
-  ReducerStats stats_;
+  double exposed_ms_ = 0;
 };
 
 using Reducer = BasicReducer<float>;

@@ -1,11 +1,11 @@
 // All-reduce in two levels: memory shared by the ranks of a host, rings among hosts.
 //
-// The range is cut into as many chunks as there are rails (MakeTopology: the smallest number of
-// ranks on a host). Local rank i owns chunk i: it adds the chunk of all its neighbours, in rank
-// order, where it lies; sums it with the i-th ranks of all hosts, by ring or tree; and writes the
-// sum back to all neighbours. With one host the rings vanish and adding and writing back are one
-// pass over memory: each byte of each rank's range is read once and written once. With one rank on
-// each host only the ring is left.
+// The range is cut into as many chunks as there are rails (Topology::num_rails(): the smallest
+// number of ranks on a host). Local rank i owns chunk i: it adds the chunk of all its neighbours,
+// in rank order, where it lies; sums it with the i-th ranks of all hosts, by ring or tree; and
+// writes the sum back to all neighbours. With one host the rings vanish and adding and writing back
+// are one pass over memory: each byte of each rank's range is read once and written once. With one
+// rank on each host only the ring is left.
 //
 // A range in an arena is worked on in place. Any other goes piece by piece through the staging
 // areas.

@@ -26,9 +26,6 @@ constexpr char kAttributes[] = "/carole/attributes";
 constexpr char kVariables[] = "/carole/variables";
 constexpr char kSlots[] = "/carole/slots";
 constexpr char kTrainingConfig[] = "training_config";
-// Said to Keras: the dialect that its versions 2 and 3 both read.
-constexpr char kKerasVersion[] = "2.15.0";
-
 // The elements, in `memory` unless the variable has them.
 std::span<const float> Elements(const CheckpointVariable& v, std::vector<float>& memory) {
   if (!v.read) return v.data;

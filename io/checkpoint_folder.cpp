@@ -77,12 +77,6 @@ std::optional<LoadedCheckpoint> ReadLatest(const std::string& folder) {
                   folder, files.size()));
 }
 
-std::optional<std::string> FindLatest(const std::string& folder) {
-  auto latest = ReadLatest(folder);
-  if (!latest) return std::nullopt;
-  return std::move(latest->path);
-}
-
 void RemoveTemporaries(const std::string& folder) {
   constexpr std::string_view kEnd = kTemporarySuffix;
   for (const std::string& name : FileNames(folder)) {

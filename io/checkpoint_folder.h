@@ -34,9 +34,6 @@ struct LoadedCheckpoint {
 // (a run that silently starts from nothing would be worse), DiskError when one cannot be read.
 std::optional<LoadedCheckpoint> ReadLatest(const std::string& folder);
 
-// The path of what ReadLatest() gives.
-std::optional<std::string> FindLatest(const std::string& folder);
-
 // Removes what writers that died left unfinished. Only for the one run that may write the folder.
 void RemoveTemporaries(const std::string& folder);
 

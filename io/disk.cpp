@@ -75,17 +75,6 @@ void MakeFolder(std::string_view tag, const std::string& path) {
   if (error) ThrowDiskError(tag, path, "make the folder", error.value());
 }
 
-void WriteWholeFile(std::string_view tag, const std::string& path, std::string_view bytes) {
-  const FileDescriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (!file.is_open()) ThrowDiskError(tag, path, "create", errno);
-  while (!bytes.empty()) {
-    const ssize_t n = write(file.get(), bytes.data(), bytes.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) ThrowDiskError(tag, path, "write", errno);
-    bytes.remove_prefix(static_cast<size_t>(n));
-  }
-}
-
 void CommitFile(std::string_view tag, const std::string& temporary, const std::string& path) {
   Sync(tag, temporary, 0);
   if (rename(temporary.c_str(), path.c_str()) != 0) ThrowDiskError(tag, path, "rename", errno);

@@ -33,10 +33,6 @@ class FileDescriptor {
 // With the folders above it; nothing when it is there. Throws DiskError.
 void MakeFolder(std::string_view tag, const std::string& path);
 
-// Makes or empties the file and writes all bytes. Throws DiskError; the file may then hold some of
-// them.
-void WriteWholeFile(std::string_view tag, const std::string& path, std::string_view bytes);
-
 // Blocks until the content of `temporary` is on the disk, renames it to `path` (same folder; an old
 // file of that name is replaced in one go) and makes the new name durable. Throws DiskError.
 void CommitFile(std::string_view tag, const std::string& temporary, const std::string& path);

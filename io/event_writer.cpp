@@ -10,9 +10,8 @@
 #include <filesystem>
 #include <protozero/pbf_writer.hpp>
 
-#include "io/bytes.h"
-#include "io/crc32c.h"
 #include "io/host.h"
+#include "io/tfrecord.h"
 #include "src/core/check.h"
 #include "src/core/error.h"
 #include "src/core/log.h"
@@ -69,7 +68,7 @@ EventWriter::EventWriter(const std::string& folder, int64_t first_step)
   protozero::pbf_writer writer(event);
   writer.add_double(field::kWallTime, WallTime());
   writer.add_string(field::kFileVersion, "brain.Event:2");
-  AppendRecord(event);
+  AppendRecord(pending_, event);
   if (first_step > 0) AppendStart(first_step);
   Flush();
 }
@@ -90,7 +89,7 @@ void EventWriter::AppendStart(int64_t step) {
   writer.add_double(field::kWallTime, WallTime());
   writer.add_int64(field::kStep, step);
   writer.add_message(field::kSessionLog, log);
-  AppendRecord(event);
+  AppendRecord(pending_, event);
 }
 
 void EventWriter::AddScalar(int64_t step, std::string_view tag, float value) {
@@ -191,18 +190,9 @@ void EventWriter::Add(int64_t step, std::string_view tag,
     protozero::pbf_writer summary(writer, field::kSummary);
     summary.add_message(field::kValue, value);
   }
-  AppendRecord(event);
+  AppendRecord(pending_, event);
   const auto age = std::chrono::steady_clock::now() - last_flush_;
   if (pending_.size() >= kMaxPendingBytes || age >= kMaxPendingAge) Flush();
-}
-
-void EventWriter::AppendRecord(std::string_view event) {
-  std::string length;
-  AppendLittle<uint64_t>(length, event.size());
-  pending_ += length;
-  AppendLittle(pending_, MaskedCrc32c(length));
-  pending_ += event;
-  AppendLittle(pending_, MaskedCrc32c(event));
 }
 
 void EventWriter::Flush() {

@@ -57,7 +57,6 @@ class EventWriter {
   // A value that is all in the metadata of the plug-in for hyper-parameters.
   void AddHparams(int64_t step, std::string_view tag, const std::string& content);
   void AppendStart(int64_t step);
-  void AppendRecord(std::string_view event);
 
   std::string path_;
   FileDescriptor file_;

@@ -33,8 +33,6 @@ size_t Rank(std::string_view leaf) {
   return static_cast<size_t>(row - std::begin(kWeightNames));
 }
 
-std::string_view LeafOf(std::string_view name) { return name.substr(name.rfind('/') + 1); }
-
 // A variable without a scope is a layer of its own.
 std::string LayerNameOf(std::string_view name) {
   return KerasLayerName(name.substr(0, std::min(name.rfind('/'), name.size())));

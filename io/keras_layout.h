@@ -27,6 +27,12 @@ struct KerasModel {
   std::string training;  // JSON: the attribute training_config; empty: the net is not compiled
 };
 
+// Said to Keras as its version: the dialect that its versions 2 and 3 both read.
+inline constexpr char kKerasVersion[] = "2.15.0";
+
+// What a name ends in: "net/conv1/weights" -> "weights".
+inline std::string_view LeafOf(std::string_view name) { return name.substr(name.rfind('/') + 1); }
+
 // The layer of a scope: "net/conv1" -> "net__conv1".
 std::string KerasLayerName(std::string_view scope);
 

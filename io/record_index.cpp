@@ -67,9 +67,7 @@ bool ReadCache(const std::filesystem::path& path, std::vector<ShardIndex>& shard
 
 bool WriteCache(const std::filesystem::path& path, const std::string& bytes) {
   try {
-    const std::unique_ptr<Sink> sink = CreateFile(path);
-    sink->Append(bytes);
-    sink->Commit();
+    WriteWholeFile(path, bytes);
     return true;
   } catch (const DiskError&) {
     return false;

@@ -23,10 +23,7 @@ void Add(Stopwatch& watch, std::atomic<int64_t>& counter) {
 // The error of a stage, with the record's place behind its tag, where the stage does not know it.
 [[noreturn]] void RethrowAt(const DataError& error, RecordFault fault, std::string_view file,
                             const RecordIndex::Entry& entry) {
-  const std::string_view text = error.what();
-  const std::string place = RecordPlace(file, entry.index, entry.offset);
-  if (text.starts_with(place)) throw BadRecordError(fault, std::string(text));
-  throw BadRecordError(fault, fmt::format("{}{}", place, WithoutTag(text)));
+  throw BadRecordError(fault, AtPlace(RecordPlace(file, entry.index, entry.offset), error.what()));
 }
 
 enum Key { kEncoded, kFormat, kHeight, kWidth, kLabel, kYmin, kXmin, kYmax, kXmax, kNumKeys };

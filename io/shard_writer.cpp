@@ -31,9 +31,7 @@ void CheckRecipe(const ShardPlan& plan, bool any_shard) {
                     "'{}'; remove them or choose another --dataset_dir",
                     plan.folder.string(), plan.stem, plan.recipe));
   }
-  const std::unique_ptr<Sink> sink = CreateFile(path);
-  sink->Append(recipe);
-  sink->Commit();
+  WriteWholeFile(path, recipe);
 }
 
 // What killed runs left behind. The caller holds the folder's lock.

@@ -12,12 +12,6 @@
 namespace carole::io {
 namespace {
 
-void WriteWhole(const std::string& path, std::string_view bytes) {
-  const std::unique_ptr<Sink> file = CreateFile(path);
-  file->Append(bytes);
-  file->Commit();
-}
-
 // Writes the values one behind another; returns where each lies.
 std::vector<TfBundleEntry> WriteData(const std::string& path, std::span<const TfTensor> tensors) {
   const std::unique_ptr<Sink> file = CreateFile(path);
@@ -53,11 +47,11 @@ void WriteTfCheckpoint(const std::string& prefix, std::vector<TfTensor> tensors)
   for (size_t i = 0; i < tensors.size(); ++i)
     table.Add(tensors[i].name, SerializeBundleEntry(entries[i]));
   table.Finish();
-  WriteWhole(prefix + ".index", index);
+  WriteWholeFile(prefix + ".index", index);
 
   const std::filesystem::path path(prefix);
   const std::string name = path.filename().string();
-  WriteWhole(
+  WriteWholeFile(
       (path.parent_path() / "checkpoint").string(),
       fmt::format("model_checkpoint_path: \"{0}\"\nall_model_checkpoint_paths: \"{0}\"\n", name));
 }

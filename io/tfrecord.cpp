@@ -44,6 +44,11 @@ std::string RecordPlace(std::string_view file, int64_t index, uint64_t offset) {
   return fmt::format("[io.tfrecord] {}: record {} at byte {}: ", file, index, offset);
 }
 
+std::string AtPlace(std::string_view place, std::string_view error) {
+  if (error.starts_with(place)) return std::string(error);
+  return fmt::format("{}{}", place, WithoutTag(error));
+}
+
 std::unique_ptr<Source> OpenRecords(const std::filesystem::path& path) {
   return OpenRecords(OpenFile(path));
 }
@@ -176,15 +181,19 @@ std::optional<std::string_view> TfRecordReader::Next() {
   return record;
 }
 
+void AppendRecord(std::string& bytes, std::string_view data) {
+  std::string length;
+  AppendLittle<uint64_t>(length, data.size());
+  bytes += length;
+  AppendLittle(bytes, MaskedCrc32c(length));
+  bytes += data;
+  AppendLittle(bytes, MaskedCrc32c(data));
+}
+
 void TfRecordWriter::Write(std::string_view data) {
-  header_.clear();
-  AppendLittle(header_, static_cast<uint64_t>(data.size()));
-  AppendLittle(header_, MaskedCrc32c(header_));
-  sink_.Append(header_);
-  sink_.Append(data);
-  header_.clear();
-  AppendLittle(header_, MaskedCrc32c(data));
-  sink_.Append(header_);
+  record_.clear();
+  AppendRecord(record_, data);
+  sink_.Append(record_);
 }
 
 }  // namespace carole::io

@@ -28,6 +28,8 @@ std::unique_ptr<Source> OpenSeekableRecords(const std::filesystem::path& path,
 
 // "[io.tfrecord] NAME: record INDEX at byte OFFSET: ", the start of every error about a record.
 std::string RecordPlace(std::string_view file, int64_t index, uint64_t offset);
+// The text of an error with the place before it, where it does not begin with that already.
+std::string AtPlace(std::string_view place, std::string_view error);
 
 // Checks the 12 bytes in front of a record and returns its length. Throws DataError when they are
 // fewer than 12, when the crc does not fit, or when the length runs past `file_size` (if known).
@@ -69,6 +71,9 @@ class TfRecordReader {
   uint64_t next_offset_ = 0;
 };
 
+// The record as files hold it: length, data and their checksums.
+void AppendRecord(std::string& bytes, std::string_view data);
+
 // Writes records to a sink. Commit the sink when all are written.
 class TfRecordWriter {
  public:
@@ -77,7 +82,7 @@ class TfRecordWriter {
 
  private:
   Sink& sink_;
-  std::string header_;
+  std::string record_;
 };
 
 }  // namespace carole::io

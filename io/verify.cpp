@@ -80,11 +80,8 @@ class ShardChecker {
       record = ReadRecordAt(*source_, offset_, index_, buffer_);
     } catch (const DataError& error) {
       const std::string place = RecordPlace(source_->name(), index_, offset_);
-      if (!std::string_view(error.what()).starts_with(place)) {  // a compressed stream is damaged
-        report_.AddBad(index_, place + std::string(WithoutTag(error.what())));
-        return false;
-      }
-      report_.AddBad(index_, error.what());
+      report_.AddBad(index_, AtPlace(place, error.what()));
+      if (!std::string_view(error.what()).starts_with(place)) return false;  // a damaged stream
       const auto length = LengthAt(offset_);
       return length ? Advance(offset_ + *length + kRecordFramingBytes) : Resynchronise();
     }
@@ -101,8 +98,7 @@ class ShardChecker {
            .fingerprint = {Fnv1a64(record), MaskedCrc32c(record), record.size()},
            .label = label});
     } catch (const DataError& error) {
-      report_.AddBad(index_, fmt::format("{}{}", RecordPlace(source_->name(), index_, offset_),
-                                         WithoutTag(error.what())));
+      report_.AddBad(index_, AtPlace(RecordPlace(source_->name(), index_, offset_), error.what()));
     }
   }
 

@@ -16,7 +16,6 @@ namespace {
 std::string ScopeOf(const std::string& name) {
   return name.substr(0, std::min(name.rfind('/'), name.size()));
 }
-std::string LeafOf(const std::string& name) { return name.substr(name.rfind('/') + 1); }
 
 // What Keras may call a variable of this last name.
 std::vector<std::string> KerasLeaves(const std::string& leaf) {
@@ -39,7 +38,7 @@ Candidates InLayer(const std::string& layer, const std::string& leaf) {
 
 // A net that Keras rebuilt from our checkpoint and saved.
 Candidates AsKerasLayer(const std::string& name) {
-  return InLayer(KerasLayerName(ScopeOf(name)), LeafOf(name));
+  return InLayer(KerasLayerName(ScopeOf(name)), std::string(LeafOf(name)));
 }
 
 // The ImageNet ResNet of TensorFlow 2 has no outermost scope.
@@ -99,7 +98,7 @@ std::optional<std::string> ApplicationsLayer(std::string scope) {
 
 Candidates AsApplicationsLayer(const std::string& name) {
   const std::optional<std::string> layer = ApplicationsLayer(ScopeOf(name));
-  return layer ? InLayer(*layer, LeafOf(name)) : Candidates{};
+  return layer ? InLayer(*layer, std::string(LeafOf(name))) : Candidates{};
 }
 
 // The bias of a convolution before this batch norm, which ours does not have: BN(x + bias) with
@@ -122,7 +121,7 @@ constexpr NameRule kNameRules[] = {
 };
 
 // TensorFlow 2's object-based checkpoints number the layers of a Keras net that have weights.
-std::string ObjectName(const WeightsReader& file, size_t layer, const std::string& weight) {
+std::string ObjectName(const WeightsReader& file, size_t layer, std::string_view weight) {
   for (const char* root : {"", "model/"}) {
     std::string name =
         fmt::format("{}layer_with_weights-{}/{}/.ATTRIBUTES/VARIABLE_VALUE", root, layer, weight);
@@ -177,7 +176,7 @@ MappedWeights::MappedWeights(const WeightsReader& file, std::span<const Variable
   for (size_t layer = 0; layer < layers.size(); ++layer) {
     for (size_t i = 0; i < layers[layer].variables.size(); ++i) {
       const VariableSpec& variable = wanted[layers[layer].variables[i]];
-      const std::string weight = LeafOf(layers[layer].weight_names[i]);
+      const std::string_view weight = LeafOf(layers[layer].weight_names[i]);
       const std::string name = ObjectName(file, layer, weight.substr(0, weight.find(':')));
       if (!Has(variable.name) && !name.empty()) Map(variable, name, "");
     }

@@ -39,6 +39,7 @@ class CheckpointReader : public WeightsReader {
     std::copy(data.begin(), data.end(), out.begin());
   }
   std::optional<int64_t> step() const override { return loaded_.checkpoint.step; }
+  const Checkpoint* own() const override { return &loaded_.checkpoint; }
 
  private:
   const LoadedCheckpoint loaded_;
@@ -47,8 +48,9 @@ class CheckpointReader : public WeightsReader {
 };
 
 bool HoldsCheckpoints(const std::string& path) {
-  return std::filesystem::is_directory(path) ? !ListCheckpoints(path).empty()
-                                             : path.ends_with(".h5");
+  if (std::filesystem::is_directory(path)) return !ListCheckpoints(path).empty();
+  if (path.ends_with(".h5")) return true;
+  return std::filesystem::is_regular_file(path) && IsHdf5(path) && IsCheckpoint(path);
 }
 
 std::unique_ptr<WeightsReader> OpenCheckpoint(const std::string& path) {

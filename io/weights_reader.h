@@ -19,6 +19,8 @@
 
 namespace carole::io {
 
+struct Checkpoint;
+
 // Names, sizes and elements are TensorFlow's: "vgg_16/conv1/conv1_1/weights", filters (R,S,C,K),
 // matrices (C,K). One thread uses it.
 class WeightsReader {
@@ -41,6 +43,8 @@ class WeightsReader {
 
   // Updates that made these weights, where the file says.
   virtual std::optional<int64_t> step() const { return std::nullopt; }
+  // The whole checkpoint, slots and attributes too, of a file of this program; else null.
+  virtual const Checkpoint* own() const { return nullptr; }
   // What else the file holds, "global_step int64 []": for people to read.
   virtual const std::vector<std::string>& left_out() const {
     static const std::vector<std::string> none;

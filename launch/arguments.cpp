@@ -36,11 +36,13 @@ constexpr SharedFlag kSharedFlags[] = {
     {"threads"},
 };
 
-bool IsFlag(std::string word, const std::vector<const char*>& names) {
-  if (!word.starts_with("--")) return false;
-  word = word.substr(2, word.find('=') - 2);
-  std::replace(word.begin(), word.end(), '-', '_');
-  return std::find(names.begin(), names.end(), word) != names.end();
+// Of "--ssh-key=FILE" or "-ssh_key" "ssh_key"; nothing of a word that is no flag.
+std::string FlagName(const std::string& word) {
+  const size_t dashes = word.starts_with("--") ? 2 : 1;
+  if (!word.starts_with('-') || word.size() == dashes) return "";
+  std::string name = word.substr(dashes, word.find('=') - dashes);
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
 }
 
 }  // namespace
@@ -56,10 +58,10 @@ SplitArguments Split(const Arguments& arguments) {
   return {{arguments.begin(), dashes}, {dashes + 2, arguments.end()}};
 }
 
-void TakeFlags(const std::vector<const char*>& names, SplitArguments& split) {
+void TakeFlags(const std::function<bool(const std::string& name)>& is_own, SplitArguments& split) {
   Arguments rest;
   for (size_t i = 0; i < split.train.size(); ++i) {
-    const bool is_taken = IsFlag(split.train[i], names);
+    const bool is_taken = is_own(FlagName(split.train[i]));
     Arguments& to = is_taken ? split.launch : rest;
     to.push_back(split.train[i]);
     const bool has_value = split.train[i].find('=') != std::string::npos;
@@ -68,21 +70,14 @@ void TakeFlags(const std::vector<const char*>& names, SplitArguments& split) {
   split.train = std::move(rest);
 }
 
-std::optional<std::string> FlagValue(const Arguments& given, const std::string& name) {
-  const std::string beginning = name + "=";
-  for (const std::string& flag : given) {
-    if (flag.starts_with(beginning)) return flag.substr(beginning.size());
-  }
-  return std::nullopt;
-}
-
-Arguments EvalArguments(const Arguments& given, const std::string& train_dir, double timeout) {
+Arguments EvalArguments(const std::map<std::string, std::string>& given,
+                        const std::string& train_dir, double timeout) {
   constexpr int kIntervalSeconds = 10;
   Arguments eval{fmt::format("--eval_interval_secs={}", kIntervalSeconds), "--until_trained",
                  fmt::format("--timeout={:g}", timeout)};
   for (const SharedFlag& flag : kSharedFlags) {
-    if (const auto value = FlagValue(given, flag.train))
-      eval.push_back(fmt::format("--{}={}", flag.eval, *value));
+    if (const auto value = given.find(flag.train); value != given.end())
+      eval.push_back(fmt::format("--{}={}", flag.eval, value->second));
   }
   eval.push_back("--checkpoint_path=" + train_dir);
   eval.push_back("--eval_dir=" + (std::filesystem::path(train_dir) / "eval").string());

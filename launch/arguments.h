@@ -1,7 +1,8 @@
 // The arguments of `carole train` as a job is launched with them: all tasks get the same ones.
 #pragma once
 
-#include <optional>
+#include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -17,16 +18,14 @@ struct SplitArguments {
 };
 SplitArguments Split(const Arguments& arguments);
 
-// Moves the flags of these names, with their values, from `train` to `launch`: where a platform's
-// call leads to, all that users add stands behind "--".
-void TakeFlags(const std::vector<const char*>& names, SplitArguments& split);
+// Moves the flags whose names are launch's own, with their values, from `train` to `launch`: where
+// a platform's call leads to, all that users add stands behind "--".
+void TakeFlags(const std::function<bool(const std::string& name)>& is_own, SplitArguments& split);
 
-// Of "name=value", as CommandLine::GivenFlags() tells what was given, however it was written.
-std::optional<std::string> FlagValue(const Arguments& given, const std::string& name);
-
-// The arguments of `carole eval` that follows what a training with these flags given (see
-// FlagValue) writes to train_dir: same data (but for its split) and net, event files in the
-// subfolder eval. It ends with the training, or after `timeout` seconds without a new checkpoint.
-Arguments EvalArguments(const Arguments& given, const std::string& train_dir, double timeout);
+// The arguments of `carole eval` that follows what a training with these flags given (values by
+// names) writes to train_dir: same data (but for its split) and net, event files in the subfolder
+// eval. It ends with the training, or after `timeout` seconds without a new checkpoint.
+Arguments EvalArguments(const std::map<std::string, std::string>& given,
+                        const std::string& train_dir, double timeout);
 
 }  // namespace carole::launch

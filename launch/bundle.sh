@@ -3,7 +3,7 @@
 #
 #   launch/bundle.sh BUILD OUT.tar.xz     e.g. launch/bundle.sh build build/carole-bundle.tar.xz
 #
-# Not in it: the C library, the driver and CUDA's libraries (cuDNN, NCCL, cuBLAS), which `carole` looks for where the
+# It runs where the C library is no older than here. Not in it: that library, the driver and CUDA's libraries (cuDNN, NCCL, cuBLAS), which `carole` looks for where the
 # bundle is unpacked: in LD_LIBRARY_PATH, in the system, in a toolkit, in Python's nvidia-* wheels. MPI speaks TCP and
 # shared memory only. In the folder it makes: carole, mpirun, tests/NAME (scripts that set the environment), and
 # gpu_check.sh, to be called as `./gpu_check.sh . /tmp/check`.

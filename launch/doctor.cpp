@@ -16,10 +16,10 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
-#include <regex>
 
 #include "launch/cores.h"
 #include "launch/process.h"
+#include "launch/text.h"
 #include "src/core/error.h"
 #include "src/core/join_names.h"
 #include "src/core/stopwatch.h"
@@ -54,12 +54,6 @@ bool IsVirtual(const std::string& name) {
   const char* prefixes[] = {"docker", "virbr", "cni", "br-", "veth", "podman", "flannel", "cali"};
   return std::any_of(std::begin(prefixes), std::end(prefixes),
                      [&](const char* prefix) { return name.starts_with(prefix); });
-}
-
-std::string FirstVersion(const std::string& text) {
-  std::smatch match;
-  return std::regex_search(text, match, std::regex("[0-9]+\\.[0-9]+\\.[0-9]+")) ? match[0].str()
-                                                                                : "";
 }
 
 // Bytes a second to the disk itself; 0 with errno when it cannot be written.
@@ -176,12 +170,13 @@ Finding JudgeMpi(const std::string& library, const std::string& mpirun) {
   if (library == "none")
     return {"MPI", Verdict::kWarning, "carole was built without MPI: one rank only",
             "install libopenmpi-dev and build again"};
-  const std::string version = FirstVersion(mpirun);
+  const std::string version = FirstMatch(mpirun, kVersionPattern);
   const std::string text =
       fmt::format("{}; mpirun {}", library, version.empty() ? "none" : version);
   if (version.empty())
     return {"MPI", Verdict::kWarning, text, "install openmpi-bin, or start ranks with srun"};
-  if (mpirun.find("Open MPI") == std::string::npos || version != FirstVersion(library))
+  if (mpirun.find("Open MPI") == std::string::npos ||
+      version != FirstMatch(library, kVersionPattern))
     return {"MPI", Verdict::kTrouble, text,
             "put the mpirun of the MPI that carole was built with first in PATH"};
   return {"MPI", Verdict::kOk, text, ""};

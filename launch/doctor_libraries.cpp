@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
-#include <regex>
 
 #include "launch/doctor.h"
 #include "launch/process.h"
@@ -25,11 +24,6 @@ bool UseFunction(const char* library, const char* name, const Use& use) {
   if (function != nullptr) use(function);
   dlclose(handle);
   return function != nullptr;
-}
-
-std::string FirstMatch(const std::string& text, const char* pattern) {
-  std::smatch match;
-  return std::regex_search(text, match, std::regex(pattern)) ? match[0].str() : "";
 }
 
 std::string Variable(const char* name) {
@@ -87,7 +81,7 @@ Finding JudgePmix(const std::string& library, const std::string& starter, bool i
 Finding CheckPmix() {
   std::string library, plugins;
   UseFunction<const char*()>("libpmix.so.2", "PMIx_Get_version", [&](auto* get_version) {
-    library = FirstMatch(get_version(), "[0-9]+\\.[0-9]+\\.[0-9]+");
+    library = FirstMatch(get_version(), kVersionPattern);
   });
   const bool in_slurm = !Variable("SLURM_JOB_ID").empty();
   try {

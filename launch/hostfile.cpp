@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "launch/ssh.h"
 #include "launch/text.h"
 #include "src/core/error.h"
 #include "src/core/join_names.h"
@@ -31,10 +32,7 @@ std::string PrintHostList(const Cluster& cluster) {
 
 std::string PrintSshConfig(const Cluster& cluster) {
   std::string text;
-  for (const Host& host : cluster.hosts) {
-    text += fmt::format("Host {}\n  HostName {}\n", host.alias, host.name);
-    if (host.port > 0) text += fmt::format("  Port {}\n", host.port);
-  }
+  for (const Host& host : cluster.hosts) text += PrintSshHost(host.alias, host.name, host.port);
   return text;
 }
 

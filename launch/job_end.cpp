@@ -6,8 +6,6 @@
 #include <chrono>
 #include <filesystem>
 
-#include "launch/ssh.h"
-#include "src/core/error.h"
 #include "src/core/log.h"
 #include "src/core/small_file.h"
 
@@ -23,14 +21,11 @@ std::string NotePath(const std::string& train_dir) {
 void NoteJobEnd(const std::string& train_dir, int exit_code) {
   const int64_t now = std::chrono::system_clock::now().time_since_epoch().count();
   const std::string path = NotePath(train_dir);
-  const std::string part = fmt::format("{}.{}.part", path, getpid());
-  try {
-    std::filesystem::create_directories(train_dir);
-    WritePrivateFile(part, fmt::format("exit code {} at {}\n", exit_code, now));
-    std::filesystem::rename(part, path);  // whole, or not there
-  } catch (const std::exception& error) {
-    LogWarning("launch", "an evaluator is not told of the end: {}", error.what());
-  }
+  std::error_code error;
+  std::filesystem::create_directories(train_dir, error);
+  if (!ReplaceSmallFile(path, fmt::format("exit code {} at {}\n", exit_code, now),
+                        fmt::format(".{}.part", getpid())))
+    LogWarning("launch", "an evaluator is not told of the end: {}: cannot be written", path);
 }
 
 JobEnd::JobEnd(const std::string& train_dir)

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "launch/address.h"
 #include "launch/text.h"
 #include "src/core/error.h"
+#include "src/core/parse_number.h"
 
 namespace carole::launch {
 namespace {
@@ -64,11 +64,7 @@ class Reader {
 };
 
 // -1 for what is no number.
-int ToNumber(std::string_view digits) {
-  int value = -1;
-  std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  return value;
-}
+int ToNumber(std::string_view digits) { return ParseNumber<int>(digits).value_or(-1); }
 
 // "0-3,7]" -> 0 1 2 3 7, as wide as they are written.
 std::vector<std::string> TakeRanges(Reader& reader) {

@@ -52,13 +52,13 @@ void CheckOwner(const fs::path& path, bool is_secret) {
                     path.string(), status.st_mode & 0777));
 }
 
-std::string PrintHost(const std::string& name, const std::string& host, int port) {
+}  // namespace
+
+std::string PrintSshHost(const std::string& name, const std::string& host, int port) {
   std::string text = fmt::format("Host {}\n  HostName {}\n", name, host);
   if (port > 0) text += fmt::format("  Port {}\n", port);
   return text;
 }
-
-}  // namespace
 
 PrivateFolder::PrivateFolder() {
   std::string name = (fs::temp_directory_path() / "carole-launch-XXXXXX").string();
@@ -125,7 +125,7 @@ std::string PrintJobSshConfig(const Cluster& cluster, const std::string& user,
                               const PrivateFolder& folder) {
   std::string text;
   for (const Task& task : cluster.tasks) {
-    if (!task.host.empty()) text += PrintHost(TaskAlias(task), task.host, task.port);
+    if (!task.host.empty()) text += PrintSshHost(TaskAlias(task), task.host, task.port);
   }
   text += PrintCluster(cluster, Format::kSshConfig);
   return text + fmt::format(

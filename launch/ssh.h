@@ -46,6 +46,9 @@ std::string TaskName(const Task& task);
 // What ssh calls it: "task_worker-0". A machine may be called worker-0, none has a name with '_'.
 std::string TaskAlias(const Task& task);
 
+// ssh -F: a machine's lines. Port 0: not said.
+std::string PrintSshHost(const std::string& name, const std::string& host, int port);
+
 // ssh -F: all tasks by TaskAlias(), hosts by theirs. `folder` holds key and known_hosts.
 std::string PrintJobSshConfig(const Cluster& cluster, const std::string& user,
                               const PrivateFolder& folder);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <regex>
 
 namespace carole::launch {
 namespace {
@@ -17,6 +18,11 @@ std::string Quote(std::string_view text) {
   const std::string quoted = shown.dump(-1, ' ', /*ensure_ascii=*/true, replace);
   if (text.size() <= kMaxQuotedLength) return quoted;
   return fmt::format("{} and {} more bytes", quoted, text.size() - kMaxQuotedLength);
+}
+
+std::string FirstMatch(const std::string& text, const char* pattern) {
+  std::smatch match;
+  return std::regex_search(text, match, std::regex(pattern)) ? match[0].str() : "";
 }
 
 }  // namespace carole::launch

@@ -9,4 +9,8 @@ namespace carole::launch {
 // `text` in quotes: ASCII, control characters escaped, cut when long.
 std::string Quote(std::string_view text);
 
+// The first part of `text` that the regular expression fits; nothing if there is none.
+std::string FirstMatch(const std::string& text, const char* pattern);
+inline constexpr char kVersionPattern[] = "[0-9]+\\.[0-9]+\\.[0-9]+";
+
 }  // namespace carole::launch

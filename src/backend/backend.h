@@ -212,7 +212,8 @@ struct CudaOptions {
 // Throws ConfigError when the library or one that it needs is missing, DeviceError when there is no
 // such GPU or its driver is too old.
 std::unique_ptr<Backend> MakeCudaBackend(const CudaOptions& options);
-int CountGpus();  // of this process; throws as MakeCudaBackend()
+int CountGpus();       // of this process; throws as MakeCudaBackend()
+bool HasCudaDriver();  // loads nothing else
 
 std::string CudaTrouble();  // why there is no GPU to use; empty when there is one
 

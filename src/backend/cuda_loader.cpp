@@ -28,10 +28,10 @@ std::unique_ptr<Backend> MakeCudaBackend(const CudaOptions& options) {
 
 int CountGpus() { return Load<int()>("carole_count_gpus")(); }
 
+bool HasCudaDriver() { return dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL) != nullptr; }
+
 std::string CudaTrouble() {
-  // Saves loading hundreds of megabytes.
-  if (dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL) == nullptr)
-    return "no GPU: this machine has no driver of NVIDIA's (libcuda.so.1)";
+  if (!HasCudaDriver()) return "no GPU: this machine has no driver of NVIDIA's (libcuda.so.1)";
   try {
     return CountGpus() > 0 ? "" : "no GPU";
   } catch (const Error& error) {

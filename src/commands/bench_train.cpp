@@ -244,13 +244,14 @@ int Run(const BenchFlags& flags, Job& job) {
   SetStepOptions(flags.ranks, flags.machine, shape, options);
   if (flags.profile) options.replay = false;  // it shows kernel by kernel
   options.connect_devices = [&job] { job.ConnectDevices(); };
-  train::TrainStep step(std::move(model.graph), job.backend(), job.communicator(), options);
-  step.store().Initialize(1);
-  if (flags.profile) step.executable().WaitForKernels();
-  const Measurement measurement = Measure(flags, shape.local_batch(), job, step, *input.source);
+  const auto step = MakeDeviceOwned<train::TrainStep>(job, std::move(model.graph), job.backend(),
+                                                      job.communicator(), options);
+  step->store().Initialize(1);
+  if (flags.profile) step->executable().WaitForKernels();
+  const Measurement measurement = Measure(flags, shape.local_batch(), job, *step, *input.source);
   if (!job.is_chief()) return 0;
-  Print(flags, job, input.model, measurement, step.bucket_tuner());
-  if (flags.profile) PrintProfile(flags, job, step.executable(), measurement.step_ms_median);
+  Print(flags, job, input.model, measurement, step->bucket_tuner());
+  if (flags.profile) PrintProfile(flags, job, step->executable(), measurement.step_ms_median);
   return 0;
 }
 

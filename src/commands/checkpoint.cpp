@@ -18,13 +18,6 @@
 namespace carole::commands {
 namespace {
 
-// A file as it is; of a folder the newest good checkpoint.
-std::string Resolve(const std::string& path) {
-  if (!std::filesystem::is_directory(path)) return io::WeightsFile(path);
-  if (const auto newest = io::FindLatest(path)) return *newest;
-  return io::OpenWeights(path)->path();
-}
-
 // What other programs wrote.
 void PrintForeign(const io::WeightsReader& file) {
   fmt::print("{}\n", file.path());
@@ -47,11 +40,6 @@ nlohmann::ordered_json ForeignToJson(const io::WeightsReader& file) {
         {{"name", name}, {"type", file.type(name)}, {"shape", file.shape(name).ToString()}});
   }
   return json;
-}
-
-bool IsForeign(const std::string& path) {
-  if (!std::filesystem::is_regular_file(path)) return true;
-  return io::IsHdf5(path) ? !io::IsCheckpoint(path) : !path.ends_with(".h5");
 }
 
 int64_t CountElements(const std::vector<io::CheckpointVariable>& variables) {
@@ -106,9 +94,11 @@ void Print(const std::string& path, const io::Checkpoint& checkpoint) {
   PrintVariables("slots", checkpoint.slots);
 }
 
-// Reads every tensor, and with it the checksums that TensorFlow's files have and Keras's lack.
-std::unique_ptr<io::WeightsReader> ReadForeign(const std::string& path) {
+// Verified: ours by its digest; of others every tensor is read, and with it the checksums that
+// TensorFlow's files have and Keras's lack.
+std::unique_ptr<io::WeightsReader> OpenVerified(const std::string& path) {
   std::unique_ptr<io::WeightsReader> file = io::OpenWeights(path);
+  if (file->own() != nullptr) return file;
   std::vector<float> values;
   for (const std::string& name : file->names()) {
     values.resize(static_cast<size_t>(file->shape(name).size()));
@@ -117,17 +107,15 @@ std::unique_ptr<io::WeightsReader> ReadForeign(const std::string& path) {
   return file;
 }
 
-void VerifyForeign(const std::string& path) {
-  const std::unique_ptr<io::WeightsReader> file = ReadForeign(path);
+void Verify(const std::string& path) {
+  const std::unique_ptr<io::WeightsReader> file = OpenVerified(path);
+  if (const io::Checkpoint* own = file->own()) {
+    fmt::print("{}: step {}, digest {:016x}, all good\n", path, own->step, own->digest);
+    return;
+  }
   const bool is_keras = std::filesystem::is_regular_file(file->path()) && io::IsHdf5(file->path());
   fmt::print("{}: {} tensors, {}\n", file->path(), file->names().size(),
              is_keras ? "all readable; files of Keras have no checksums" : "all good");
-}
-
-void Verify(const std::string& path) {
-  if (IsForeign(path)) return VerifyForeign(path);
-  const io::Checkpoint checkpoint = io::ReadCheckpoint(path);
-  fmt::print("{}: step {}, digest {:016x}, all good\n", path, checkpoint.step, checkpoint.digest);
 }
 
 // Of this program in a folder, or else what another wrote there.
@@ -150,21 +138,14 @@ int CheckpointInspect(const Arguments& arguments) {
       ->required();
   line.AddBool("json", json, "print JSON");
   if (!line.Parse(arguments)) return 0;
-  path = Resolve(path);
-  if (IsForeign(path)) {
-    const std::unique_ptr<io::WeightsReader> file = ReadForeign(path);
-    if (json) {
-      PrintJsonLine(ForeignToJson(*file));
-    } else {
-      PrintForeign(*file);
-    }
-    return 0;
-  }
-  const io::Checkpoint checkpoint = io::ReadCheckpoint(path);
+  const std::unique_ptr<io::WeightsReader> file = OpenVerified(path);
   if (json) {
-    PrintJsonLine(ToJson(path, checkpoint));
+    PrintJsonLine(file->own() != nullptr ? ToJson(file->path(), *file->own())
+                                         : ForeignToJson(*file));
+  } else if (file->own() != nullptr) {
+    Print(file->path(), *file->own());
   } else {
-    Print(path, checkpoint);
+    PrintForeign(*file);
   }
   return 0;
 }

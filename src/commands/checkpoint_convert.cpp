@@ -13,6 +13,7 @@
 #include "nets/nets.h"
 #include "src/commands/command_line.h"
 #include "src/commands/commands.h"
+#include "src/commands/evaluation.h"
 #include "src/commands/flags.h"
 #include "src/core/error.h"
 #include "src/core/join_names.h"
@@ -202,17 +203,15 @@ void Complete(const train::RunFacts& facts, ConvertFlags& flags) {
 // training them.
 io::Checkpoint Load(ConvertFlags flags) {
   const std::unique_ptr<io::WeightsReader> file = io::OpenWeights(flags.source);
-  std::optional<io::Checkpoint> own;
-  if (file->path().ends_with(kHdf5) && io::IsCheckpoint(file->path())) {
-    own = io::ReadCheckpoint(file->path());
-    Complete(own->attributes, flags);
-  }
+  const io::Checkpoint* own = file->own();
+  Complete(FactsOf(*file), flags);
   const std::optional<FittedNet> net = FindNet(flags, *file);
   io::Checkpoint checkpoint = net ? CollectNet(*file, *net) : Collect(*file, {});
-  if (own) {
-    own->keras = std::move(checkpoint.keras);
-    if (own->keras) own->keras->training = io::ReadKerasTraining(file->path());
-    checkpoint = std::move(*own);
+  if (own != nullptr) {
+    std::optional<io::KerasModel> keras = std::move(checkpoint.keras);
+    if (keras) keras->training = io::ReadKerasTraining(file->path());
+    checkpoint = *own;
+    checkpoint.keras = std::move(keras);
   }
   fmt::print("{}: {}, step {}: {} variables, {} slots\n", file->path(),
              net ? net->entry->name : "no net of this program", checkpoint.step,

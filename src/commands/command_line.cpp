@@ -225,20 +225,21 @@ bool CommandLine::Has(const std::string& name) const {
 
 bool CommandLine::Given(const std::string& name) const { return app_.count("--" + name) > 0; }
 
-std::vector<std::string> CommandLine::GivenFlags() const {
-  std::vector<std::string> flags;
+GivenFlags CommandLine::Given() const {
+  GivenFlags given;
   for (const CLI::Option* option : app_.get_options()) {
     if (option->count() == 0 || option->get_lnames().empty()) continue;
     const std::vector<std::string>& values = option->results();
-    flags.push_back(option->get_lnames().front() + "=" +
-                    (IsList(*option) ? CLI::detail::join(values) : values.back()));
+    given[option->get_lnames().front()] =
+        IsList(*option) ? CLI::detail::join(values) : values.back();
   }
-  return flags;
+  return given;
 }
 
-std::string JoinFlags(std::span<const std::string> given) {
+std::string JoinFlags(const GivenFlags& given) {
   std::string text;
-  for (const std::string& flag : given) text += (text.empty() ? "--" : " --") + flag;
+  for (const auto& [name, value] : given)
+    text += fmt::format("{}--{}={}", text.empty() ? "" : " ", name, value);
   return text;
 }
 

@@ -11,7 +11,7 @@
 #include <charconv>
 #include <functional>
 #include <limits>
-#include <span>
+#include <map>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -20,8 +20,10 @@
 
 namespace carole::commands {
 
-// "--name=value --name=value" of CommandLine::GivenFlags().
-std::string JoinFlags(std::span<const std::string> given);
+// Values of flags by their names. A list's has commas.
+using GivenFlags = std::map<std::string, std::string>;
+// "--name=value --name=value".
+std::string JoinFlags(const GivenFlags& given);
 
 class CommandLine {
  public:
@@ -88,8 +90,8 @@ class CommandLine {
   bool Has(const std::string& name) const;
   bool Given(const std::string& name) const;
 
-  // Every flag that was given, "name=value" (for the checkpoint's record of the run).
-  std::vector<std::string> GivenFlags() const;
+  // Every flag that was given, in a file too, by its own name whatever alias was written.
+  GivenFlags Given() const;
 
   // False when help was asked for and printed. Throws UsageError; an unknown flag's nearest name is
   // in its text.

@@ -33,8 +33,8 @@ void CheckEnds(const std::filesystem::path& shard, const io::DatasetEntry& datas
     try {
       io::CheckExample(example.value_or(""), &dataset, num_classes, &image);
     } catch (const DataError& error) {
-      throw DataError(io::RecordPlace(shard.string(), record, offsets[record]) +
-                      std::string(WithoutTag(error.what())));
+      throw DataError(
+          io::AtPlace(io::RecordPlace(shard.string(), record, offsets[record]), error.what()));
     }
   }
 }

@@ -132,9 +132,7 @@ void WritePicture(std::string_view record, const io::DatasetEntry* dataset,
                   const std::string& path) {
   io::Image image = ReadPicture(record, dataset);
   DrawBoxes(record, image);
-  const std::unique_ptr<io::Sink> sink = io::CreateFile(path);
-  sink->Append(io::EncodePng(image.view()));
-  sink->Commit();
+  io::WriteWholeFile(path, io::EncodePng(image.view()));
   fmt::print("  picture, {}x{}, written to {}\n", image.width, image.height, path);
 }
 

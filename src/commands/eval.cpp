@@ -26,6 +26,7 @@
 #include "src/train/state.h"
 #include "src/train/stop_signals.h"
 #include "src/train/warm_start.h"
+#include "src/watch/report_page.h"
 
 namespace carole::commands {
 namespace {
@@ -97,22 +98,13 @@ struct Evaluated {
   int64_t step = 0;
 };
 
-// Training may delete the file once it is open here.
-train::RunFacts FactsOf(const std::string& path) {
-  try {
-    return FactsOfCheckpoint(path);
-  } catch (const Error&) {
-    return {};
-  }
-}
-
 Evaluated Read(const EvalFlags& flags, const std::string& path, const train::RunFacts* facts,
                VariableStore& store) {
   const std::unique_ptr<io::WeightsReader> reader = io::OpenWeights(path);
   train::ReadVariables(*reader, flags.moving_average_decay != 0 ? train::kAverageSuffix : "",
                        store);
   const Evaluated evaluated{reader->path(), reader->step().value_or(0)};
-  if (facts) train::CompareEvaluation(FactsOf(evaluated.path), *facts);
+  if (facts) train::CompareEvaluation(FactsOf(*reader), *facts);
   LogInfo("eval", "{}, step {}{}", evaluated.path, evaluated.step,
           flags.moving_average_decay != 0 ? ", moving averages" : "");
   return evaluated;
@@ -191,8 +183,9 @@ class Output {
       io::FlushOutput();
     }
     if (!flags_.confusion_dir.empty()) {
-      WriteConfusion(flags_.confusion_dir,
-                     {.title = title_, .step = evaluated.step, .class_names = names_}, metrics);
+      watch::WriteConfusion(flags_.confusion_dir,
+                            {.title = title_, .step = evaluated.step, .class_names = names_},
+                            metrics);
     }
     if (!events_) return;
     if (evaluated.step < last_step_) events_.emplace(flags_.eval_dir, evaluated.step);  // run anew

@@ -45,7 +45,7 @@ int64_t LeastOfRanks(int64_t local_batch, const Job& job) {
 
 // Less than `batch`, whose activations take `bytes`, where these are too many.
 int64_t BatchWithin(size_t most_bytes, int64_t batch, size_t bytes) {
-  if (most_bytes == 0 || bytes <= most_bytes || batch == 1) return batch;
+  if (bytes <= most_bytes || batch == 1) return batch;
   const auto share = static_cast<double>(most_bytes) / static_cast<double>(bytes);
   return std::clamp(static_cast<int64_t>(share * static_cast<double>(batch)), int64_t{1},
                     batch - 1);
@@ -57,6 +57,8 @@ Evaluation::Evaluation(const DatasetFlags& dataset, const NetInput& input, const
                        int64_t local_batch, VariableStore* share, size_t most_bytes)
     : dataset_(dataset), input_(input), job_(job), local_batch_(LeastOfRanks(local_batch, job)) {
   (void)CountSamples(dataset, input, job);
+  constexpr size_t kAny = std::numeric_limits<size_t>::max();
+  most_bytes = std::min(most_bytes > 0 ? most_bytes : kAny, job.backend().FreeBytes().value_or(kAny));
   for (const int64_t given = local_batch_;;) {
     nets::Model model = nets::BuildModel(*input.net, MakeModelOptions(input, local_batch_));
     collectives::WorkApart(job.communicator(), "plans", [&] {
@@ -69,10 +71,11 @@ Evaluation::Evaluation(const DatasetFlags& dataset, const NetInput& input, const
     if (fits == local_batch_) {
       if (fits < given)
         LogInfo("memory", "evaluation takes {} images at a time, to stay in its bounds", fits);
-      return;
+      break;
     }
     local_batch_ = fits;
   }
+  evaluator_->Bind();
 }
 
 std::optional<train::Metrics> Evaluation::Run(int64_t max_samples,
@@ -135,9 +138,8 @@ train::RunFacts DataFacts(const DatasetFlags& dataset, const NetInput& input) {
           {train::kClassNames, ToAttribute(NamesOfClasses(dataset, input))}};
 }
 
-train::RunFacts FactsOfCheckpoint(const std::string& path) {
-  if (!path.ends_with(".h5") || !io::IsCheckpoint(path)) return {};
-  return io::ReadCheckpointHeader(path).attributes;
+train::RunFacts FactsOf(const io::WeightsReader& weights) {
+  return weights.own() != nullptr ? weights.own()->attributes : train::RunFacts{};
 }
 
 }  // namespace carole::commands

@@ -9,12 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "io/weights_reader.h"
 #include "src/commands/inputs.h"
 #include "src/commands/job.h"
 #include "src/train/evaluate.h"
 #include "src/train/metrics.h"
 #include "src/train/run_facts.h"
-#include "src/watch/report_page.h"
 
 namespace carole::commands {
 
@@ -22,8 +22,8 @@ class Evaluation {
  public:
   // `share`: the variables of a training run, which outlive this; without it there are variables of
   // its own. All references outlive this. local_batch: at most so many images at a time, and no
-  // more than whose activations fit into most_bytes (0: any), but one; ranks agree on the least.
-  // Collective.
+  // more than whose activations fit into most_bytes (0: any) and what a device has free, but one;
+  // ranks agree on the least. Collective.
   Evaluation(const DatasetFlags& dataset, const NetInput& input, const Job& job,
              int64_t local_batch, VariableStore* share = nullptr, size_t most_bytes = 0);
 
@@ -59,11 +59,7 @@ std::vector<std::string> FromAttribute(const std::string& text);
 // What labels and pixels mean, for a checkpoint's attributes and to be compared with them.
 train::RunFacts DataFacts(const DatasetFlags& dataset, const NetInput& input);
 
-// What the run that wrote a checkpoint told of itself; nothing for files of other programs.
-train::RunFacts FactsOfCheckpoint(const std::string& path);
-
-// confusion.csv, .png and .html in a folder that is made when missing. Throws DiskError.
-void WriteConfusion(const std::string& folder, const watch::ConfusionFacts& facts,
-                    const train::Metrics& metrics);
+// What the run that wrote these weights told of itself; nothing for files of other programs.
+train::RunFacts FactsOf(const io::WeightsReader& weights);
 
 }  // namespace carole::commands

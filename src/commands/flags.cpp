@@ -131,7 +131,7 @@ void AddCollectiveFlags(CommandLine& line, MachineFlags& flags) {
       "auto (between hosts measures once, and keeps it in $XDG_CACHE_HOME/carole/all_reduce), " +
           JoinNames(collectives::kAllReduce));
   line.Add("wire_dtype", flags.wire_dtype,
-           "of gradients between hosts: fp32, or bf16 (half the bytes, sums in fp32)")
+           "of gradients between hosts of CPUs: fp32, or bf16 (half the bytes, sums in fp32)")
       ->check(CLI::IsMember({"fp32", "bf16"}));
   line.Add("collective_timeout", flags.collective_timeout,
            "seconds after which a rank that does not come, or sends nothing more, ends the job")

@@ -92,7 +92,7 @@ int ChooseGpu() {
 bool HaveGpus(collectives::Communicator& communicator) {
   bool lacking = false;
   try {
-    lacking = !kCudaBackend.trouble().empty();
+    lacking = !HasCudaDriver() || CountGpus() == 0;
     if (!lacking && communicator.size() > 1) {
       (void)ChooseGpu();
       (void)collectives::NcclVersion();
@@ -156,7 +156,8 @@ void FlushDenormals() { _mm_setcsr(_mm_getcsr() | 0x8040); }
 
 }  // namespace
 
-Job::Job(const MachineFlags& flags) : collective_timeout_(flags.collective_timeout) {
+Job::Job(const MachineFlags& flags)
+    : collective_timeout_(flags.collective_timeout), wire_dtype_(flags.wire_dtype) {
   FlushDenormals();
   const Precision precision = ParsePrecision(flags.precision);
   communicator_ = MakeCommunicator(flags);
@@ -196,6 +197,8 @@ void Job::MakeBackendOnAllRanks(const MachineFlags& flags, int threads, Precisio
 void Job::ConnectDevices() const {
   const ArenaMath* math = backend_->arena_math();
   if (math == nullptr) return;
+  if (wire_dtype_ != "fp32" && is_chief())
+    LogWarning("job", "--wire_dtype={}: GPUs' sums travel as fp32 all the same", wire_dtype_);
   collectives::UseNccl(*communicator_, {.device = math->device(), .stream = math->stream()},
                        collective_timeout_);
 }

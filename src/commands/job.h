@@ -5,6 +5,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <utility>
 
 #include "collectives/communicator.h"
 #include "src/backend/backend.h"
@@ -36,9 +37,26 @@ class Job {
 
   int cores_ = 1, hyperthreads_ = 1;
   double collective_timeout_;  // seconds
+  std::string wire_dtype_;
   std::unique_ptr<collectives::Communicator> communicator_;
   std::unique_ptr<Backend> backend_;
 };
+
+// Deletes what has memory of a device, but not while an error passes: the device may wait for a rank
+// that is gone, and the end of its memory for the device. The process's own end comes first.
+struct DeleteUnlessFailing {
+  bool on_host = true;
+  template <typename T>
+  void operator()(T* object) const {
+    if (on_host || std::uncaught_exceptions() == 0) delete object;
+  }
+};
+template <typename T>
+using DeviceOwned = std::unique_ptr<T, DeleteUnlessFailing>;
+template <typename T, typename... Arguments>
+DeviceOwned<T> MakeDeviceOwned(const Job& job, Arguments&&... arguments) {
+  return {new T(std::forward<Arguments>(arguments)...), {job.backend().on_host()}};
+}
 
 // Runs `body` as a rank and returns what it returns. An error of one rank is reported and ends the
 // whole job.

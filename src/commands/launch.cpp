@@ -59,12 +59,6 @@ void AddFlags(CommandLine& line, LaunchFlags& flags) {
   line.Add("ports", job.ports, "FIRST-LAST, where only these are open between machines");
 }
 
-// Flags that training has none of.
-const std::vector<const char*> kOwnFlags = {"tf_config",       "ssh_key",       "ps",
-                                            "eval_timeout",    "start_timeout", "max_restarts",
-                                            "restart_timeout", "min_hosts",     "grace_seconds",
-                                            "network",         "ports"};
-
 [[noreturn]] void Become(const std::vector<std::string>& words) {
   std::vector<char*> argv;
   for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
@@ -83,29 +77,20 @@ std::vector<std::string> OwnCommand(const char* command, const Arguments& argume
 struct Training {
   Arguments words;
   TrainFlags flags;
-  Arguments given;  // "name=value", by the flags' own names; files' too
+  GivenFlags given;
 };
-
-// False when help was asked for and printed.
-bool ReadTraining(const Arguments& words, Training& training) {
-  CommandLine line("carole train", "Trains a net on all machines of a job.");
-  AddTrainFlags(line, training.flags);
-  if (!ParseWithRecipe(line, words, training.flags.recipe, &Recipe::train)) return false;
-  training.words = words;
-  training.given = line.GivenFlags();
-  return true;
-}
 
 // What is not given for the job, but for training.
 void TakeFromTraining(const CommandLine& line, const Training& training, LaunchFlags& flags) {
-  if (flags.job.work_dir.empty())
-    flags.job.work_dir = launch::FlagValue(training.given, "work_dir").value_or("");
-  const auto num_gpus = launch::FlagValue(training.given, "num_gpus");
-  if (line.Given("num_gpus") || !num_gpus) return;
-  const auto number = ParseNumber<int>(*num_gpus);
+  // Given: a recipe's own need not be a folder that the machines share.
+  if (flags.job.work_dir.empty() && training.given.count("work_dir") > 0)
+    flags.job.work_dir = training.given.at("work_dir");
+  const auto num_gpus = training.given.find("num_gpus");
+  if (line.Given("num_gpus") || num_gpus == training.given.end()) return;
+  const auto number = ParseNumber<int>(num_gpus->second);
   if (!number)
     throw UsageError(
-        fmt::format("[flags] --num_gpus: no number: got {}, want 0 to 1024", *num_gpus));
+        fmt::format("[flags] --num_gpus: no number: got {}, want 0 to 1024", num_gpus->second));
   flags.cluster.num_gpus = *number;
 }
 
@@ -117,7 +102,7 @@ Arguments EvaluatorArguments(const Training& training, double timeout) {
 
 bool AsksForEvaluation(const Training& training) {
   const EvaluationFlags& flags = training.flags.evaluation;
-  return flags.every > 0 || flags.keep_best || launch::FlagValue(training.given, "epochs_per_eval");
+  return flags.every > 0 || flags.keep_best || training.given.count("epochs_per_eval") > 0;
 }
 
 // Evaluation that only a recipe asks for is an evaluator task's where several tasks train, as in
@@ -201,9 +186,16 @@ int Launch(const Arguments& arguments) {
   const Arguments own(arguments.begin(), std::ranges::find(arguments, "--"));
   launch::SplitArguments split =
       AsksForHelp(own) ? launch::SplitArguments{own, {}} : launch::Split(arguments);
-  launch::TakeFlags(kOwnFlags, split);
   Training training;
-  if (!line.Parse(split.launch) || !ReadTraining(split.train, training)) return 0;
+  CommandLine train_line("carole train", "Trains a net on all machines of a job.");
+  AddTrainFlags(train_line, training.flags);
+  launch::TakeFlags(
+      [&](const std::string& name) { return line.Has(name) && !train_line.Has(name); }, split);
+  training.words = split.train;
+  if (!line.Parse(split.launch) ||
+      !ParseWithRecipe(train_line, training.words, training.flags.recipe, &Recipe::train))
+    return 0;
+  training.given = train_line.Given();
   TakeFromTraining(line, training, flags);
   const launch::Cluster cluster = ReadCluster(line, flags.cluster);
   const launch::Task me = FindMe(cluster);

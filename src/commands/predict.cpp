@@ -256,7 +256,7 @@ int64_t PredictAll(const PredictFlags& flags, const std::vector<fs::path>& image
 
 int Run(PredictFlags& flags, Job& job) {
   const auto weights = io::OpenWeights(flags.checkpoint_path);
-  Complete(flags, FactsOfCheckpoint(weights->path()));
+  Complete(flags, FactsOf(*weights));
   const nets::NetEntry& net = nets::FindNet(flags.model_name);
   if (flags.image_size == 0) flags.image_size = static_cast<int>(net.image_size);
   if (flags.channels == 0) {

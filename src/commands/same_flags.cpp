@@ -16,10 +16,8 @@ const std::set<std::string> kOwnOfRank = {"dataset_dir", "train_dir", "log_dir",
 
 void RequireSameFlags(const CommandLine& line, collectives::Communicator& communicator) {
   std::map<std::string, std::string> facts = {{"version", Build()}};
-  for (const std::string& flag : line.GivenFlags()) {
-    const size_t equals = flag.find('=');
-    const std::string name = flag.substr(0, equals);
-    if (kOwnOfRank.count(name) == 0) facts["--" + name] = flag.substr(equals + 1);
+  for (const auto& [name, value] : line.Given()) {
+    if (kOwnOfRank.count(name) == 0) facts["--" + name] = value;
   }
   collectives::RequireSameFacts(communicator, facts);
 }

@@ -125,7 +125,7 @@ train::TrainerOptions MakeTrainerOptions(const TrainFlags& flags, const TrainPla
        fmt::format("{} records{}", plan.num_samples,
                    block > 0 ? fmt::format(" shuffled in blocks of {}", block) : "")},
       {train::kMaxSteps, std::to_string(plan.max_steps)},
-      {train::kFlags, ToAttribute(JoinFlags(line.GivenFlags()))}});
+      {train::kFlags, ToAttribute(JoinFlags(line.Given()))}});
   if (flags.ranks.reproducible && job.backend().on_host())
     options.attributes.merge(RequireSameKernels(job));
   options.stop_requested = MakeStopRequest(run);
@@ -133,7 +133,7 @@ train::TrainerOptions MakeTrainerOptions(const TrainFlags& flags, const TrainPla
   return options;
 }
 
-std::unique_ptr<train::TrainStep> MakeStep(const TrainFlags& flags, nets::Model model,
+DeviceOwned<train::TrainStep> MakeStep(const TrainFlags& flags, nets::Model model,
                                            const StepShape& shape, int64_t parameters,
                                            const Job& job) {
   train::StepOptions options{.activation_bytes = ActivationBytes(flags.activation_memory, job,
@@ -146,30 +146,22 @@ std::unique_ptr<train::TrainStep> MakeStep(const TrainFlags& flags, nets::Model 
       train::ParseLossScale(flags.run.loss_scale, ParsePrecision(flags.machine.precision));
   SetStepOptions(flags.ranks, flags.machine, shape, options);
   options.connect_devices = [&job] { job.ConnectDevices(); };
-  return std::make_unique<train::TrainStep>(std::move(model.graph), job.backend(),
-                                            job.communicator(), options);
+  return MakeDeviceOwned<train::TrainStep>(job, std::move(model.graph), job.backend(),
+                                           job.communicator(), options);
 }
-
-// After a failure a device may wait for a rank that is gone, and the end of its memory for the
-// device: the process's own end comes first.
-struct DeleteStep {
-  void operator()(train::TrainStep* step) const {
-    if (std::uncaught_exceptions() == 0 || step->store().backend().on_host()) delete step;
-  }
-};
 
 // The last checkpoint under the name by which its users know it.
 void WriteFinalModel(const RunFlags& run) {
   if (run.final_model.empty() || run.train_dir.empty()) return;
-  const auto latest = io::FindLatest(run.train_dir);
+  const auto latest = io::ReadLatest(run.train_dir);  // of those that are whole
   if (!latest) return;
   const std::string path = fs::path(run.train_dir) / run.final_model;
   const std::string temporary = path + io::kTemporarySuffix;
   std::error_code error;
-  fs::copy_file(*latest, temporary, fs::copy_options::overwrite_existing, error);
+  fs::copy_file(latest->path, temporary, fs::copy_options::overwrite_existing, error);
   if (error) io::ThrowDiskError("train", temporary, "write it", error.value());
   io::CommitFile("train", temporary, path);
-  LogInfo("train", "{} is a copy of {}", path, *latest);
+  LogInfo("train", "{} is a copy of {}", path, latest->path);
 }
 
 WatchedRun MakeWatchedRun(const TrainFlags& flags, const TrainPlan& plan, const NetInput& input,
@@ -194,7 +186,7 @@ WatchedRun MakeWatchedRun(const TrainFlags& flags, const TrainPlan& plan, const 
                          {"batch_size", static_cast<double>(plan.local_batch)},
                          {"global_batch_size", static_cast<double>(plan.global_batch)},
                          {"seed", static_cast<double>(flags.run.seed)}},
-          .flags = line.GivenFlags(),
+          .flags = line.Given(),
           .class_names = NamesOfClasses(flags.dataset, input)};
 }
 
@@ -214,9 +206,7 @@ int Run(TrainFlags& flags, const CommandLine& line, const NetInput& input, Job& 
   train::TrainerOptions options = MakeTrainerOptions(flags, plan, input, line, job);
   options.keras = train::MakeKerasModel(*model.graph, model.logits, std::string(input.net->name));
   if (options.keras) options.keras->training = KerasTraining(flags, rate);
-  const std::unique_ptr<train::TrainStep, DeleteStep> step(
-      MakeStep(flags, std::move(model), plan.shape, parameters, job).release());
-
+  const auto step = MakeStep(flags, std::move(model), plan.shape, parameters, job);
   auto make_source = [&](const train::RunState& start) {
     io::PipelineOptions options = MakePipelineOptions(flags.dataset, input, job, plan.local_batch);
     options.dtype = input.training_dtype();
@@ -226,13 +216,14 @@ int Run(TrainFlags& flags, const CommandLine& line, const NetInput& input, Job& 
     options.start_position = start.position;
     return io::MakePipeline(options);
   };
-  std::optional<Evaluation> evaluation;
+  DeviceOwned<Evaluation> evaluation;
   if (plan.eval_every > 0) {
-    const size_t bounds = flags.activation_memory.empty()  // the step's memory is free meanwhile
+    const size_t bounds = flags.activation_memory.empty()  // a host's: the step's is free meanwhile
                               ? 0
                               : step->executable().statistics().arena_bytes;
-    evaluation.emplace(EvaluationDataset(flags), input, job,
-                       ShareOfMachine(flags.evaluation.batch_size, job), &step->store(), bounds);
+    evaluation = MakeDeviceOwned<Evaluation>(job, EvaluationDataset(flags), input, job,
+                                             ShareOfMachine(flags.evaluation.batch_size, job),
+                                             &step->store(), bounds);
     options.evaluate = [&] { return evaluation->Run(0, options.stop_requested); };
   }
   const WatchedRun watched = MakeWatchedRun(flags, plan, input, line, settings);

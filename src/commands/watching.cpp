@@ -19,12 +19,6 @@ namespace {
 // Given flags that say where, not what.
 const std::set<std::string> kPlaces = {"dataset_dir", "train_dir", "log_dir", "work_dir", "trace"};
 
-// "name=value", as GivenFlags() has it.
-std::pair<std::string, std::string> Split(const std::string& flag) {
-  const size_t equals = flag.find('=');
-  return {flag.substr(0, equals), flag.substr(equals + 1)};
-}
-
 // A number or a truth where the text is one.
 io::HyperParameter MakeParameter(const std::string& name, const std::string& text) {
   if (text == "true" || text == "false") return {name, text == "true"};
@@ -37,8 +31,7 @@ std::vector<io::HyperParameter> AllParameters(const WatchedRun& run) {
   std::vector<io::HyperParameter> all = run.parameters;
   std::set<std::string> names = kPlaces;
   for (const auto& [name, value] : all) names.insert(name);
-  for (const std::string& flag : run.flags) {
-    const auto [name, value] = Split(flag);
+  for (const auto& [name, value] : run.flags) {
     if (names.insert(name).second) all.push_back(MakeParameter(name, value));
   }
   return all;

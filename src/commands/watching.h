@@ -36,7 +36,7 @@ struct WatchedRun {
   std::vector<std::pair<std::string, std::string>> settings;  // for people
   // For comparing runs, and what was given, as NAME=VALUE.
   std::vector<io::HyperParameter> parameters;
-  std::vector<std::string> flags;
+  GivenFlags flags;
   std::vector<std::string> class_names;
 };
 

@@ -85,9 +85,9 @@ VariableStore::VariableStore(const Backend& backend, DType dtype, std::vector<Va
       place_once(static_cast<int>(i));
     }
   }
-  const size_t bytes = static_cast<size_t>(trainable_count_) * SizeOf(dtype_);
+  const size_t bytes = weights_bytes();
   weights_ = backend_.Allocate(bytes);
-  statistics_ = backend_.Allocate(static_cast<size_t>(statistics_count_) * SizeOf(dtype_));
+  statistics_ = backend_.Allocate(statistics_bytes());
   if (allocate_gradients) {
     gradients_ = allocate_gradients(bytes);
   } else if (!ready_order_.empty()) {

@@ -65,6 +65,8 @@ class VariableStore {
   }
   int64_t trainable_count() const { return trainable_count_; }
   int64_t statistics_count() const { return statistics_count_; }
+  size_t weights_bytes() const { return Bytes(trainable_count_); }
+  size_t statistics_bytes() const { return Bytes(statistics_count_); }
 
   Tensor Weight(int variable) const;    // weight or statistic, in its own layout
   Tensor Gradient(int variable) const;  // trainable variables only
@@ -95,6 +97,7 @@ class VariableStore {
     CAROLE_CHECK_EQ(sizeof(T), SizeOf(dtype_), "arena of {} read as another type", Name(dtype_));
     return {reinterpret_cast<T*>(base), static_cast<size_t>(count)};
   }
+  size_t Bytes(int64_t count) const { return static_cast<size_t>(count) * SizeOf(dtype_); }
   Tensor At(std::byte* arena, int variable) const;
 
   const Backend& backend_;

@@ -20,6 +20,7 @@ class Evaluator {
             VariableStore* share = nullptr)
       : net_(std::move(graph), logits, backend, share) {}
 
+  void Bind() { net_.Bind(); }
   VariableStore& store() { return net_.store(); }
   size_t activation_bytes() const { return net_.activation_bytes(); }
 

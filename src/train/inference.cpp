@@ -19,10 +19,15 @@ Inference::Inference(std::unique_ptr<Graph> graph, ValueId logits, const Backend
     own_store_ = executable_->MakeStore();
     store_ = own_store_.get();
   }
-  executable_->Bind(*store_);
+}
+
+void Inference::Bind() {
+  if (!is_bound_) executable_->Bind(*store_);
+  is_bound_ = true;
 }
 
 std::vector<double> Inference::Run(std::span<const float> images, int64_t valid) {
+  Bind();
   const Tensor input = executable_->Input("images");
   CAROLE_CHECK_EQ(static_cast<int64_t>(images.size()), input.size(), "pixels of a batch");
   if (input.dtype == DType::kF64) {

@@ -19,6 +19,9 @@ class Inference {
   Inference(std::unique_ptr<Graph> graph, ValueId logits, const Backend& backend,
             VariableStore* share = nullptr);
 
+  // Takes the activations' memory, as else the first Run() does.
+  void Bind();
+
   VariableStore& store() { return *store_; }
   int64_t num_classes() const { return graph_->shape(logits_)[1]; }
 
@@ -34,6 +37,7 @@ class Inference {
   std::unique_ptr<Executable> executable_;
   std::unique_ptr<VariableStore> own_store_;
   VariableStore* store_;
+  bool is_bound_ = false;
 };
 
 }  // namespace carole::train

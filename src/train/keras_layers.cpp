@@ -38,10 +38,6 @@ std::string_view ScopeOf(std::string_view variable) {
   return variable.substr(0, std::min(variable.rfind('/'), variable.size()));
 }
 
-std::string_view LeafOf(std::string_view variable) {
-  return variable.substr(variable.rfind('/') + 1);
-}
-
 class Converter {
  public:
   explicit Converter(const Graph& graph) : graph_(graph) {}
@@ -98,7 +94,7 @@ class Converter {
 
   // A scope of its own for a layer without weights, unless the node's name says it all.
   static std::string Scope(const Node& node, const char* what) {
-    if (LeafOf(node.name) == what) return node.name;
+    if (io::LeafOf(node.name) == what) return node.name;
     return node.name.empty() ? what : fmt::format("{}/{}", node.name, what);
   }
 
@@ -148,7 +144,7 @@ class Converter {
   int ConvertConv2d(const Node& node) {
     const Variable& weights = *VariableAt(node, 1);
     const std::string scope(ScopeOf(weights.name));
-    const std::string_view leaf = LeafOf(weights.name);
+    const std::string_view leaf = io::LeafOf(weights.name);
     int input = Input(node);
     Json config = WindowConfig(node, weights, input);
     config["use_bias"] = VariableAt(node, 2) != nullptr;

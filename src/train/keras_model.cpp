@@ -115,7 +115,7 @@ std::optional<io::KerasModel> MakeKerasModel(const Graph& graph, ValueId logits,
   model.config = Json{
       {"class_name", "Functional"},
       {"config", config},
-      {"keras_version", "2.15.0"},
+      {"keras_version", io::kKerasVersion},
       {"backend",
        "tensorflow"}}.dump();
   return model;

@@ -114,12 +114,10 @@ void OwnedReplica::MakeOptimizer(const Backend& backend, const StepOptions& opti
 }
 
 void OwnedReplica::MakeAverages(const Backend& backend, double decay) {
-  const size_t element = SizeOf(store->dtype());
   averages = std::make_unique<optim::MovingAverages>(
       decay, store->dtype(),
-      std::vector{
-          std::span(store->weights_base(), static_cast<size_t>(store->trainable_count()) * element),
-          std::span(store->statistics_base(), StatisticsBytes(*store))},
+      std::vector{std::span(store->weights_base(), store->weights_bytes()),
+                  std::span(store->statistics_base(), store->statistics_bytes())},
       backend);
 }
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "collectives/replicas.h"
-#include "src/backend/host_view.h"
+#include "src/backend/arena_math.h"
 #include "src/core/error.h"
 #include "src/core/rng.h"
 
@@ -22,15 +22,15 @@ class Hashes {
     for (size_t v = 0; v < store_.places().size(); ++v) {
       if (store_.places()[v].trainable) trainable.push_back(static_cast<int>(v));
     }
-    Add(store_.weights_base(), store_.trainable_count(), trainable, "");
+    Add(store_.weights_base(), trainable, "");
     for (size_t s = 0; s < replica.optimizer.slots().size(); ++s) {
-      Add(replica.optimizer.slot(static_cast<int>(s)), store_.trainable_count(), trainable,
+      Add(replica.optimizer.slot(static_cast<int>(s)), trainable,
           "/" + replica.optimizer.slots()[s].name);
     }
     if (replica.averages != nullptr) {
-      Add(replica.averages->shadow(0).data(), store_.trainable_count(), trainable, kAverageSuffix);
+      Add(replica.averages->shadow(0).data(), trainable, kAverageSuffix);
     }
-    if (!frozen.empty()) Add(store_.statistics_base(), store_.statistics_count(), frozen, "");
+    if (!frozen.empty()) Add(store_.statistics_base(), frozen, "");
   }
 
   std::span<const uint64_t> all() const { return hashes_; }
@@ -57,18 +57,22 @@ class Hashes {
     std::string suffix;  // of their names
   };
 
-  void Add(std::byte* arena, int64_t count, std::span<const int> variables,
-           const std::string& suffix) {
-    const size_t element = SizeOf(store_.dtype());
-    const HostView view(store_.backend(), arena, static_cast<size_t>(count) * element);
-    const std::byte* base = view.as<std::byte>().data();
+  void Add(const std::byte* arena, std::span<const int> variables, const std::string& suffix) {
+    arenas_.push_back({{variables.begin(), variables.end()}, suffix});
+    const auto* floats = reinterpret_cast<const float*>(arena);
+    std::vector<Segment> ranges;  // of floats, as whose bits other types are taken, too
+    const auto floats_in_one = static_cast<int64_t>(SizeOf(store_.dtype()) / sizeof(float));
     for (int v : variables) {
       const VariablePlace& p = store_.places()[v];
-      const std::byte* data = base + static_cast<size_t>(p.offset) * element;
-      const size_t floats = static_cast<size_t>(p.count) * element / sizeof(float);
-      hashes_.push_back(collectives::HashOfFloats({reinterpret_cast<const float*>(data), floats}));
+      ranges.push_back({p.offset * floats_in_one, (p.offset + p.count) * floats_in_one});
     }
-    arenas_.push_back({{variables.begin(), variables.end()}, suffix});
+    if (const ArenaMath* math = store_.backend().arena_math()) {
+      const std::vector<uint64_t> hashes = math->Hashes(floats, ranges);
+      hashes_.insert(hashes_.end(), hashes.begin(), hashes.end());
+      return;
+    }
+    for (const Segment& range : ranges)
+      hashes_.push_back(collectives::HashOfFloats({floats + range.begin, floats + range.end}));
   }
 
   const VariableStore& store_;

@@ -36,8 +36,7 @@ HostView View(const VariableStore& store, std::byte* base, size_t bytes) {
 }
 
 HostView ViewWeights(const VariableStore& store) {
-  return View(store, store.weights_base(),
-              static_cast<size_t>(store.trainable_count()) * SizeOf(store.dtype()));
+  return View(store, store.weights_base(), store.weights_bytes());
 }
 
 void ShareArena(collectives::Communicator& communicator, const HostView& view, const char* what) {
@@ -121,12 +120,6 @@ void RestoreVariables(const io::Checkpoint& checkpoint, const std::string& path,
 
 }  // namespace
 
-size_t StatisticsBytes(const VariableStore& store) {
-  int64_t count = 0;
-  for (const VariablePlace& p : store.places()) count += p.trainable ? 0 : p.count;
-  return static_cast<size_t>(count) * SizeOf(store.dtype());
-}
-
 io::Checkpoint MakeSnapshot(const Replica& replica, const RunState& state,
                             const std::map<std::string, std::string>& attributes,
                             SnapshotKind kind) {
@@ -196,7 +189,7 @@ io::Checkpoint ReadForeign(const io::WeightsReader& file, const VariableStore& s
 
 void ShareStatistics(collectives::Communicator& communicator, const VariableStore& store) {
   if (communicator.size() == 1) return;
-  ShareArena(communicator, View(store, store.statistics_base(), StatisticsBytes(store)),
+  ShareArena(communicator, View(store, store.statistics_base(), store.statistics_bytes()),
              "statistics");
 }
 

@@ -62,9 +62,6 @@ void ShareVariables(collectives::Communicator& communicator, const VariableStore
 // Rank 0's moving statistics on every rank: they are the ones that count. Collective.
 void ShareStatistics(collectives::Communicator& communicator, const VariableStore& store);
 
-// Size of the arena of all variables that are not trainable.
-size_t StatisticsBytes(const VariableStore& store);
-
 // False when a weight is infinite or no number. A loss can hide that: a ReLU may turn NaN into 0.
 bool WeightsAreFinite(const VariableStore& store);
 

@@ -41,7 +41,7 @@ std::string Describe(const Finding& finding, const std::vector<VariablePlace>& p
 StepGuard::StepGuard(const VariableStore& store, const std::vector<int>& frozen)
     : store_(store),
       statistics_(MovingStatistics(store, frozen)),
-      saved_(store.backend().Allocate(StatisticsBytes(store))) {}
+      saved_(store.backend().Allocate(store.statistics_bytes())) {}
 
 void StepGuard::Copy(std::byte* to, const std::byte* from) const {
   const size_t element = SizeOf(store_.dtype());
@@ -71,8 +71,7 @@ void StepGuard::RestoreUnless(const bool* applied) const {
 
 int StepGuard::FirstBad(const std::vector<int>& variables, std::byte* arena) const {
   const size_t element = SizeOf(store_.dtype());
-  const HostView view(store_.backend(), arena,
-                      static_cast<size_t>(store_.trainable_count()) * element);
+  const HostView view(store_.backend(), arena, store_.weights_bytes());
   const bool f64 = store_.dtype() == DType::kF64;
   for (int v : variables) {
     const VariablePlace& p = store_.places()[v];

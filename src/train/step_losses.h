@@ -23,7 +23,7 @@ namespace carole::train {
 
 class StepLosses {
  public:
-  // All outlive this; the graph's losses and logits(graph) are among its outputs.
+  // All outlive this; the graph's losses and LogitsOf(graph) are among its outputs.
   StepLosses(const Graph& graph, const Executable& executable, const Backend& backend,
              collectives::Communicator& communicator);
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "collectives/apart.h"
+#include "io/bytes.h"
 #include "io/checkpoint_folder.h"
 #include "io/disk.h"
 #include "io/weights_reader.h"
@@ -225,7 +226,7 @@ bool Trainer::Evaluate() {
       KeepBest(metrics->accuracy());
       best_->Wait();
     }
-    if (is_writer()) io::WriteWholeFile("train", EvaluatedPath(), fmt::format("{}\n", state_.step));
+    if (is_writer()) io::WriteWholeFile(EvaluatedPath(), fmt::format("{}\n", state_.step));
   });
   return true;
 }

@@ -14,6 +14,7 @@
 
 #include "src/core/divide_up.h"
 #include "src/core/log.h"
+#include "src/watch/work_progress.h"
 
 namespace carole::watch {
 namespace {
@@ -35,11 +36,6 @@ bool IsSmart() {
 int WidthOf(int terminal) {
   winsize size{};
   return ioctl(terminal, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : kUsualWidth;
-}
-
-std::string FormatTime(double seconds) {
-  const int64_t s = std::lround(seconds);
-  return fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
 }
 
 // From the longest form (0) to the shortest (3).

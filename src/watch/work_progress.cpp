@@ -8,6 +8,11 @@
 
 namespace carole::watch {
 
+std::string FormatTime(double seconds) {
+  const int64_t s = std::llround(seconds);
+  return fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
+}
+
 std::string FormatWork(const WorkState& state) {
   std::string text =
       fmt::format("{}: {} of {} {}", state.what, state.done, state.total, state.unit);
@@ -16,8 +21,8 @@ std::string FormatWork(const WorkState& state) {
   const double rate = static_cast<double>(done) / state.seconds;
   text += fmt::format(", {:.0f} {}/s", rate, state.unit);
   if (state.done >= state.total) return text;
-  const int64_t left = std::llround(static_cast<double>(state.total - state.done) / rate);
-  return text + fmt::format(", {}:{:02}:{:02} left", left / 3600, left / 60 % 60, left % 60);
+  return text +
+         fmt::format(", {} left", FormatTime(static_cast<double>(state.total - state.done) / rate));
 }
 
 void WorkProgress::Show(std::string_view what, int64_t done, int64_t total) {

@@ -18,6 +18,9 @@ struct WorkState {
   double seconds = 0;       // since the start
 };
 
+// "0:00:10": hours, minutes, seconds.
+std::string FormatTime(double seconds);
+
 // "train: 1200 of 5000 images, 400 images/s, 0:00:10 left".
 std::string FormatWork(const WorkState& state);
 

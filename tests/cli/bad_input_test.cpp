@@ -101,9 +101,9 @@ TEST_F(BadInputTest, FlagsThatWouldDoNothing) {
 TEST_F(BadInputTest, LabelOutOfRange) {
   WriteGreyRecord(train_file_, 0x7f, 12);
   EXPECT_TRUE(FailsWith(TrainAnEpoch(), 65, {train_file_, "record 0", "label", "12"}));
-  EXPECT_THAT(
-      Carole({"doctor", "--dataset_name=mnist", "--dataset_dir=" + data_dir_}).out,
-      ::testing::HasSubstr(train_file_ + ": record 0 at byte 0: image/class/label: out of range: got 12"));
+  EXPECT_THAT(Carole({"doctor", "--dataset_name=mnist", "--dataset_dir=" + data_dir_}).out,
+              ::testing::HasSubstr(
+                  train_file_ + ": record 0 at byte 0: image/class/label: out of range: got 12"));
 }
 
 TEST_F(BadInputTest, ResultsThatFindNoRoom) {

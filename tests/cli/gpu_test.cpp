@@ -41,6 +41,11 @@ TEST_F(GpuTest, OldDriverAndBrokenLibraryAreNamed) {
   EXPECT_TRUE(FailsWith(
       old_driver, 78,
       {"--backend=cuda: no GPU", "driver version is insufficient", "use --backend=onednn"}));
+  const ProcessResult on_cpu =
+      CaroleWith(CAROLE_FAKE_GPU, {"bench", "train", "--model_name=lenet", "--steps=1"});
+  EXPECT_EQ(on_cpu.exit_code, 0) << on_cpu.err;
+  EXPECT_THAT(on_cpu.err, ::testing::HasSubstr("the GPUs are not used: "));
+  EXPECT_THAT(on_cpu.err, ::testing::HasSubstr("driver version is insufficient"));
   const std::string broken = folder_ / "broken";
   std::filesystem::create_directories(broken);
   std::ofstream(broken + "/libcudnn.so.9") << "no library";

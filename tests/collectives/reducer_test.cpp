@@ -56,8 +56,6 @@ TEST(Reducer, OneRankGetsItsBucketsBackUntouched) {
     EXPECT_EQ(reducer.WaitNext(), (Range{1, 2}));
     EXPECT_EQ(reducer.WaitNext(), std::nullopt);
     EXPECT_EQ(gradients, (std::vector<float>{1, 2, 3}));
-    EXPECT_EQ(reducer.stats().bytes, 0);
-    EXPECT_EQ(reducer.stats().num_buckets, 2);
   });
 }
 
@@ -72,7 +70,6 @@ TEST(Reducer, LaterBucketsWaitForEarlierOnes) {
     reducer.MarkReady(0);
     while (reducer.WaitNext()) continue;
     EXPECT_EQ(gradients, std::vector<float>(4, 3.0f));
-    EXPECT_EQ(reducer.stats().bytes, 16);
   });
 }
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "io/disk.h"
+#include "io/bytes.h"
 #include "io/weights_mapping.h"
 #include "nets/nets.h"
 #include "src/core/error.h"
@@ -32,7 +32,7 @@ struct Request {
 };
 
 void WriteFloats(const std::string& path, const std::vector<float>& values) {
-  io::WriteWholeFile("test", path,
+  io::WriteWholeFile(path,
                      {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)});
 }
 

@@ -235,12 +235,12 @@ TEST(CheckCompatible, NamesTheFirstDifferences) {
 }
 
 TEST_F(CheckpointTest, LatestIsTheNewestThatVerifies) {
-  EXPECT_EQ(FindLatest(folder_.path()), std::nullopt);
-  EXPECT_EQ(FindLatest(folder_.path() + "/absent"), std::nullopt);
+  EXPECT_FALSE(ReadLatest(folder_.path()));
+  EXPECT_FALSE(ReadLatest(folder_.path() + "/absent"));
   for (const int64_t step : {9, 10, 200}) Write(step);
   WriteText(folder_.path() + "/model.ckpt-300.h5.tmp", "half");
   WriteText(folder_.path() + "/model.ckpt-x.h5", "");
-  EXPECT_EQ(FindLatest(folder_.path()), PathOf(200));  // by number, not by letter
+  EXPECT_EQ(ReadLatest(folder_.path())->path, PathOf(200));  // by number, not by letter
   WriteText(PathOf(200), ReadText(PathOf(200)).substr(0, 3000));
   testing::internal::CaptureStderr();
   const auto latest = ReadLatest(folder_.path());
@@ -249,7 +249,7 @@ TEST_F(CheckpointTest, LatestIsTheNewestThatVerifies) {
   EXPECT_EQ(latest->checkpoint.step, 10);
   WriteText(PathOf(9), "");
   WriteText(PathOf(10), "");
-  EXPECT_THAT([&] { FindLatest(folder_.path()); },
+  EXPECT_THAT([&] { ReadLatest(folder_.path()); },
               ThrowsMessage<DataError>(HasSubstr("none of its 3 checkpoints is whole")));
 }
 
@@ -291,7 +291,7 @@ TEST_F(CheckpointTest, WriterSurfacesErrorsAndGoesOn) {
   std::filesystem::create_directory(sub);
   writer.Write(Example());
   EXPECT_NO_THROW(writer.Wait());
-  EXPECT_EQ(FindLatest(sub), CheckpointPath(sub, 120));
+  EXPECT_EQ(ReadLatest(sub)->path, CheckpointPath(sub, 120));
 }
 
 // Runs `work` in a child process; returns its wait status.

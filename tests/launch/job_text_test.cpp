@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "launch/arguments.h"
 #include "launch/job_end.h"
 #include "launch/mpirun.h"
@@ -125,29 +127,30 @@ TEST(JobArguments, Split) {
 }
 
 TEST(JobArguments, OwnFlagsAmongTrainings) {
-  SplitArguments split =
-      Split({"--ps=idle", "--", "train", "--a=1", "--max-restarts", "2", "--ports=1-2", "--b"});
-  TakeFlags({"max_restarts", "ports"}, split);
-  EXPECT_THAT(split.launch, ElementsAre("--ps=idle", "--max-restarts", "2", "--ports=1-2"));
-  EXPECT_THAT(split.train, ElementsAre("--a=1", "--b"));
-}
-
-TEST(JobArguments, FlagValue) {
-  const Arguments given{"x=work_dir=/a", "work_dir_2=/b", "work_dir=/c=d", "log_dir="};
-  EXPECT_EQ(FlagValue(given, "work_dir"), "/c=d");
-  EXPECT_EQ(FlagValue(given, "log_dir"), "");
-  EXPECT_EQ(FlagValue(given, "work"), std::nullopt);
+  SplitArguments split = Split({"--ps=idle", "--", "train", "--a=1", "--max-restarts", "2",
+                                "-ports=1-2", "ports", "-1", "-", "--b"});
+  TakeFlags([](const std::string& name) { return name == "max_restarts" || name == "ports"; },
+            split);
+  EXPECT_THAT(split.launch, ElementsAre("--ps=idle", "--max-restarts", "2", "-ports=1-2"));
+  EXPECT_THAT(split.train, ElementsAre("--a=1", "ports", "-1", "-", "--b"));
 }
 
 TEST(JobArguments, EvaluatorWatchesWhatTrainingWrites) {
   EXPECT_THAT(
-      EvalArguments(
-          {"dataset_dir=/data", "train_dir=/out/", "model_name=lenet", "learning_rate=0.1",
-           "train_image_size=32", "moving_average_decay=0.99", "use_grayscale=false",
-           "eval_batch_size=16", "batch_size=8", "dct_method=INTEGER_ACCURATE", "precision=bf16"},
-          "/out/", 60),
+      EvalArguments({{"dataset_dir", "/data=1"},
+                     {"train_dir", "/out/"},
+                     {"model_name", "lenet"},
+                     {"learning_rate", "0.1"},
+                     {"train_image_size", "32"},
+                     {"moving_average_decay", "0.99"},
+                     {"use_grayscale", "false"},
+                     {"eval_batch_size", "16"},
+                     {"batch_size", "8"},
+                     {"dct_method", "INTEGER_ACCURATE"},
+                     {"precision", "bf16"}},
+                    "/out/", 60),
       ElementsAre("--eval_interval_secs=10", "--until_trained", "--timeout=60",
-                  "--dataset_dir=/data", "--use_grayscale=false", "--dct_method=INTEGER_ACCURATE",
+                  "--dataset_dir=/data=1", "--use_grayscale=false", "--dct_method=INTEGER_ACCURATE",
                   "--model_name=lenet", "--eval_image_size=32", "--eval_batch_size=16",
                   "--moving_average_decay=0.99", "--checkpoint_path=/out/",
                   "--eval_dir=/out/eval"));
@@ -165,6 +168,14 @@ TEST(JobEnd, OnlyWhatWasNotedSince) {
   NoteJobEnd(run, 0);
   EXPECT_TRUE(late.Noted());
   EXPECT_NO_THROW(NoteJobEnd("/proc/nowhere", 0));
+}
+
+TEST(JobEnd, IsForOtherUsersToo) {
+  const PrivateFolder folder;
+  NoteJobEnd(folder.path(), 0);
+  std::ofstream(folder / "any") << "file";
+  EXPECT_EQ(std::filesystem::status(folder / ".job_end").permissions(),
+            std::filesystem::status(folder / "any").permissions());
 }
 
 }  // namespace

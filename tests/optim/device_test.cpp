@@ -2,6 +2,10 @@
 // kernels, against those of the host.
 #include <gmock/gmock.h>
 
+#include <bit>
+#include <utility>
+
+#include "src/backend/arena_math.h"
 #include "src/backend/host_view.h"
 #include "src/optim/moving_averages.h"
 #include "src/optim/optimizer.h"
@@ -210,6 +214,26 @@ TEST(DeviceArenaMathTest, CopiesUnlessAFlagIsSet) {
     device.backend().arena_math()->CopyUnless(flag.get(), to, from, kCount);
     EXPECT_EQ(device.Read(other.get()), is_set ? std::vector<float>(kCount) : device.weights());
   }
+}
+
+TEST(DeviceArenaMathTest, HashesAreOfBitsAndPlaces) {
+  const Problem device(MakeDevice());
+  const std::vector<Segment> ranges = {{0, 1}, {16, 64}, {64, 9000}, {7, 7}};
+  const auto hashes = [&] {
+    return device.backend().arena_math()->Hashes(
+        reinterpret_cast<const float*>(device.weights_base()), ranges);
+  };
+  std::vector<float> values = device.weights();
+  std::vector<uint64_t> want(ranges.size());
+  for (size_t r = 0; r < ranges.size(); ++r) {
+    for (int64_t i = ranges[r].begin; i < ranges[r].end; ++i)
+      want[r] += HashOfValue(std::bit_cast<uint32_t>(values[i]), i - ranges[r].begin);
+  }
+  EXPECT_EQ(hashes(), want);
+  std::swap(values[70], values[71]);
+  device.SetWeights(values);
+  EXPECT_NE(hashes()[2], want[2]);
+  EXPECT_THAT(hashes(), ::testing::ElementsAre(want[0], want[1], ::testing::_, 0));
 }
 
 }  // namespace

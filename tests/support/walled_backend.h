@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <bit>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -290,6 +291,19 @@ class WalledMath : public ArenaMath {
       if (inner_ != nullptr) return inner_->Scale(to, n, factor);
       for (int64_t i = 0; i < n; ++i) to[i] *= factor;
     });
+  }
+  std::vector<uint64_t> Hashes(const float* arena,
+                               const std::vector<Segment>& ranges) const override {
+    std::vector<uint64_t> hashes(ranges.size());
+    stream_->Add([&] {
+      if (inner_ != nullptr) hashes = inner_->Hashes(arena, ranges);
+      for (size_t r = 0; inner_ == nullptr && r < ranges.size(); ++r) {
+        for (int64_t i = ranges[r].begin; i < ranges[r].end; ++i)
+          hashes[r] += HashOfValue(std::bit_cast<uint32_t>(arena[i]), i - ranges[r].begin);
+      }
+    });
+    stream_->Drain();
+    return hashes;
   }
   std::unique_ptr<Updater> MakeUpdater(const UpdateJob& job) const override {
     return std::make_unique<WalledUpdater>(

@@ -21,9 +21,10 @@ struct StepNumbers {
 
 // The sum of f(i) over the block's threads' i in [begin, end), in thread 0.
 template <typename F>
-__device__ double BlockSum(int64_t begin, int64_t end, F f) {
-  __shared__ double parts[kThreads];
-  double sum = 0;
+__device__ auto BlockSum(int64_t begin, int64_t end, F f) {
+  using Sum = decltype(f(begin));
+  __shared__ Sum parts[kThreads];
+  Sum sum = 0;
   for (int64_t i = begin + threadIdx.x; i < end; i += kThreads) sum += f(i);
   parts[threadIdx.x] = sum;
   for (unsigned half = kThreads / 2; half > 0; half /= 2) {
@@ -131,6 +132,19 @@ __global__ void __launch_bounds__(kThreads)
     return square;
   });
   if (threadIdx.x == 0 && task.squares != nullptr) task.squares[blockIdx.x] = sum;
+}
+
+// parts[range, part]: each range is cut into as many as the grid is wide.
+__global__ void __launch_bounds__(kThreads)
+    HashKernel(const uint32_t* values, const Segment* ranges, uint64_t* parts) {
+  const Segment range = ranges[blockIdx.y];
+  const int64_t share = DivideUp(range.end - range.begin, int64_t{gridDim.x});
+  const int64_t begin = range.begin + share * blockIdx.x;
+  const int64_t end = begin + share;
+  const uint64_t sum =
+      BlockSum(begin, end < range.end ? end : range.end,
+               [=](int64_t i) { return HashOfValue(values[i], i - range.begin); });
+  if (threadIdx.x == 0) parts[blockIdx.y * gridDim.x + blockIdx.x] = sum;
 }
 
 unsigned Blocks(size_t count) { return static_cast<unsigned>(count); }
@@ -284,6 +298,23 @@ class CudaArenaMath : public ArenaMath {
   }
   void Scale(float* to, int64_t count, float factor) const override {
     ForEach(device_.stream, count, [=] __device__(int64_t i) { to[i] *= factor; });
+  }
+  std::vector<uint64_t> Hashes(const float* arena,
+                               const std::vector<Segment>& ranges) const override {
+    constexpr size_t kParts = 64;
+    std::vector<uint64_t> hashes(ranges.size()), parts(ranges.size() * kParts);
+    if (ranges.empty()) return hashes;
+    const size_t bytes = parts.size() * sizeof(uint64_t);
+    const DeviceMemory places = CopyToDevice(ranges, device_.stream);
+    const DeviceMemory sums = AllocateDevice(bytes, device_.stream);
+    Launch(device_.stream, dim3(kParts, Blocks(ranges.size())), HashKernel,
+           reinterpret_cast<const uint32_t*>(arena),
+           reinterpret_cast<const Segment*>(places.get()), reinterpret_cast<uint64_t*>(sums.get()));
+    Check(cudaMemcpyAsync(parts.data(), sums.get(), bytes, cudaMemcpyDeviceToHost, device_.stream),
+          "cudaMemcpyAsync");
+    Check(cudaStreamSynchronize(device_.stream), "cudaStreamSynchronize");
+    for (size_t i = 0; i < parts.size(); ++i) hashes[i / kParts] += parts[i];
+    return hashes;
   }
   std::unique_ptr<Updater> MakeUpdater(const UpdateJob& job) const override {
     return std::make_unique<CudaUpdater>(job, device_);

@@ -83,7 +83,9 @@ struct TellRanks {
   RankMessage message;
 
   __device__ void operator()(int64_t c, const double* sums) const {
-    const double n = static_cast<double>(counted.Count()), pivot = static_cast<float>(x[c]);
+    const double n = static_cast<double>(counted.Count());
+    // What no row wrote may be infinite.
+    const double pivot = n > 0 ? static_cast<float>(x[c]) : 0;
     message.Put(c, {sums[0] + n * pivot, sums[1] + pivot * (2 * sums[0] + n * pivot), n});
   }
 };

@@ -235,9 +235,9 @@ const Plan& PlanOnce(const Task& task, const Device& device) {
   static std::mutex mutex;
   static auto& plans = *new std::map<std::tuple<uint64_t, bool, std::string>, Plan>;
   const std::lock_guard lock(mutex);
-  const auto [place, is_new] = plans.try_emplace({device.id, device.tf32, task.Describe()});
-  if (is_new) place->second = MakePlan(task, device);
-  return place->second;
+  const std::tuple key{device.id, device.tf32, task.Describe()};
+  if (const auto known = plans.find(key); known != plans.end()) return known->second;
+  return plans.emplace(key, MakePlan(task, device)).first->second;
 }
 
 // What the three directions share. The workspace holds the padded image, if there is one, then the

@@ -16,64 +16,40 @@ namespace {
 
 using Maker = std::unique_ptr<Kernel> (*)(const OpSpec&, int threads);
 
-Maker FindMaker(OpKind kind) {
-  switch (kind) {
-    case OpKind::kConv2d:
-      return MakeConv2d;
-    case OpKind::kConv2dBackwardData:
-      return MakeConv2dBackwardData;
-    case OpKind::kConv2dBackwardFilter:
-      return MakeConv2dBackwardFilter;
-    case OpKind::kLinear:
-      return MakeLinear;
-    case OpKind::kLinearBackwardData:
-      return MakeLinearBackwardData;
-    case OpKind::kLinearBackwardFilter:
-      return MakeLinearBackwardFilter;
-    case OpKind::kBatchNorm:
-      return MakeBatchNorm;
-    case OpKind::kBatchNormBackward:
-      return MakeBatchNormBackward;
-    case OpKind::kRelu:
-    case OpKind::kReluBackward:
-    case OpKind::kActivation:
-    case OpKind::kActivationBackward:
-    case OpKind::kAdd:
-    case OpKind::kScaledAdd:
-    case OpKind::kScale:
-      return MakeElementwise;
-    case OpKind::kScaleChannels:
-    case OpKind::kScaleChannelsBackward:
-      return MakeScaleChannels;
-    case OpKind::kConcat:
-    case OpKind::kSlice:
-      return MakeChannelCopy;
-    case OpKind::kPad2d:
-      return MakePad2d;
-    case OpKind::kNormalize:
-      return MakeNormalize;
-    case OpKind::kDropout:
-    case OpKind::kDropoutBackward:
-      return MakeDropout;
-    case OpKind::kPool2d:
-      return MakePool2d;
-    case OpKind::kPool2dBackward:
-      return MakePool2dBackward;
-    case OpKind::kLrn:
-    case OpKind::kLrnBackward:
-      return MakeLrn;
-    case OpKind::kSoftmax:
-      return MakeSoftmax;
-    case OpKind::kSoftmaxCrossEntropy:
-      return MakeSoftmaxCrossEntropy;
-    case OpKind::kReorder:
-      return MakeReorder;
-    case OpKind::kReshape:  // the plan renames memory, no kernel runs
-    case OpKind::kCasts:    // for devices whose launches cost
-      return nullptr;
-  }
-  return nullptr;
-}
+// In the order of OpKind.
+constexpr Maker kMakers[] = {MakeConv2d,
+                             MakeConv2dBackwardData,
+                             MakeConv2dBackwardFilter,
+                             MakeLinear,
+                             MakeLinearBackwardData,
+                             MakeLinearBackwardFilter,
+                             MakeBatchNorm,
+                             MakeBatchNormBackward,
+                             MakeElementwise,  // ReLU
+                             MakeElementwise,  // and its gradient
+                             MakeElementwise,  // other activations
+                             MakeElementwise,  // and their gradients
+                             MakeElementwise,  // sum
+                             MakeElementwise,  // scaled sum
+                             MakeElementwise,  // scale
+                             MakeScaleChannels,
+                             MakeScaleChannels,
+                             MakePool2d,
+                             MakePool2dBackward,
+                             MakeLrn,
+                             MakeLrn,
+                             MakeDropout,
+                             MakeDropout,
+                             MakeSoftmax,
+                             MakeSoftmaxCrossEntropy,
+                             MakeChannelCopy,
+                             MakeChannelCopy,
+                             MakePad2d,
+                             MakeNormalize,
+                             nullptr,  // reshape: the plan renames memory
+                             MakeReorder,
+                             nullptr};  // casts: for devices, whose launches cost
+static_assert(std::size(kMakers) == static_cast<size_t>(OpKind::kCasts) + 1);
 
 // fp32 throughout, or bf16 where activations and filters are; products and normalised pixels may
 // be either.
@@ -140,7 +116,7 @@ class OneDnnBackend : public Backend {
     // The library sums the gradient of a bias beside that of its filter.
     const bool sums =
         spec.kind == OpKind::kReluBackward && IsPresent(spec.outputs, ReluBackwardPlaces::kDb);
-    return FindMaker(spec.kind) != nullptr && HasTypes(spec) && !sums;
+    return kMakers[static_cast<size_t>(spec.kind)] != nullptr && HasTypes(spec) && !sums;
   }
 
   std::unique_ptr<Kernel> MakeKernel(const OpSpec& spec) const override {
@@ -148,7 +124,7 @@ class OneDnnBackend : public Backend {
     omp_set_num_threads(threads_);  // primitives are cut for the threads of their maker
     try {
       if (WantsWinograd(spec, winograd_)) return MakeWinograd(spec, threads_);
-      return FindMaker(spec.kind)(spec, threads_);
+      return kMakers[static_cast<size_t>(spec.kind)](spec, threads_);
     } catch (const dnnl::error& e) {
       throw DeviceError(fmt::format("[onednn] {} of {}: the library refused: {} (status {})",
                                     Name(spec.kind), spec.inputs[0].shape.ToString(), e.what(),

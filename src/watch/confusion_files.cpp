@@ -1,13 +1,13 @@
 // The confusion matrix as a table for spreadsheets, as pixels and as a page with names.
-#include "src/watch/confusion.h"
-
 #include <fmt/format.h>
 
+#include "io/bytes.h"
 #include "io/disk.h"
 #include "io/image.h"
-#include "src/commands/evaluation.h"
+#include "src/watch/confusion.h"
+#include "src/watch/report_page.h"
 
-namespace carole::commands {
+namespace carole::watch {
 namespace {
 
 // RFC 4180.
@@ -20,10 +20,9 @@ std::string Quoted(const std::string& text) {
 // Rows are labels, columns predictions.
 std::string ConfusionCsv(const train::Metrics& metrics, const std::vector<std::string>& names) {
   std::string csv = "label\\prediction";
-  for (int64_t p = 0; p < metrics.num_classes(); ++p)
-    csv += "," + Quoted(watch::LabelName(names, p));
+  for (int64_t p = 0; p < metrics.num_classes(); ++p) csv += "," + Quoted(LabelName(names, p));
   for (int64_t label = 0; label < metrics.num_classes(); ++label) {
-    csv += "\r\n" + Quoted(watch::LabelName(names, label));
+    csv += "\r\n" + Quoted(LabelName(names, label));
     for (int64_t p = 0; p < metrics.num_classes(); ++p)
       csv += fmt::format(",{}", metrics.confusion(label, p));
   }
@@ -32,13 +31,12 @@ std::string ConfusionCsv(const train::Metrics& metrics, const std::vector<std::s
 
 }  // namespace
 
-void WriteConfusion(const std::string& folder, const watch::ConfusionFacts& facts,
+void WriteConfusion(const std::string& folder, const ConfusionFacts& facts,
                     const train::Metrics& metrics) {
   io::MakeFolder("eval", folder);
-  io::WriteWholeFile("eval", folder + "/confusion.csv", ConfusionCsv(metrics, facts.class_names));
-  io::WriteWholeFile("eval", folder + "/confusion.png",
-                     io::EncodePng(watch::ConfusionPicture(metrics).view()));
-  io::WriteWholeFile("eval", folder + "/confusion.html", watch::MakeConfusionPage(facts, metrics));
+  io::WriteWholeFile(folder + "/confusion.csv", ConfusionCsv(metrics, facts.class_names));
+  io::WriteWholeFile(folder + "/confusion.png", io::EncodePng(ConfusionPicture(metrics).view()));
+  io::WriteWholeFile(folder + "/confusion.html", MakeConfusionPage(facts, metrics));
 }
 
-}  // namespace carole::commands
+}  // namespace carole::watch
