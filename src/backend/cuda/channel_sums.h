@@ -74,7 +74,8 @@ __global__ void __launch_bounds__(kThreads, 2)  // blocks at once: more would wa
 inline constexpr unsigned kPartLanes = 4;
 
 template <int kValues, typename Finish>
-__global__ void __launch_bounds__(kThreads) AddPartsKernel(PartialSums partial, Finish finish) {
+__global__ void __launch_bounds__(kThreads, 2)  // blocks at once: of itself nvcc spills some parts
+    AddPartsKernel(PartialSums partial, Finish finish) {
   const unsigned lane = threadIdx.x % kPartLanes;
   const int64_t channel = int64_t{blockIdx.x} * kPartLanes + lane;
   struct Part {

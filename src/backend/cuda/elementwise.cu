@@ -157,20 +157,31 @@ std::unique_ptr<Kernel> Make(const OpSpec& spec, const Device& device, F f) {
                    });
 }
 
-// Some of the operands of a sum.
-template <typename T, int N>
+constexpr int kManyOperands = 8;
+
+// Some of the operands of a sum: kMost, or fewer where that is kManyOperands.
+template <typename T, int N, int kMost>
 struct Sum {
-  static constexpr int kMost = 8;
+  static constexpr int kAhead = 8 / kMost;
   const T* operands[kMost];
   int count = 0;
   T* y;
 
-  __device__ void operator()(int64_t pack) const {
-    Floats<N> sum = Load<N>(operands[0] + pack * N);
-    for (int j = 1; j < kMost; ++j) {  // by constants: else a thread copies the pointers first
-      if (j >= count) break;
-      const Floats<N> next = Load<N>(operands[j] + pack * N);
-      for (int i = 0; i < N; ++i) sum[i] += next[i];
+  struct Packs {
+    Pack<T, N> packs[kMost];
+  };
+  __device__ bool Has(int operand) const { return kMost < kManyOperands || operand < count; }
+  __device__ Packs Read(int64_t pack) const {
+    Packs read{};
+    for (int j = 0; j < kMost; ++j)  // by constants: else a thread copies the pointers first
+      if (Has(j)) read.packs[j] = ReadPack<N>(operands[j] + pack * N);
+    return read;
+  }
+  __device__ void Write(int64_t pack, const Packs& read) const {
+    Floats<N> sum = ToFloats(read.packs[0]);
+    for (int j = 1; j < kMost; ++j) {
+      const Floats<N> next = ToFloats(read.packs[j]);
+      for (int i = 0; i < N; ++i) sum[i] = Has(j) ? sum[i] + next[i] : sum[i];
     }
     Store<N>(y + pack * N, sum);
   }
@@ -182,12 +193,25 @@ class Add : public CudaKernel {
   using CudaKernel::CudaKernel;
   int InPlaceInput(int output) const override { return output == 0 ? 0 : -1; }
 
-  // As many inputs as one launch takes, then y and the next ones.
   void Run(const RunContext&) override {
+    switch (spec_.inputs.size()) {
+      case 2:
+        return Launches<2>();
+      case 3:
+        return Launches<3>();
+      default:
+        return Launches<kManyOperands>();
+    }
+  }
+
+ private:
+  // As many inputs as one launch takes, then y and the next ones.
+  template <int kMost>
+  void Launches() const {
     for (size_t next = 0; next < spec_.inputs.size();) {
-      Sum<T, N> sum{.y = out<T>(0)};
+      Sum<T, N, kMost> sum{.y = out<T>(0)};
       if (next > 0) sum.operands[sum.count++] = sum.y;
-      while (next < spec_.inputs.size() && sum.count < Sum<T, N>::kMost)
+      while (next < spec_.inputs.size() && sum.count < kMost)
         sum.operands[sum.count++] = in<T>(next++);
       ForEach(device_.stream, in_shape(0).size() / N, sum);
     }

@@ -32,18 +32,24 @@ void Launch(cudaStream_t stream, dim3 grid, void (*kernel)(Parameters...),
 
 // read(i), then write(i, what was read), for at most kAhead of i, i + step, … below end, all of
 // them read before any is written: a GPU's memory is only busy while enough of it is under way.
+// Asks for the last one first: at each question in between nvcc waits for what was read before it.
 template <int kAhead, typename Read, typename Write>
 __device__ void ReadAhead(int64_t i, int64_t end, int64_t step, const Read& read,
                           const Write& write) {
-  if (i >= end) return;
-  const auto value = read(i);
-  if constexpr (kAhead > 1) ReadAhead<kAhead - 1>(i + step, end, step, read, write);
-  write(i, value);
+  if (i + (kAhead - 1) * step < end) {
+    const auto all = [&]<int... k>(std::integer_sequence<int, k...>) {  // nvcc unrolls few loops
+      const decltype(read(i)) values[] = {read(i + k * step)...};
+      (write(i + k * step, values[k]), ...);
+    };
+    all(std::make_integer_sequence<int, kAhead>());
+  } else if constexpr (kAhead > 1) {
+    ReadAhead<kAhead - 1>(i, end, step, read, write);
+  }
 }
 
 // Functors that have Read() and Write() instead of operator().
 template <typename F>
-concept ReadsAhead = (F::kAhead > 1);
+concept ReadsAhead = (F::kAhead > 0);
 
 template <typename F>
 __global__ void __launch_bounds__(kThreads) ForEachKernel(int64_t count, F f) {
