@@ -36,10 +36,7 @@ struct Relu {
 
   explicit Relu(const BatchNormAttributes& a)
       : present(a.relu), top(static_cast<float>(ReluTop(a.ceiling))) {}
-  __device__ float operator()(float value) const {  // NaN stays NaN
-    if (!present) return value;
-    return value < 0 ? 0 : top < value ? top : value;
-  }
+  __device__ float operator()(float value) const { return present ? Clamp(value, 0, top) : value; }
   // Whether a gradient comes through it where y, before or behind it, is this.
   __device__ bool Passes(float y) const { return y > 0 && y < top; }
 };

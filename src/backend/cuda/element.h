@@ -92,6 +92,12 @@ __device__ void Store(T* to, const Floats<N>& floats) {
   WritePack(to, elements.ToPack());
 }
 
+// NaN stays NaN. In two steps: where one choice hangs on another, nvcc branches.
+__device__ inline float Clamp(float x, float low, float high) {
+  const float floored = x < low ? low : x;
+  return high < floored ? high : floored;
+}
+
 // Calls f.operator()<T>() with the type of these elements, which are a float's.
 template <typename F>
 auto WithType(DType dtype, F f) {

@@ -6,12 +6,6 @@
 namespace carole::cuda {
 namespace {
 
-// Comparisons are written so that NaN stays NaN.
-__device__ float Clamp(float x, float low, float high) {
-  const float floored = x < low ? low : x;
-  return high < floored ? high : floored;
-}
-
 float Top(const OpSpec& spec) {
   return static_cast<float>(ReluTop(spec.attributes_as<ReluAttributes>().ceiling));
 }
