@@ -30,18 +30,25 @@ void Launch(cudaStream_t stream, dim3 grid, void (*kernel)(Parameters...),
         "cudaLaunchKernelEx");
 }
 
-// read(i), then write(i, what was read), for at most kAhead of i, i + step, … below end, all of
-// them read before any is written: a GPU's memory is only busy while enough of it is under way.
-// Asks for the last one first: at each question in between nvcc waits for what was read before it.
+// write(k, read(k)) for k = 0, 1, … below kCount, all of them read before any is written: a GPU's
+// memory is only busy while enough of it is under way.
+template <int kCount, typename Read, typename Write>
+__device__ void ReadFirst(const Read& read, const Write& write) {
+  const auto each = [&]<int... k>(std::integer_sequence<int, k...>) {  // nvcc unrolls few loops
+    const decltype(read(0)) values[] = {read(k)...};
+    (write(k, values[k]), ...);
+  };
+  each(std::make_integer_sequence<int, kCount>());
+}
+
+// So for at most kAhead of i, i + step, … below end. Asks for the last one first: at each question
+// in between nvcc waits for what was read before it.
 template <int kAhead, typename Read, typename Write>
 __device__ void ReadAhead(int64_t i, int64_t end, int64_t step, const Read& read,
                           const Write& write) {
   if (i + (kAhead - 1) * step < end) {
-    const auto all = [&]<int... k>(std::integer_sequence<int, k...>) {  // nvcc unrolls few loops
-      const decltype(read(i)) values[] = {read(i + k * step)...};
-      (write(i + k * step, values[k]), ...);
-    };
-    all(std::make_integer_sequence<int, kAhead>());
+    ReadFirst<kAhead>([&](int k) { return read(i + k * step); },
+                      [&](int k, const auto& value) { write(i + k * step, value); });
   } else if constexpr (kAhead > 1) {
     ReadAhead<kAhead - 1>(i, end, step, read, write);
   }

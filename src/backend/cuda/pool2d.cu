@@ -1,6 +1,8 @@
 // Pooling, one thread for each element of the result. argmax holds the place of the maximum in its
 // window, row by row: a byte each, packed in front of its tensor, but of windows too large for
 // that.
+#include <type_traits>
+
 #include "src/backend/cuda/element.h"
 #include "src/backend/cuda/launch.h"
 #include "src/core/check.h"
@@ -10,6 +12,9 @@ namespace {
 
 struct Range {
   int begin, end;
+
+  // The k-th one, or the last one.
+  __device__ int At(int k) const { return begin + k < end ? begin + k : end - 1; }
 };
 
 // One direction of a window: `size` pixels under windows of `window`, `stride` apart. In 32 bits,
@@ -30,9 +35,10 @@ struct Axis {
     return {first > 0 ? first : 0, last < size ? last : size};
   }
   __device__ int First(int64_t i) const { return static_cast<int>(i) * stride - before; }
-  // The windows that hold pixel i.
+  // The windows that hold pixel i. kStride: 0 or the stride, by which nothing need be divided then.
+  template <int kStride>
   __device__ Range Windows(int64_t i) const {
-    const unsigned shifted = static_cast<unsigned>(i) + before, by = stride;
+    const unsigned shifted = static_cast<unsigned>(i) + before, by = kStride > 0 ? kStride : stride;
     const int first = i + before < window ? 0 : (shifted - window) / by + 1;
     const int last = shifted / by + 1;
     return {first, last < windows ? last : windows};
@@ -53,7 +59,24 @@ struct Geometry {
   __device__ int64_t all_windows() const { return int64_t{rows.windows} * columns.windows; }
 };
 
-template <typename T, int N, typename Place>
+// use(i, j, exists, read(i, j)) for all of rows and columns, row by row. If there are at most kMost
+// of each, not 0, all are read before any is used; what does not exist is another one's value.
+template <int kMost, typename Read, typename Use>
+__device__ void ForPlaces(Range rows, Range columns, const Read& read, const Use& use) {
+  if constexpr (kMost > 0) {
+    ReadFirst<kMost * kMost>([&](int k) { return read(rows.At(k / kMost), columns.At(k % kMost)); },
+                             [&](int k, const auto& value) {
+                               const int i = rows.begin + k / kMost, j = columns.begin + k % kMost;
+                               use(i, j, i < rows.end && j < columns.end, value);
+                             });
+  } else {
+    for (int i = rows.begin; i < rows.end; ++i)
+      for (int j = columns.begin; j < columns.end; ++j) use(i, j, true, read(i, j));
+  }
+}
+
+// kWindow: 0 or the height and width of the window; here and below.
+template <typename T, int N, typename Place, int kWindow>
 struct MaxPool {
   Geometry g;
   const T* x;
@@ -65,21 +88,21 @@ struct MaxPool {
     const ImagePixel window(pixel, g.rows.windows, g.columns.windows);
     const Range h = g.rows.Pixels(window.row), w = g.columns.Pixels(window.column);
     const T* image = x + window.image * g.pixels() * g.channels + channel;
-    const int top = g.rows.First(window.row), left = g.columns.First(window.column);
-    Floats<N> largest = Load<N>(image + (h.begin * g.columns.size + w.begin) * g.channels);
+    const auto read = [&](int i, int j) {
+      return ReadPack<N>(image + (i * g.columns.size + j) * g.channels);
+    };
+    const int first = g.rows.First(window.row) * g.columns.window + g.columns.First(window.column);
+    Floats<N> largest = ToFloats(read(h.At(0), w.At(0)));
     int best[N];
-    for (int n = 0; n < N; ++n) best[n] = (h.begin - top) * g.columns.window + w.begin - left;
-    for (int i = h.begin; i < h.end; ++i) {
-      for (int j = w.begin; j < w.end; ++j) {
-        const int place = (i - top) * g.columns.window + j - left;
-        const Floats<N> values = Load<N>(image + (i * g.columns.size + j) * g.channels);
-        for (int n = 0; n < N; ++n) {
-          if (!(values[n] > largest[n])) continue;
-          largest[n] = values[n];
-          best[n] = place;
-        }
+    for (int n = 0; n < N; ++n) best[n] = h.begin * g.columns.window + w.begin - first;
+    ForPlaces<kWindow>(h, w, read, [&](int i, int j, bool exists, const Pack<T, N>& pack) {
+      const Floats<N> values = ToFloats(pack);
+      for (int n = 0; n < N; ++n) {
+        const bool larger = exists && values[n] > largest[n];
+        largest[n] = larger ? values[n] : largest[n];
+        best[n] = larger ? i * g.columns.window + j - first : best[n];
       }
-    }
+    });
     const int64_t at = pixel * g.channels + channel;
     Store<N>(y + at, largest);
     if (argmax == nullptr) return;
@@ -90,11 +113,14 @@ struct MaxPool {
 };
 
 // Of an average. Once for all channels: a division takes as long as all else that is done to one.
+template <int kWindow>
 __device__ float ShareOfPixel(Range rows, Range columns) {
-  return 1 / static_cast<float>((rows.end - rows.begin) * (columns.end - columns.begin));
+  const int pixels = (rows.end - rows.begin) * (columns.end - columns.begin);
+  if (kWindow > 0 && pixels == kWindow * kWindow) return 1.0f / (kWindow * kWindow);
+  return 1 / static_cast<float>(pixels);
 }
 
-template <typename T, int N>
+template <typename T, int N, int kWindow>
 struct AveragePool {
   Geometry g;
   const T* x;
@@ -106,57 +132,80 @@ struct AveragePool {
     const Range h = g.rows.Pixels(window.row), w = g.columns.Pixels(window.column);
     const T* image = x + window.image * g.pixels() * g.channels + channel;
     Floats<N> sums{};
-    for (int i = h.begin; i < h.end; ++i) {
-      for (int j = w.begin; j < w.end; ++j) {
-        const Floats<N> values = Load<N>(image + (i * g.columns.size + j) * g.channels);
-        for (int n = 0; n < N; ++n) sums[n] += values[n];
-      }
-    }
-    const float share = ShareOfPixel(h, w);
+    ForPlaces<kWindow>(
+        h, w,
+        [&](int i, int j) { return ReadPack<N>(image + (i * g.columns.size + j) * g.channels); },
+        [&](int, int, bool exists, const Pack<T, N>& pack) {
+          const Floats<N> values = ToFloats(pack);
+          for (int n = 0; n < N; ++n) sums[n] = exists ? sums[n] + values[n] : sums[n];
+        });
+    const float share = ShareOfPixel<kWindow>(h, w);
     for (int n = 0; n < N; ++n) sums[n] *= share;
     Store<N>(y + pixel * g.channels + channel, sums);
   }
 };
 
-// Each pixel of x asks the windows that hold it, so nothing is added by two threads.
-template <typename T, int N, typename Place>
+// Each pixel of x asks the windows that hold it, so nothing is added by two threads. Place: void
+// for averages.
+template <typename T, int N, typename Place, int kWindow, int kStride>
 struct PoolBackward {
+  static constexpr bool kMax = !std::is_void_v<Place>;
+  static constexpr int kWindows = kWindow > 0 ? (kWindow - 1) / kStride + 1 : 0;  // hold a pixel
   Geometry g;
   const T* dy;
-  const Place* argmax;  // nullptr: average
+  const Place* argmax;
   T* dx;
 
+  struct Nothing {};
+  struct Packs {
+    Pack<T, N> dy;
+    std::conditional_t<kMax, Pack<Place, N>, Nothing> argmax;
+  };
+  __device__ Packs Read(int64_t at) const {
+    Packs packs{ReadPack<N>(dy + at), {}};
+    if constexpr (kMax) packs.argmax = ReadPack<N>(argmax + at);
+    return packs;
+  }
   __device__ int64_t Column(int64_t channel) const { return channel; }
   __device__ void operator()(int64_t channel, int64_t pixel) const {
-    const ImagePixel at_x(pixel, g.rows.size, g.columns.size);
-    const int row = static_cast<int>(at_x.row), column = static_cast<int>(at_x.column);
-    const Range p = g.rows.Windows(at_x.row), q = g.columns.Windows(at_x.column);
-    const int64_t image = at_x.image * g.all_windows();
+    const ImagePixel at(pixel, g.rows.size, g.columns.size);
+    const Range p = g.rows.Windows<kStride>(at.row), q = g.columns.Windows<kStride>(at.column);
+    const int64_t image = at.image * g.all_windows();
     Floats<N> sums{};
-    for (int i = p.begin; i < p.end; ++i) {
-      for (int j = q.begin; j < q.end; ++j) {
-        const int64_t at = (image + i * g.columns.windows + j) * g.channels + channel;
-        const Floats<N> gradients = Load<N>(dy + at);
-        if (argmax == nullptr) {
-          const float share = ShareOfPixel(g.rows.Pixels(i), g.columns.Pixels(j));
-          for (int n = 0; n < N; ++n) sums[n] += gradients[n] * share;
-        } else {
-          const int place =
-              (row - g.rows.First(i)) * g.columns.window + column - g.columns.First(j);
-          const Elements<Place, N> best(ReadPack<N>(argmax + at));
-          for (int n = 0; n < N; ++n) sums[n] += best.values[n] == place ? gradients[n] : 0;
-        }
-      }
-    }
+    ForPlaces<kWindows>(
+        p, q,
+        [&](int i, int j) {
+          return Read((image + i * g.columns.windows + j) * g.channels + channel);
+        },
+        [&](int i, int j, bool exists, const Packs& packs) {
+          const Floats<N> gradients = ToFloats(packs.dy);
+          if constexpr (kMax) {
+            const int row = at.row - g.rows.First(i), column = at.column - g.columns.First(j);
+            const int place = exists ? row * g.columns.window + column : -1;
+            const Elements<Place, N> best(packs.argmax);
+            for (int n = 0; n < N; ++n) sums[n] += best.values[n] == place ? gradients[n] : 0;
+          } else {
+            const float share = ShareOfPixel<kWindow>(g.rows.Pixels(i), g.columns.Pixels(j));
+            for (int n = 0; n < N; ++n) sums[n] = exists ? sums[n] + gradients[n] * share : sums[n];
+          }
+        });
     Store<N>(dx + pixel * g.channels + channel, sums);
   }
 };
 
-// Calls f.operator()<Place>() with the type that argmax has in windows of this size.
+// Calls f.operator()<Place, kWindow, kStride>(): the type that argmax has in windows of this size;
+// the numbers of usual ones, which are square, or 0.
 template <typename F>
-void WithPlaces(const Pool2dAttributes& a, F f) {
-  if (a.window_h * a.window_w <= UINT8_MAX + 1) return f.template operator()<uint8_t>();
-  f.template operator()<int32_t>();
+void WithWindow(const Pool2dAttributes& a, F f) {
+  const auto is = [&](int64_t window, int64_t stride) {
+    return a.window_h == window && a.window_w == window && a.stride_h == stride &&
+           a.stride_w == stride;
+  };
+  if (is(2, 2)) return f.template operator()<uint8_t, 2, 2>();
+  if (is(3, 1)) return f.template operator()<uint8_t, 3, 1>();
+  if (is(3, 2)) return f.template operator()<uint8_t, 3, 2>();
+  if (a.window_h * a.window_w <= UINT8_MAX + 1) return f.template operator()<uint8_t, 0, 0>();
+  f.template operator()<int32_t, 0, 0>();
 }
 
 int64_t PixelsOf(const Shape& x) { return x[0] * x[2] * x[3]; }
@@ -169,16 +218,16 @@ class Pool2d : public CudaKernel {
   void Run(const RunContext&) override {
     const auto& a = spec_.attributes_as<Pool2dAttributes>();
     const Geometry g(in_shape(0), out_shape(0), a);
-    const int64_t pixels = PixelsOf(out_shape(0));
-    if (a.mode == Pool2dAttributes::Mode::kMax) {
-      WithPlaces(a, [&]<typename Place>() {
-        auto* argmax = reinterpret_cast<Place*>(out<int32_t>(1));
-        ForMatrix<N>(device_.stream, pixels, g.channels,
-                     MaxPool<T, N, Place>{g, in<T>(0), out<T>(0), argmax});
-      });
-    } else {
-      ForMatrix<N>(device_.stream, pixels, g.channels, AveragePool<T, N>{g, in<T>(0), out<T>(0)});
-    }
+    const auto pool = [&](auto f) {
+      ForMatrix<N>(device_.stream, PixelsOf(out_shape(0)), g.channels, f);
+    };
+    WithWindow(a, [&]<typename Place, int kWindow, int>() {
+      if (a.mode == Pool2dAttributes::Mode::kMax)
+        pool(MaxPool<T, N, Place, kWindow>{g, in<T>(0), out<T>(0),
+                                           reinterpret_cast<Place*>(out<int32_t>(1))});
+      else
+        pool(AveragePool<T, N, kWindow>{g, in<T>(0), out<T>(0)});
+    });
   }
 };
 
@@ -190,11 +239,15 @@ class Pool2dBackward : public CudaKernel {
   void Run(const RunContext&) override {
     const auto& a = spec_.attributes_as<Pool2dAttributes>();
     const Geometry g(out_shape(0), in_shape(0), a);
-    const bool max = a.mode == Pool2dAttributes::Mode::kMax;
-    WithPlaces(a, [&]<typename Place>() {
-      const auto* argmax = max ? reinterpret_cast<const Place*>(in<int32_t>(1)) : nullptr;
-      ForMatrix<N>(device_.stream, PixelsOf(out_shape(0)), g.channels,
-                   PoolBackward<T, N, Place>{g, in<T>(0), argmax, out<T>(0)});
+    const auto pool = [&](auto f) {
+      ForMatrix<N>(device_.stream, PixelsOf(out_shape(0)), g.channels, f);
+    };
+    WithWindow(a, [&]<typename Place, int kWindow, int kStride>() {
+      if (a.mode == Pool2dAttributes::Mode::kMax)
+        pool(PoolBackward<T, N, Place, kWindow, kStride>{
+            g, in<T>(0), reinterpret_cast<const Place*>(in<int32_t>(1)), out<T>(0)});
+      else
+        pool(PoolBackward<T, N, void, kWindow, kStride>{g, in<T>(0), nullptr, out<T>(0)});
     });
   }
 };
