@@ -11,23 +11,21 @@ namespace carole::cuda {
 
 inline constexpr int kStrip = 4;  // pixels
 
-// Where the pixels [first, first + kCount) lie in a row of `size`.
+// The pixels [first, first + kCount) of a row of `size`, of which some may not exist.
 template <int kCount>
 struct Places {
-  uint32_t offsets[kCount];  // elements
-  bool exists[kCount];
+  int first, size, channels;
 
-  __device__ Places(int first, int size, int channels) {
-    for (int i = 0; i < kCount; ++i) {
-      offsets[i] = (first + i) * channels;
-      exists[i] = first + i >= 0 && first + i < size;
-    }
-  }
-  // N elements of each, 0 where it does not exist.
+  __device__ bool Has(int i) const { return first + i >= 0 && first + i < size; }
+  // N elements of each, 0 where it does not exist. `from`: of the first one.
   template <typename T, int N>
-  __device__ void Read(const T* row, Pack<T, N> (&packs)[kCount]) const {
-    for (int i = 0; i < kCount; ++i)
-      packs[i] = exists[i] ? ReadPack<N>(row + offsets[i]) : Pack<T, N>{};
+  __device__ void Read(const T* from, Pack<T, N> (&packs)[kCount]) const {
+    if (first >= 0 && first + kCount <= size) {  // mostly: nothing to ask of each
+      for (int i = 0; i < kCount; ++i, from += channels) packs[i] = ReadPack<N>(from);
+    } else {
+      for (int i = 0; i < kCount; ++i, from += channels)
+        packs[i] = Has(i) ? ReadPack<N>(from) : Pack<T, N>{};
+    }
   }
 };
 
@@ -67,7 +65,7 @@ struct Strips {
   __device__ void operator()(const Channels& at, int64_t strip) const {
     const ImagePixel place(strip, h, strips());
     const int begin = place.column * kStrip - skew();  // of the result
-    const Places<kSpan> under((begin * kDown - before_w) / kUp, source_w, channels);
+    const Places<kSpan> under{(begin * kDown - before_w) / kUp, source_w, channels};
     // The first row of taps that has a row of the source under it.
     int i = (before_h - place.row * kDown) & (kUp - 1);
     int row = (place.row * kDown + i - before_h) / kUp;
@@ -80,11 +78,11 @@ struct Strips {
       from += source_w * channels;
       taps += kUp * kSize * next_tap;
     }
-    const Places<kStrip> to(begin, w, channels);
+    const Places<kStrip> to{begin, w, channels};
     const int64_t first = (place.image * h + place.row) * w * channels + at.first;
     for (int c = 0; c < kStrip; ++c) {
-      if (!to.exists[c]) continue;
-      const int64_t element = first + to.offsets[c];
+      if (!to.Has(c)) continue;
+      const int64_t element = first + (begin + c) * channels;
       Store<N>(result + element, finish(sums[c], at.bias, element));
     }
   }
@@ -93,7 +91,7 @@ struct Strips {
   __device__ void AddRow(const T* row, const Places<kSpan>& under, const T* taps,
                          Floats<N>* sums) const {
     Pack<T, N> packs[kSpan];
-    under.Read(row, packs);
+    under.Read(row + under.first * channels, packs);
     Floats<N> weights[kSize];
     for (int j = 0; j < kSize; ++j) weights[j] = Load<N>(taps + j * next_tap);
     for (int j = 0; j < kSpan; ++j) {
@@ -130,24 +128,24 @@ struct FilterStrips {
   }
   __device__ void Add(const Element& e, int64_t, const ImagePixel& place, Floats<N>* sums) const {
     const int begin = place.column * kStrip;
-    const Places<kStrip> above(begin, g.q, g.c);
+    const Places<kStrip> above{begin, g.q, g.c};
     Pack<T, N> packs[kStrip];
-    above.Read(dy + (place.image * g.p + place.row) * g.q * g.c + e.channel, packs);
+    above.Read(dy + ((place.image * g.p + place.row) * g.q + begin) * g.c + e.channel, packs);
     Floats<N> gradients[kStrip];
     for (int c = 0; c < kStrip; ++c) gradients[c] = ToFloats(packs[c]);
-    const Places<kSpan> under(begin * kStride - g.left, g.w, g.c);
+    const Places<kSpan> under{begin * kStride - g.left, g.w, g.c};
     const int row = place.row * kStride + e.row - g.top;
-    const T* from = x + (place.image * g.h + row) * g.w * g.c + e.channel;
+    const T* from = x + ((place.image * g.h + row) * g.w + under.first) * g.c + e.channel;
     for (int i = 0; i < kRows; ++i, from += g.w * g.c) {
       if (row + i >= 0 && row + i < g.h) AddRow(from, under, gradients, sums + i * kSize);
     }
   }
 
   // To the sums of one row of taps.
-  __device__ void AddRow(const T* row, const Places<kSpan>& under, const Floats<N>* gradients,
+  __device__ void AddRow(const T* from, const Places<kSpan>& under, const Floats<N>* gradients,
                          Floats<N>* sums) const {
     Pack<T, N> packs[kSpan];
-    under.Read(row, packs);
+    under.Read(from, packs);
     for (int j = 0; j < kSpan; ++j) {
       const Floats<N> values = ToFloats(packs[j]);
       for (int c = 0; c < kStrip; ++c) {
