@@ -285,6 +285,10 @@ inline void AddPools(std::vector<ConformanceCase>& cases) {
       {"3x3_stride2_valid",
        {3, 32, 9, 11},
        {.window_h = 3, .window_w = 3, .stride_h = 2, .stride_w = 2}},
+      {"2x2_leftover", {2, 16, 5, 7}, {}},  // pixels under no window
+      {"3x3_stride2_leftover",
+       {2, 16, 8, 10},
+       {.window_h = 3, .window_w = 3, .stride_h = 2, .stride_w = 2}},
       {"3x3_stride2_asymmetric",
        {2, 16, 8, 10},
        {.window_h = 3, .window_w = 3, .stride_h = 2, .stride_w = 2, .padding = {0, 0, 1, 1}}},
