@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -95,6 +96,12 @@ Finding JudgeCores(int bound_cores, int machine_cores, int local_ranks, double q
                         share, share)};
   if (quota > 0 && quota < 1)
     return {"cores", Verdict::kTrouble, text, "raise the container's CPU limit to 1 or more"};
+  const double most = quota > 0 ? std::min<double>(quota, machine_cores) : machine_cores;
+  if (local_ranks > most) {
+    return {"cores", Verdict::kWarning, text,
+            fmt::format("start no more than {:.0f} ranks on this machine: they share cores",
+                        std::floor(most))};
+  }
   return {"cores", Verdict::kOk, text, ""};
 }
 

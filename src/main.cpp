@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdlib>
 #include <exception>
 #include <string>
 #include <string_view>
@@ -84,11 +85,24 @@ void FillClosedStreams() {
   if (file > STDERR_FILENO) close(file);
 }
 
+// Threads of libgomp that wait for others spin for milliseconds, which whoever else uses the cores
+// pays for, and a step then many times over; these sleep after some microseconds. It reads that
+// before main(), so the program begins anew; where that cannot be it runs as it is.
+void SpinShortly(char** argv) {
+  constexpr std::string_view kComputing[] = {"train", "eval", "predict", "bench"};
+  if (argv[0] == nullptr || argv[1] == nullptr ||
+      std::find(std::begin(kComputing), std::end(kComputing), argv[1]) == std::end(kComputing) ||
+      std::getenv("GOMP_SPINCOUNT") != nullptr || std::getenv("OMP_WAIT_POLICY") != nullptr)
+    return;
+  if (setenv("GOMP_SPINCOUNT", "1000", 1) == 0) execv("/proc/self/exe", argv);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   try {
     FillClosedStreams();
+    SpinShortly(argv);
     std::signal(SIGCHLD, SIG_DFL);  // whoever ignores it cannot wait for its children
     std::signal(SIGXFSZ, SIG_IGN);  // a file over the limit is an error of writing, not an end
     carole::launch::LeaveOpenMpPlace();

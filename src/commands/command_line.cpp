@@ -151,6 +151,12 @@ std::string CommandLine::RefuseInfinite(const std::string& text) {
   return good ? "" : fmt::format("got {}, want a finite number", text);
 }
 
+std::string CommandLine::RefuseRemote(const std::string& text) {
+  static const std::regex remote("[A-Za-z][A-Za-z0-9+.-]*://.*");
+  if (!std::regex_match(text, remote)) return "";
+  return fmt::format("got {}, want a path on this machine: mount what lies elsewhere", text);
+}
+
 CLI::Option* CommandLine::AddBool(const std::string& name, bool& value, const std::string& help) {
   return Finish<bool>(app_.add_flag(fmt::format("--{0},!--no{0}", name), value, help))
       ->default_str(value ? "true" : "false");

@@ -105,10 +105,13 @@ class CommandLine {
   CLI::Option* Finish(CLI::Option* option) {
     if constexpr (std::is_floating_point_v<T>) option->check(RefuseInfinite);
     if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) option->check(RefuseOdd<T>);
+    if constexpr (std::is_same_v<T, std::string>) option->check(RefuseRemote);
     return option->group(group_)->capture_default_str();
   }
   // No range keeps NaN out, and CLI11 takes nothing for 0.
   static std::string RefuseInfinite(const std::string& number);
+  // TensorFlow opens gs://bucket/run; here that would be a folder of this name.
+  static std::string RefuseRemote(const std::string& text);
   // It reads 010 as 8, and what is too large as the largest number.
   template <typename T>
   static std::string RefuseOdd(const std::string& text) {

@@ -332,6 +332,10 @@ int Eval(const Arguments& arguments) {
   AddFlags(line, flags);
   if (!ParseWithRecipe(line, arguments, flags.recipe, &Recipe::eval)) return 0;
   flags.eval_dir_was_given = line.Given("eval_dir");
+  // TF-Slim has one folder for all runs; the other programs evaluate beside what they train.
+  if (!flags.eval_dir_was_given && flags.recipe != EvalFlags{}.recipe &&
+      std::filesystem::is_directory(flags.checkpoint_path))
+    flags.eval_dir = flags.checkpoint_path + "/eval";
   if (flags.until_trained && flags.eval_interval_secs == 0) {
     throw UsageError(
         "[flags] --until_trained: got no --eval_interval_secs, so one checkpoint is evaluated at "

@@ -58,7 +58,8 @@ Evaluation::Evaluation(const DatasetFlags& dataset, const NetInput& input, const
     : dataset_(dataset), input_(input), job_(job), local_batch_(LeastOfRanks(local_batch, job)) {
   (void)CountSamples(dataset, input, job);
   constexpr size_t kAny = std::numeric_limits<size_t>::max();
-  most_bytes = std::min(most_bytes > 0 ? most_bytes : kAny, job.backend().FreeBytes().value_or(kAny));
+  most_bytes =
+      std::min(most_bytes > 0 ? most_bytes : kAny, job.backend().FreeBytes().value_or(kAny));
   for (const int64_t given = local_batch_;;) {
     nets::Model model = nets::BuildModel(*input.net, MakeModelOptions(input, local_batch_));
     collectives::WorkApart(job.communicator(), "plans", [&] {

@@ -42,8 +42,8 @@ class Job {
   std::unique_ptr<Backend> backend_;
 };
 
-// Deletes what has memory of a device, but not while an error passes: the device may wait for a rank
-// that is gone, and the end of its memory for the device. The process's own end comes first.
+// Deletes what has memory of a device, but not while an error passes: the device may wait for a
+// rank that is gone, and the end of its memory for the device. The process's own end comes first.
 struct DeleteUnlessFailing {
   bool on_host = true;
   template <typename T>

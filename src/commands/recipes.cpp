@@ -189,7 +189,9 @@ struct WithoutMeaning {
   const char* instead;
   CommandLine::Refuse refuse = nullptr;
 };
-constexpr const char* kRanks = "mpirun or srun starts the ranks; each holds one replica";
+constexpr const char* kRanks =
+    "mpirun -np N or srun starts N ranks, each with one replica and its own --batch_size; this "
+    "run has as many as were started";
 constexpr const char* kServers = "there are no parameter servers: gradients are summed over ranks";
 constexpr const char* kLog = "the log is standard error";
 constexpr WithoutMeaning kWithoutMeaning[] = {

@@ -134,8 +134,7 @@ train::TrainerOptions MakeTrainerOptions(const TrainFlags& flags, const TrainPla
 }
 
 DeviceOwned<train::TrainStep> MakeStep(const TrainFlags& flags, nets::Model model,
-                                           const StepShape& shape, int64_t parameters,
-                                           const Job& job) {
+                                       const StepShape& shape, int64_t parameters, const Job& job) {
   train::StepOptions options{.activation_bytes = ActivationBytes(flags.activation_memory, job,
                                                                  StateBytes(flags, parameters)),
                              .optimizer = flags.optimizer,

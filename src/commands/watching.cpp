@@ -83,7 +83,7 @@ void AddWatchFlags(CommandLine& line, WatchFlags& flags) {
   line.Add("trace", flags.trace,
            "file for ui.perfetto.dev: phases and collectives of all ranks on one clock");
   line.Add("trace_steps", flags.trace_steps,
-           "what the trace holds: so many last steps, or FIRST:LAST");
+           "what the trace holds: so many last steps, or FIRST:LAST, counted from 0");
   line.AddBool("trace_kernels", flags.trace_kernels, "the trace holds each kernel, too");
 }
 

@@ -68,6 +68,10 @@ WarmStartReport Read(const io::WeightsReader& file, const WarmStartOptions& opti
       report.restored.push_back(p.name);
     }
   }
+  for (const std::string& scope : options.exclude_scopes) {
+    const auto is_in = [&](const std::string& name) { return BeginsWithOneOf(name, {scope}); };
+    if (std::ranges::none_of(report.excluded, is_in)) report.unused_scopes.push_back(scope);
+  }
   return report;
 }
 
@@ -90,6 +94,10 @@ WarmStartReport WarmStart(const io::WeightsReader& reader, const WarmStartOption
 void LogReport(const WarmStartReport& report, const std::string& path) {
   LogInfo("train", "fine-tuning from {}: {} variables restored: {}", path, report.restored.size(),
           JoinFirst(report.restored, kNamesOfALine));
+  if (!report.unused_scopes.empty()) {
+    LogWarning("train", "--checkpoint_exclude_scopes: no variable's name begins with {}",
+               JoinFirst(report.unused_scopes, kNamesOfALine));
+  }
   const std::pair<const char*, const std::vector<std::string>*> lists[] = {
       {"left out by --checkpoint_exclude_scopes", &report.excluded},
       {"not in the file", &report.missing}};

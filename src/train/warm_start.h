@@ -19,7 +19,8 @@ struct WarmStartReport {
   std::vector<std::string> restored;
   std::vector<std::string> excluded;
   std::vector<std::string> missing;
-  std::vector<std::string> other_shape;  // "vgg_16/fc8/weights (file [1,1,4096,1000], net …)"
+  std::vector<std::string> unused_scopes;  // of exclude_scopes: no variable's name begins so
+  std::vector<std::string> other_shape;    // "vgg_16/fc8/weights (file [1,1,4096,1000], net …)"
 };
 
 // All variables of the store, moving statistics too, from those of the file with their names.

@@ -98,6 +98,11 @@ TEST_F(BadInputTest, FlagsThatWouldDoNothing) {
                         {"--until_trained", "--eval_interval_secs"}));
 }
 
+TEST_F(BadInputTest, PathsOfOtherMachines) {
+  EXPECT_TRUE(FailsWith(TrainAnEpoch({"--log_dir=gs://bucket/run"}), 64,
+                        {"--log_dir", "got gs://bucket/run", "mount"}));
+}
+
 TEST_F(BadInputTest, LabelOutOfRange) {
   WriteGreyRecord(train_file_, 0x7f, 12);
   EXPECT_TRUE(FailsWith(TrainAnEpoch(), 65, {train_file_, "record 0", "label", "12"}));

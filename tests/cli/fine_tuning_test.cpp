@@ -35,6 +35,11 @@ TEST_F(FineTuningTest, RestoresWhatFitsAndTrainsTheRest) {
               HasSubstr("tf/model.ckpt: 5 variables restored"));
   const ProcessResult again = Train(train_dir_, tune);
   EXPECT_THAT(again.err, HasSubstr("Ignoring --checkpoint_path because a checkpoint already"));
+  const ProcessResult mistyped = Train(
+      folder_ / "mistyped",
+      {tune[0], "--checkpoint_exclude_scopes=LeNet/fc4,LeNet/Logits", "--max_number_of_steps=1"});
+  EXPECT_THAT(mistyped.err, HasSubstr("--checkpoint_exclude_scopes: no variable's name begins with "
+                                      "LeNet/Logits\n"));
   // The classes are others: nine.
   const Words nine = {"--labels_offset=1", "--max_number_of_steps=1",
                       "--checkpoint_path=" + (folder_ / "first/model.ckpt-2.h5")};
@@ -58,7 +63,7 @@ TEST_F(FineTuningTest, ScopesMayBeEmpty) {
                    "--trainable_scopes=LeNet/fc4", "--max_number_of_steps=1"});
   EXPECT_THAT(some.err, HasSubstr("6 variables restored"));
   EXPECT_THAT(Carole({"checkpoint", "inspect", train_dir_}).out,
-              HasSubstr("--trainable_scopes=LeNet/fc4 "));
+              HasSubstr("--trainable_scopes=LeNet/fc4\n"));
 }
 
 TEST_F(FineTuningTest, EvaluationSaysWhereItIsNotAsTraining) {

@@ -157,6 +157,7 @@ TEST_F(RecipeTest, EvaluatorOfMnist) {
                        "--max_step=1"};
   Train(words);
   EXPECT_THAT(Evaluate(words).out, HasSubstr("(100 samples)"));
+  EXPECT_FALSE(std::filesystem::is_empty(train_dir_ + "/eval"));
 }
 
 TEST_F(RecipeTest, ImagenetMain) {

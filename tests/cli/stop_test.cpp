@@ -24,6 +24,26 @@ class StopTest : public CliTest {
   }
 };
 
+// Threads that wait for others do not spin for long, unless the user says so.
+TEST_F(StopTest, WaitingThreadsSleep) {
+  for (const std::string given : {"", "GOMP_SPINCOUNT=7", "OMP_WAIT_POLICY=active"}) {
+    Words words = {"env", given.empty() ? "X=1" : given};
+    for (const std::string& word :
+         CaroleWords(TrainWords(train_dir_, {"--max_number_of_steps=100000"})))
+      words.push_back(word);
+    Subprocess job(words);
+    EXPECT_TRUE(
+        job.WaitUntil([&] { return job.err().find("train_dir  ") != std::string::npos; }, 60))
+        << job.err();
+    for (pid_t process : ProcessesWith(train_dir_)) {
+      const std::string environment = ReadText("/proc/" + std::to_string(process) + "/environ");
+      EXPECT_EQ(environment.find("GOMP_SPINCOUNT=1000") != std::string::npos, given.empty());
+      kill(process, SIGTERM);
+    }
+    EXPECT_EQ(job.Wait().exit_code, 75);
+  }
+}
+
 TEST_F(StopTest, BeforeTheFirstStep) {
   EXPECT_TRUE(FailsWith(StopAt(SIGTERM, "train_dir  ", {}), 75, {"saving at step"}));
   EXPECT_THAT(DigestOf(train_dir_), ::testing::Not(HasSubstr("no checkpoint")));

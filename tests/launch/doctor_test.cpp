@@ -34,7 +34,10 @@ TEST(Doctor, Cores) {
   EXPECT_EQ(VerdictOf(bound), Verdict::kTrouble);
   EXPECT_EQ(bound.text, "1 of 16 cores for this rank, 2 ranks on the machine");
   EXPECT_THAT(bound.fix, HasSubstr("--map-by slot:PE=8"));
-  EXPECT_EQ(VerdictOf(JudgeCores(1, 2, 4, 0)), Verdict::kOk);  // more ranks than cores
+  const Finding crowded = JudgeCores(1, 2, 4, 0);
+  EXPECT_EQ(VerdictOf(crowded), Verdict::kWarning);
+  EXPECT_THAT(crowded.fix, HasSubstr("no more than 2 ranks"));
+  EXPECT_EQ(VerdictOf(JudgeCores(8, 8, 4, 2.5)), Verdict::kWarning);
   EXPECT_EQ(VerdictOf(JudgeCores(8, 8, 1, 0.5)), Verdict::kTrouble);
   EXPECT_EQ(VerdictOf(JudgeCores(8, 8, 1, 4)), Verdict::kOk);
 }

@@ -141,9 +141,8 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t share = DivideUp(range.end - range.begin, int64_t{gridDim.x});
   const int64_t begin = range.begin + share * blockIdx.x;
   const int64_t end = begin + share;
-  const uint64_t sum =
-      BlockSum(begin, end < range.end ? end : range.end,
-               [=](int64_t i) { return HashOfValue(values[i], i - range.begin); });
+  const uint64_t sum = BlockSum(begin, end < range.end ? end : range.end,
+                                [=](int64_t i) { return HashOfValue(values[i], i - range.begin); });
   if (threadIdx.x == 0) parts[blockIdx.y * gridDim.x + blockIdx.x] = sum;
 }
 
@@ -308,8 +307,8 @@ class CudaArenaMath : public ArenaMath {
     const DeviceMemory places = CopyToDevice(ranges, device_.stream);
     const DeviceMemory sums = AllocateDevice(bytes, device_.stream);
     Launch(device_.stream, dim3(kParts, Blocks(ranges.size())), HashKernel,
-           reinterpret_cast<const uint32_t*>(arena),
-           reinterpret_cast<const Segment*>(places.get()), reinterpret_cast<uint64_t*>(sums.get()));
+           reinterpret_cast<const uint32_t*>(arena), reinterpret_cast<const Segment*>(places.get()),
+           reinterpret_cast<uint64_t*>(sums.get()));
     Check(cudaMemcpyAsync(parts.data(), sums.get(), bytes, cudaMemcpyDeviceToHost, device_.stream),
           "cudaMemcpyAsync");
     Check(cudaStreamSynchronize(device_.stream), "cudaStreamSynchronize");
