@@ -94,7 +94,7 @@ void SpinShortly(char** argv) {
       std::find(std::begin(kComputing), std::end(kComputing), argv[1]) == std::end(kComputing) ||
       std::getenv("GOMP_SPINCOUNT") != nullptr || std::getenv("OMP_WAIT_POLICY") != nullptr)
     return;
-  if (setenv("GOMP_SPINCOUNT", "1000", 1) == 0) execv("/proc/self/exe", argv);
+  if (setenv("GOMP_SPINCOUNT", "2000", 1) == 0) execv("/proc/self/exe", argv);
 }
 
 }  // namespace

@@ -37,7 +37,7 @@ TEST_F(StopTest, WaitingThreadsSleep) {
         << job.err();
     for (pid_t process : ProcessesWith(train_dir_)) {
       const std::string environment = ReadText("/proc/" + std::to_string(process) + "/environ");
-      EXPECT_EQ(environment.find("GOMP_SPINCOUNT=1000") != std::string::npos, given.empty());
+      EXPECT_EQ(environment.find("GOMP_SPINCOUNT=2000") != std::string::npos, given.empty());
       kill(process, SIGTERM);
     }
     EXPECT_EQ(job.Wait().exit_code, 75);
