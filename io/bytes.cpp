@@ -160,10 +160,4 @@ std::unique_ptr<Sink> CreateFile(const std::filesystem::path& path) {
   return std::make_unique<FileSink>(path);
 }
 
-void WriteWholeFile(const std::filesystem::path& path, std::string_view bytes) {
-  const std::unique_ptr<Sink> file = CreateFile(path);
-  file->Append(bytes);
-  file->Commit();
-}
-
 }  // namespace carole::io

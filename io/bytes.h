@@ -83,8 +83,6 @@ class Sink {
 // Writes to a hidden temporary name in the same folder; Commit() flushes, syncs and renames it to
 // `path`. Throws DiskError when it cannot be created.
 std::unique_ptr<Sink> CreateFile(const std::filesystem::path& path);
-// A file of these bytes, made so.
-void WriteWholeFile(const std::filesystem::path& path, std::string_view bytes);
 
 // Appends to `out`, which must outlive it.
 class MemorySink : public Sink {

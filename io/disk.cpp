@@ -10,6 +10,7 @@
 #include <system_error>
 #include <utility>
 
+#include "io/bytes.h"
 #include "src/core/error.h"
 
 namespace carole::io {
@@ -73,6 +74,12 @@ void MakeFolder(std::string_view tag, const std::string& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
   if (error) ThrowDiskError(tag, path, "make the folder", error.value());
+}
+
+void WriteWholeFile(const std::filesystem::path& path, std::string_view bytes) {
+  const std::unique_ptr<Sink> file = CreateFile(path);
+  file->Append(bytes);
+  file->Commit();
 }
 
 void CommitFile(std::string_view tag, const std::string& temporary, const std::string& path) {

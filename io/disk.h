@@ -2,6 +2,7 @@
 // words.
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <string_view>
 
@@ -32,6 +33,9 @@ class FileDescriptor {
 
 // With the folders above it; nothing when it is there. Throws DiskError.
 void MakeFolder(std::string_view tag, const std::string& path);
+
+// A file of these bytes, by way of CreateFile() (io/bytes.h). Throws DiskError.
+void WriteWholeFile(const std::filesystem::path& path, std::string_view bytes);
 
 // Blocks until the content of `temporary` is on the disk, renames it to `path` (same folder; an old
 // file of that name is replaced in one go) and makes the new name durable. Throws DiskError.

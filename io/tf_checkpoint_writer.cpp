@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "io/crc32c.h"
+#include "io/disk.h"
 #include "io/table.h"
 #include "io/tf_checkpoint.h"
 #include "io/tf_proto.h"

@@ -10,6 +10,7 @@
 
 #include "io/bare_pixels.h"
 #include "io/bytes.h"
+#include "io/disk.h"
 #include "io/example.h"
 #include "io/image.h"
 #include "io/record_index.h"

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "collectives/apart.h"
-#include "io/bytes.h"
 #include "io/checkpoint_folder.h"
 #include "io/disk.h"
 #include "io/weights_reader.h"

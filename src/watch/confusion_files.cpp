@@ -1,7 +1,6 @@
 // The confusion matrix as a table for spreadsheets, as pixels and as a page with names.
 #include <fmt/format.h>
 
-#include "io/bytes.h"
 #include "io/disk.h"
 #include "io/image.h"
 #include "src/watch/confusion.h"

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "io/bytes.h"
+#include "io/disk.h"
 #include "io/weights_mapping.h"
 #include "nets/nets.h"
 #include "src/core/error.h"
