@@ -173,6 +173,14 @@ std::string BeginPage(const std::string& title, const std::string& status, const
       more, name, state, kReportStyle, name, state, updated);
 }
 
+// Of times, which add up as rates do not.
+std::vector<double> Throughput(const History& history) {
+  std::vector<double> values = Smooth(Values(
+      history, [](const Row& row) { return row[kSeconds] / std::max<double>(row[kImages], 1); }));
+  for (double& value : values) value = 1 / value;
+  return values;
+}
+
 }  // namespace
 
 std::string MakeReport(const ReportFacts& facts, const History& history) {
@@ -188,8 +196,7 @@ std::string MakeReport(const ReportFacts& facts, const History& history) {
                      Smooth(Means<kGradientNorm>(history)));
   html += DrawSingle(
       {.id = "throughput", .title = "throughput", .unit = "images/s, all ranks", .from_zero = true},
-      "images/s", history,
-      Smooth(Values(history, [](const Row& row) { return row[kImages] / row[kSeconds]; })));
+      "images/s", history, Throughput(history));
   html += DrawParts(history);
   html += DrawConfusion(history.confusion(), facts.class_names);
   html += DrawSettings(facts) + "</div>\n";

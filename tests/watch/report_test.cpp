@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <regex>
+#include <string>
 
 #include "src/core/error.h"
 #include "src/watch/chart.h"
@@ -97,6 +99,27 @@ TEST(Report, CarriesItsHistory) {
   EXPECT_THAT(page, HasSubstr("data-name=\"evaluation, cross entropy\""));
   EXPECT_THAT(page, Not(HasSubstr("http")));
   EXPECT_THROW(HistoryOfReport("<html></html>"), DataError);
+}
+
+// Of rows at 1000 and at 53 images a second in turn, which are 100 in all.
+TEST(Report, ThroughputIsOfTimesNotOfRates) {
+  constexpr int kRows = 300, kEdge = 3;
+  History history;
+  for (int step = 1; step <= kRows; ++step) {
+    Row row{};
+    row[kStep] = step;
+    row[kSteps] = 1;
+    row[kImages] = 100;
+    row[kSeconds] = step % 2 == 0 && step > kEdge && step <= kRows - kEdge ? 0.1 : 1.9;
+    history.AddStep(row);
+  }
+  const std::string page = MakeReport({}, history);
+  std::smatch axis;
+  ASSERT_TRUE(std::regex_search(
+      page, axis,
+      std::regex("id=\"throughput\"[^>]*>.*?aria-label=\"throughput\"[^>]*data-y=\"0 "
+                 "([0-9.]+) ")));
+  EXPECT_LT(std::stod(axis[1]), 200);
 }
 
 TEST(Report, ListsPairsOfManyClasses) {
