@@ -3,6 +3,8 @@
 
 #include <cmath>
 
+#include "src/train/replica_audit.h"
+#include "tests/support/text_of.h"
 #include "tests/train/device_training.h"
 
 namespace carole::train {
@@ -115,6 +117,26 @@ TEST(DeviceRanks, OneRankMayObserveItsKernels) {
     }
     EXPECT_EQ(observed > 0, c.rank() == 0);
     EXPECT_EQ(step.replays(), 0);
+  });
+}
+
+// By the CUDA backend's hashes.
+TEST(DeviceRanks, AuditNamesTheVariableAndTheRankThatDiffer) {
+  const auto connect = ConnectWalled(3);
+  RunRanks(3, [&](Communicator& c) {
+    const auto backend = MakeEmulatedCuda(1);
+    TrainStep step(SmallNet(4, true).graph, *backend, c,
+                   {.optimizer = "momentum", .connect_devices = [&] { connect(c, *backend); }});
+    VariableStore& store = step.store();
+    store.Initialize(7);
+    EXPECT_NO_THROW(AuditReplicas(c, step.replica(), {}, 1));
+    std::vector<float> values(static_cast<size_t>(store.places()[0].tf_shape.size()));
+    store.Read(0, values);
+    values.back() = std::nextafter(values.back(), 2.0F);
+    if (c.rank() == 1) store.Write(0, values);
+    EXPECT_THAT(TextOf<CommError>([&] { AuditReplicas(c, step.replica(), {}, 2); }),
+                ::testing::AllOf(::testing::HasSubstr("[audit] " + store.places()[0].name + ": "),
+                                 ::testing::HasSubstr("rank 1")));
   });
 }
 
