@@ -50,8 +50,7 @@ class BasicReducer {
   // gradients of it have been marked. Throws CommError.
   std::optional<Range> WaitNext();
 
-  // After the step's last WaitNext().
-  // So long the last step's WaitNext() calls waited in all.
+  // After the step's last WaitNext(): so long they waited in all.
   double exposed_ms() const { return exposed_ms_; }
   std::span<const Bucket> buckets() const { return buckets_; }
   // When each gradient was final, in the last step, after its BeginStep().

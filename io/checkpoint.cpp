@@ -26,6 +26,7 @@ constexpr char kAttributes[] = "/carole/attributes";
 constexpr char kVariables[] = "/carole/variables";
 constexpr char kSlots[] = "/carole/slots";
 constexpr char kTrainingConfig[] = "training_config";
+
 // The elements, in `memory` unless the variable has them.
 std::span<const float> Elements(const CheckpointVariable& v, std::vector<float>& memory) {
   if (!v.read) return v.data;

@@ -34,9 +34,7 @@ size_t Rank(std::string_view leaf) {
 }
 
 // A variable without a scope is a layer of its own.
-std::string LayerNameOf(std::string_view name) {
-  return KerasLayerName(name.substr(0, std::min(name.rfind('/'), name.size())));
-}
+std::string LayerNameOf(std::string_view name) { return KerasLayerName(ScopeOf(name)); }
 
 void CheckName(std::string_view name) {
   for (size_t first = 0; first <= name.size();) {

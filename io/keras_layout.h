@@ -30,8 +30,10 @@ struct KerasModel {
 // Said to Keras as its version: the dialect that its versions 2 and 3 both read.
 inline constexpr char kKerasVersion[] = "2.15.0";
 
-// What a name ends in: "net/conv1/weights" -> "weights".
+// "net/conv1/weights" -> "weights", and what is before it, "net/conv1"; a name without a scope is
+// both.
 inline std::string_view LeafOf(std::string_view name) { return name.substr(name.rfind('/') + 1); }
+inline std::string_view ScopeOf(std::string_view name) { return name.substr(0, name.rfind('/')); }
 
 // The layer of a scope: "net/conv1" -> "net__conv1".
 std::string KerasLayerName(std::string_view scope);

@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "io/hdf5.h"
+#include "io/keras_layout.h"
 #include "src/core/check.h"
 #include "src/core/error.h"
 
@@ -35,9 +36,9 @@ std::string_view ClassOf(std::string_view group) {
 }
 
 // "conv1/conv1/kernel:0" -> "kernel"
-std::string LeafOf(std::string_view weight) {
-  weight = weight.substr(weight.rfind('/') + 1);
-  return std::string(weight.substr(0, weight.find(':')));
+std::string_view KerasLeafOf(std::string_view weight) {
+  const std::string_view leaf = LeafOf(weight);
+  return leaf.substr(0, leaf.find(':'));
 }
 
 class KerasWeights final : public WeightsReader {
@@ -92,7 +93,7 @@ class KerasWeights final : public WeightsReader {
       if (!file_.HasAttribute(group, "weight_names") && !file_.HasAttribute(group, "weight_names0"))
         continue;
       for (const std::string& weight : file_.GetStringList(group, "weight_names"))
-        Add(fmt::format("{}/{}", layer, LeafOf(weight)), fmt::format("{}/{}", group, weight));
+        Add(fmt::format("{}/{}", layer, KerasLeafOf(weight)), fmt::format("{}/{}", group, weight));
     }
   }
 

@@ -13,23 +13,19 @@
 namespace carole::io {
 namespace {
 
-std::string ScopeOf(const std::string& name) {
-  return name.substr(0, std::min(name.rfind('/'), name.size()));
-}
-
 // What Keras may call a variable of this last name.
-std::vector<std::string> KerasLeaves(const std::string& leaf) {
+std::vector<std::string> KerasLeaves(std::string_view leaf) {
   if (leaf == "weights") return {"kernel"};
   if (leaf == "biases") return {"bias"};
   if (leaf == "depthwise_weights") return {"depthwise_kernel", "kernel"};
   if (leaf == "pointwise_weights") return {"pointwise_kernel"};
-  return {leaf};
+  return {std::string(leaf)};
 }
 
 // Names that a variable may have in a file. The first that is there counts.
 using Candidates = std::vector<std::string>;
 
-Candidates InLayer(const std::string& layer, const std::string& leaf) {
+Candidates InLayer(const std::string& layer, std::string_view leaf) {
   Candidates candidates;
   for (const std::string& keras : KerasLeaves(leaf))
     candidates.push_back(fmt::format("{}/{}", layer, keras));
@@ -38,7 +34,7 @@ Candidates InLayer(const std::string& layer, const std::string& leaf) {
 
 // A net that Keras rebuilt from our checkpoint and saved.
 Candidates AsKerasLayer(const std::string& name) {
-  return InLayer(KerasLayerName(ScopeOf(name)), std::string(LeafOf(name)));
+  return InLayer(KerasLayerName(ScopeOf(name)), LeafOf(name));
 }
 
 // The ImageNet ResNet of TensorFlow 2 has no outermost scope.
@@ -79,9 +75,9 @@ constexpr LayerRule kLayerRules[] = {
 constexpr std::string_view kBatchNorm = "/BatchNorm";
 
 // The layer of keras.applications for a scope; nullopt when there is none.
-std::optional<std::string> ApplicationsLayer(std::string scope) {
+std::optional<std::string> ApplicationsLayer(std::string_view scope) {
   const bool is_norm = scope.ends_with(kBatchNorm);
-  if (is_norm) scope.resize(scope.size() - kBatchNorm.size());
+  if (is_norm) scope.remove_suffix(kBatchNorm.size());
   static const std::vector<std::regex> patterns = [] {
     std::vector<std::regex> all;
     for (const LayerRule& rule : kLayerRules) all.emplace_back(rule.scope);
@@ -89,8 +85,8 @@ std::optional<std::string> ApplicationsLayer(std::string scope) {
   }();
   for (size_t i = 0; i < patterns.size(); ++i) {
     const LayerRule& rule = kLayerRules[i];
-    if (std::regex_match(scope, patterns[i]))
-      return std::regex_replace(scope, patterns[i], rule.layer) +
+    if (std::regex_match(scope.begin(), scope.end(), patterns[i]))
+      return std::regex_replace(std::string(scope), patterns[i], rule.layer) +
              (is_norm ? "_bn" : rule.convolution);
   }
   return std::nullopt;
@@ -98,13 +94,13 @@ std::optional<std::string> ApplicationsLayer(std::string scope) {
 
 Candidates AsApplicationsLayer(const std::string& name) {
   const std::optional<std::string> layer = ApplicationsLayer(ScopeOf(name));
-  return layer ? InLayer(*layer, std::string(LeafOf(name))) : Candidates{};
+  return layer ? InLayer(*layer, LeafOf(name)) : Candidates{};
 }
 
 // The bias of a convolution before this batch norm, which ours does not have: BN(x + bias) with
 // moving_mean is BN(x) with moving_mean - bias.
 std::string BiasBefore(const std::string& name) {
-  const std::string scope = ScopeOf(name);
+  const std::string_view scope = ScopeOf(name);
   if (!name.ends_with("/moving_mean") || !scope.ends_with(kBatchNorm)) return "";
   const auto layer = ApplicationsLayer(scope.substr(0, scope.size() - kBatchNorm.size()));
   return layer ? *layer + "/bias" : "";

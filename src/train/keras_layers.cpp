@@ -34,10 +34,6 @@ std::string PaddingName(const Padding& p, Extent image, Extent window, Extent st
   return p == same ? "same" : "";
 }
 
-std::string_view ScopeOf(std::string_view variable) {
-  return variable.substr(0, std::min(variable.rfind('/'), variable.size()));
-}
-
 class Converter {
  public:
   explicit Converter(const Graph& graph) : graph_(graph) {}
@@ -143,7 +139,7 @@ class Converter {
 
   int ConvertConv2d(const Node& node) {
     const Variable& weights = *VariableAt(node, 1);
-    const std::string scope(ScopeOf(weights.name));
+    const std::string scope(io::ScopeOf(weights.name));
     const std::string_view leaf = io::LeafOf(weights.name);
     int input = Input(node);
     Json config = WindowConfig(node, weights, input);
@@ -181,7 +177,7 @@ class Converter {
   int ConvertBatchNorm(const Node& node) {
     const auto& a = std::get<BatchNormAttributes>(node.attributes);
     const Variable& mean = *VariableAt(node, BatchNormPlaces::kMovingMean);
-    return Append("BatchNormalization", std::string(ScopeOf(mean.name)), {Input(node)},
+    return Append("BatchNormalization", std::string(io::ScopeOf(mean.name)), {Input(node)},
                   {{"axis", -1},
                    {"momentum", a.decay},
                    {"epsilon", a.epsilon},
@@ -192,7 +188,7 @@ class Converter {
 
   int ConvertLinear(const Node& node) {
     const Variable& weights = *VariableAt(node, 1);
-    return Append("Dense", std::string(ScopeOf(weights.name)), {Input(node)},
+    return Append("Dense", std::string(io::ScopeOf(weights.name)), {Input(node)},
                   {{"units", weights.tf_shape[1]},
                    {"use_bias", VariableAt(node, 2) != nullptr},
                    {"activation", "linear"}},

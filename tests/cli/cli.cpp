@@ -7,7 +7,7 @@
 #include <random>
 #include <thread>
 
-#include "io/example.h"
+#include "io/disk.h"
 #include "io/image.h"
 #include "io/tfrecord.h"
 
@@ -108,6 +108,12 @@ void WriteDigitPictures(const std::filesystem::path& folder, int count) {
   }
 }
 
+void WriteRecord(const std::string& path, const io::ExampleBuilder& example) {
+  std::string record;
+  io::AppendRecord(record, example.Finish());
+  io::WriteWholeFile(path, record);
+}
+
 void WriteGreyRecord(const std::string& path, uint8_t grey, int64_t label) {
   io::ExampleBuilder example;
   example.Add("image/encoded", std::string(28 * 28, static_cast<char>(grey)));
@@ -115,9 +121,7 @@ void WriteGreyRecord(const std::string& path, uint8_t grey, int64_t label) {
   example.Add("image/height", int64_t{28});
   example.Add("image/width", int64_t{28});
   example.Add("image/class/label", label);
-  const std::unique_ptr<io::Sink> sink = io::CreateFile(path);
-  io::TfRecordWriter(*sink).Write(example.Finish());
-  sink->Commit();
+  WriteRecord(path, example);
 }
 
 void CliTest::SetUp() {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "io/example.h"
 #include "tests/support/subprocess.h"
 
 namespace carole::testing {
@@ -26,7 +27,10 @@ void WriteDigits(const std::filesystem::path& folder, int num_train, int num_tes
 // The digits 0, 1, … as PNG: "0.png", "1.png".
 void WriteDigitPictures(const std::filesystem::path& folder, int count);
 
-// A TFRecord file of one record: 28x28 bare pixels of one grey.
+// A TFRecord file of this record alone.
+void WriteRecord(const std::string& path, const io::ExampleBuilder& example);
+
+// The same of 28x28 bare pixels of one grey.
 void WriteGreyRecord(const std::string& path, uint8_t grey, int64_t label);
 
 // TFRecords of 300 + 100 digits, built by the program itself.

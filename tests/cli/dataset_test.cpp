@@ -1,8 +1,5 @@
 // carole dataset build | verify | show, on good and on damaged files.
-#include "io/bytes.h"
-#include "io/example.h"
 #include "io/image.h"
-#include "io/tfrecord.h"
 #include "tests/cli/cli.h"
 #include "tests/cli/damage.h"
 
@@ -35,9 +32,7 @@ TEST_F(DatasetTest, ShowPrintsTheFieldsOfARecord) {
 TEST_F(DatasetTest, ShowSendsTheTerminalNothingOfARecordsOwn) {
   io::ExampleBuilder example;
   example.Add("title\033[2J", "\033[2J");
-  const std::unique_ptr<io::Sink> sink = io::CreateFile(train_file_);
-  io::TfRecordWriter(*sink).Write(example.Finish());
-  sink->Commit();
+  WriteRecord(train_file_, example);
   const ProcessResult result = Carole({"dataset", "show", train_file_});
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(result.out.find('\033'), std::string::npos) << result.out;

@@ -29,9 +29,8 @@ TEST_F(StopTest, WaitingThreadsSleep) {
   for (const std::string given : {"", "GOMP_SPINCOUNT=7", "OMP_WAIT_POLICY=active"}) {
     Words words = {"env", "-u", "OMP_WAIT_POLICY", "-u", "GOMP_SPINCOUNT"};
     if (!given.empty()) words.push_back(given);
-    for (const std::string& word :
-         CaroleWords(TrainWords(train_dir_, {"--max_number_of_steps=100000"})))
-      words.push_back(word);
+    const Words train = CaroleWords(TrainWords(train_dir_, {"--max_number_of_steps=100000"}));
+    words.insert(words.end(), train.begin(), train.end());
     Subprocess job(words);
     EXPECT_TRUE(
         job.WaitUntil([&] { return job.err().find("train_dir  ") != std::string::npos; }, 60))

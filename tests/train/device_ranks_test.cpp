@@ -25,6 +25,19 @@ using carole::testing::RunRanks;
 using carole::testing::SmallNet;
 using carole::testing::TrainingOutcome;
 
+// body(communicator, step) on each rank: the step of a small net with first weights.
+template <typename MakeBackend, typename Body>
+void RunOnDevices(int num_ranks, const MakeBackend& make_backend, const Body& body) {
+  const auto connect = ConnectWalled(num_ranks);
+  RunRanks(num_ranks, [&](Communicator& c) {
+    const auto backend = make_backend(1);
+    TrainStep step(SmallNet(4, true).graph, *backend, c,
+                   {.optimizer = "momentum", .connect_devices = [&] { connect(c, *backend); }});
+    step.store().Initialize(7);
+    body(c, step);
+  });
+}
+
 // With two ranks each sum is of two numbers, so that its order does not matter.
 TEST(DeviceRanks, SeveralRanksGiveTheHostsBits) {
   for (const auto& [local_sgd, accumulated] : {std::pair(false, 1), {false, 2}, {true, 2}}) {
@@ -101,12 +114,7 @@ TEST(DeviceRanks, StatisticsOfAllRanksRows) {
 
 // Rank 0 alone writes histograms.
 TEST(DeviceRanks, OneRankMayObserveItsKernels) {
-  const auto connect = ConnectWalled(2);
-  RunRanks(2, [&](Communicator& c) {
-    const auto backend = MakeWalledReference(1);
-    TrainStep step(SmallNet(4, true).graph, *backend, c,
-                   {.optimizer = "momentum", .connect_devices = [&] { connect(c, *backend); }});
-    step.store().Initialize(7);
+  RunOnDevices(2, MakeWalledReference, [](Communicator& c, TrainStep& step) {
     int64_t observed = 0;
     if (c.rank() == 0) step.executable().AddObserver([&](const KernelRecord&) { ++observed; });
     FormulaSource source({.rank = c.rank(), .size = 2});
@@ -122,13 +130,8 @@ TEST(DeviceRanks, OneRankMayObserveItsKernels) {
 
 // By the CUDA backend's hashes.
 TEST(DeviceRanks, AuditNamesTheVariableAndTheRankThatDiffer) {
-  const auto connect = ConnectWalled(3);
-  RunRanks(3, [&](Communicator& c) {
-    const auto backend = MakeEmulatedCuda(1);
-    TrainStep step(SmallNet(4, true).graph, *backend, c,
-                   {.optimizer = "momentum", .connect_devices = [&] { connect(c, *backend); }});
+  RunOnDevices(3, MakeEmulatedCuda, [](Communicator& c, TrainStep& step) {
     VariableStore& store = step.store();
-    store.Initialize(7);
     EXPECT_NO_THROW(AuditReplicas(c, step.replica(), {}, 1));
     std::vector<float> values(static_cast<size_t>(store.places()[0].tf_shape.size()));
     store.Read(0, values);
@@ -141,12 +144,7 @@ TEST(DeviceRanks, AuditNamesTheVariableAndTheRankThatDiffer) {
 }
 
 TEST(DeviceRanks, AllRanksLeaveAStepOfWhichOneIsNotFinite) {
-  const auto connect = ConnectWalled(3);
-  RunRanks(3, [&](Communicator& c) {
-    const auto backend = MakeWalledReference(1);
-    TrainStep step(SmallNet(4, true).graph, *backend, c,
-                   {.optimizer = "momentum", .connect_devices = [&] { connect(c, *backend); }});
-    step.store().Initialize(7);
+  RunOnDevices(3, MakeWalledReference, [](Communicator& c, TrainStep& step) {
     FormulaSource source({.rank = c.rank(), .size = 3});
     io::Batch batch = *source.Next();
     std::vector<float> images(batch.images.begin(), batch.images.end());
