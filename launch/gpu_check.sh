@@ -286,12 +286,12 @@ peer() {
   [ -s "$file" ]
 }
 
-# By kernel as the GPU itself saw them, and the share of time in which it had none: of two seconds in the middle of the
-# steps, which begin long after those that are recorded. No more steps than that takes: what ends them takes the times too.
+# By kernel as the GPU itself saw them, and the share of time in which it had none: of the last two seconds. So many steps
+# that those hold nothing else on the fastest GPU.
 idle() {
   times=$place/libcarole_gpu_times.so
   [ -f "$times" ] || times=$place/lib/libcarole_gpu_times.so
-  CUDA_INJECTION64_PATH=$times bench "$out/idle" resnet_v1_50 bf16 256 --steps=60 2>"$out/times.txt"
+  CUDA_INJECTION64_PATH=$times bench "$out/idle" resnet_v1_50 bf16 256 --steps=200 2>"$out/times.txt"
   code=$?
   cat "$out/times.txt"
   [ "$code" -eq 0 ] || return "$code"

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "tests/support/op_runner.h"
 #include "tests/support/op_specs.h"
@@ -27,6 +28,7 @@ class NanPasses : public ::testing::TestWithParam<std::string_view> {
       if (const std::string trouble = CudaTrouble(); !trouble.empty())
         GTEST_SKIP() << "skipped: " << trouble;
       backend_ = kCudaBackend.make(1);
+      memory_.emplace(*backend_);
     }
     for (const BackendEntry& entry : kBackends) {
       if (entry.name == GetParam()) backend_ = entry.make(1);
@@ -34,6 +36,7 @@ class NanPasses : public ::testing::TestWithParam<std::string_view> {
   }
 
   std::unique_ptr<Backend> backend_;
+  std::optional<UseMemoryOf> memory_;
 };
 
 TEST_P(NanPasses, Relu) {

@@ -72,7 +72,7 @@ std::string Readable(const std::string& symbol) {
   int status = 0;
   const std::unique_ptr<char, decltype(&std::free)> name(
       abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &status), std::free);
-  constexpr size_t kLongest = 90;
+  constexpr size_t kLongest = 160;
   return std::string(name != nullptr ? name.get() : symbol).substr(0, kLongest);
 }
 
@@ -80,8 +80,8 @@ void PrintRows(const KernelSummary& summary) {
   constexpr size_t kShown = 20;
   for (size_t i = 0; i < std::min(kShown, summary.rows.size()); ++i) {
     const KernelSummary::Row& row = summary.rows[i];
-    fmt::print(stderr, "{:6.2f} % {:8} runs  {}\n", 100 * row.ms / summary.ms, row.runs,
-               Readable(row.name));
+    fmt::print(stderr, "{:6.2f} % {:8} runs {:9.1f} us  {}\n", 100 * row.ms / summary.ms, row.runs,
+               1e3 * row.ms / static_cast<double>(row.runs), Readable(row.name));
   }
 }
 
@@ -93,8 +93,8 @@ void Print() {
   const auto window_ns = static_cast<uint64_t>(window * 1e9);
   const KernelSummary summary = Summarize(std::move(kernels), window_ns);
   if (summary.rows.empty()) return;
-  fmt::print(stderr, "GPU idle: {:.2f} % of the last {:.0f} ms\n", 100 * summary.idle_share,
-             summary.ms);
+  fmt::print(stderr, "GPU idle: {:.2f} % of the last {:.0f} ms, at most {:.3f} ms at once\n",
+             100 * summary.idle_share, summary.ms, summary.longest_gap_ms);
   PrintRows(summary);
   PrintRows(Summarize(std::move(host_copies), window_ns));
 }

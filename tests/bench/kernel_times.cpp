@@ -22,9 +22,11 @@ KernelSummary Summarize(std::vector<KernelTime> kernels, uint64_t window_ns) {
             [](const KernelTime& a, const KernelTime& b) { return a.start_ns < b.start_ns; });
   std::map<std::string, KernelSummary::Row> rows;
   const uint64_t first = kernels[0].start_ns;
-  uint64_t busy_until = first, idle = 0;
+  uint64_t busy_until = first, idle = 0, longest_gap = 0;
   for (const KernelTime& kernel : kernels) {
-    if (kernel.start_ns > busy_until) idle += kernel.start_ns - busy_until;
+    const uint64_t gap = kernel.start_ns - std::min(kernel.start_ns, busy_until);
+    idle += gap;
+    longest_gap = std::max(longest_gap, gap);
     busy_until = std::max(busy_until, kernel.end_ns);
     KernelSummary::Row& row = rows[kernel.name];
     row.name = kernel.name;
@@ -33,6 +35,7 @@ KernelSummary Summarize(std::vector<KernelTime> kernels, uint64_t window_ns) {
   }
   summary.ms = Milliseconds(last - first);
   summary.idle_share = Milliseconds(idle) / summary.ms;
+  summary.longest_gap_ms = Milliseconds(longest_gap);
   for (const auto& [name, row] : rows) summary.rows.push_back(row);
   std::sort(summary.rows.begin(), summary.rows.end(),
             [](const auto& a, const auto& b) { return a.ms > b.ms; });

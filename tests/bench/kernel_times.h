@@ -21,6 +21,7 @@ struct KernelSummary {
   };
   double ms = 0;          // from the first kernel of the window to the end of the last
   double idle_share = 0;  // of it, in which no kernel ran
+  double longest_gap_ms = 0;
   std::vector<Row> rows;  // the longest first
 };
 

@@ -16,6 +16,7 @@ TEST(KernelTimes, OverlapsCountOnceAndGapsAreIdle) {
                                     100 * kMs);
   EXPECT_DOUBLE_EQ(s.ms, 10);
   EXPECT_DOUBLE_EQ(s.idle_share, 0.1);
+  EXPECT_DOUBLE_EQ(s.longest_gap_ms, 1);
   ASSERT_EQ(s.rows.size(), 3U);
   EXPECT_EQ(s.rows[0].name, "a");
   EXPECT_DOUBLE_EQ(s.rows[0].ms, 7);

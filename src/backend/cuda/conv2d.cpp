@@ -85,10 +85,11 @@ struct Task {
     static constexpr const char* kNames[] = {"forward", "data gradient", "filter gradient"};
     return fmt::format(
         "convolution ({}) of {} by {} to {}, stride {}x{}, padding {}x{}, dilation {}, groups {}, "
-        "{}{}{}{}",
+        "{}{}{}{}{}",
         kNames[static_cast<int>(direction)], x.ToString(), w.ToString(), y.ToString(), a.stride_h,
         a.stride_w, a.padding.top, a.padding.left, a.dilation, a.groups, Name(type),
-        bias ? ", bias" : "", residual ? ", residual" : "", a.relu ? ", ReLU" : "");
+        bias ? ", bias" : "", residual ? ", residual" : "", a.relu ? ", ReLU" : "",
+        a.exact ? ", exact" : "");
   }
 };
 
@@ -174,12 +175,18 @@ void AddConvolution(Graph& graph, const Task& task) {
 }
 
 // The same bits in every run; sums in fp32; operands as they are, but fp32 rounded to TF32 where
-// that is allowed: all that tensor cores do with it.
+// that is allowed: all that tensor cores do with it. Transforms only where the sums need not be
+// exact.
 std::vector<fe::NumericalNote_t> Unwanted(const Task& task, const Device& device) {
   std::vector<fe::NumericalNote_t> notes = {fe::NumericalNote_t::NONDETERMINISTIC,
                                             fe::NumericalNote_t::REDUCED_PRECISION_REDUCTION,
                                             fe::NumericalNote_t::DOWN_CONVERT_INPUTS};
   if (task.type == DType::kF32 && !device.tf32) notes.push_back(fe::NumericalNote_t::TENSOR_CORE);
+  if (task.a.exact) {
+    using enum fe::NumericalNote_t;
+    notes.insert(notes.end(), {FFT, WINOGRAD, WINOGRAD_TILE_4x4, WINOGRAD_TILE_6x6,
+                               WINOGRAD_TILE_13x13});
+  }
   return notes;
 }
 
@@ -318,7 +325,7 @@ class Conv2d : public Convolution {
 
   void Run(const RunContext&) override {
     float* bias = in<float>(2);
-    std::byte* residual = in<std::byte>(3);
+    std::byte* residual = IsPresent(spec_.inputs, 3) ? input(3) : nullptr;
     Execute(PaddedInput(), PaddedFilter(), output(), bias, residual);
     if (!task_.IsPlain()) return;
     AddBiasRelu(device_.stream, task_.type, output(), bias, residual, Pixels(out_shape(0)),

@@ -160,7 +160,7 @@ class Linear : public Product {
 
   void Bind(const KernelMemory& memory) override {
     Product::Bind(memory);
-    SetBias(in<float>(2));
+    if (AddsBias(spec_)) SetBias(in<float>(2));  // the library refuses one that it does not add
   }
 
   void Run(const RunContext&) override {
