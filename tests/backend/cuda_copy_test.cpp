@@ -10,6 +10,7 @@
 #include "src/backend/cuda/cuda.h"
 #include "src/core/float16.h"
 #include "tests/support/cuda_emulation/backend.h"
+#include "tests/support/op_runner.h"
 #include "tests/support/op_specs.h"
 
 namespace carole::cuda {
@@ -59,6 +60,74 @@ TEST(CastFilter, LeavesOutChannelsOfZeros) {
   CastFilter(nullptr, DType::kBF16, from.data(), from_shape, to.data(), to_shape);
   for (size_t i = 0; i < to.size(); ++i)
     EXPECT_EQ(to[i], static_cast<float>(i / 3 * 4 + i % 3)) << i;
+}
+
+using testing::Elements;
+
+// Filters as cuDNN has them, (K,R,S,C) in memory.
+OpSpec InDoubleChannelsLast(OpSpec spec) {
+  for (auto* places : {&spec.inputs, &spec.outputs}) {
+    for (TensorSpec& t : *places) {
+      if (t.layout == Layout::Filter()) t.layout = Layout::Nhwc();
+    }
+  }
+  return testing::InDouble(spec);
+}
+
+// Of numbers that bf16 holds.
+Elements InBlocks(const Elements& from, const Shape& from_shape, const Padding& padding,
+                  const Shape& to_shape) {
+  std::vector<Bf16> narrow, gathered(to_shape.size(), Bf16(9));
+  for (const double v : from) narrow.emplace_back(static_cast<float>(v));
+  SpaceToDepth(nullptr, narrow.data(), from_shape, padding, gathered.data(), to_shape);
+  return {gathered.begin(), gathered.end()};
+}
+
+Elements SmallNumbers(const Shape& shape, int64_t factor) {
+  Elements numbers(shape.size());
+  for (int64_t i = 0; i < shape.size(); ++i) numbers[i] = static_cast<double>(i * factor % 17 - 8);
+  return numbers;
+}
+
+// A stride of 2 over pixels is one of 1 over blocks of them, for the filter's gradient too.
+void ExpectSameConvolution(int64_t channels, int64_t taps, const Padding& padding) {
+  SCOPED_TRACE(::testing::Message() << channels << " channels, " << taps << " taps");
+  const testing::ConvSizes sizes{.x = {2, channels, 9, 12},
+                                 .k = 5,
+                                 .r = taps,
+                                 .s = taps - 1,
+                                 .attributes = {.stride_h = 2, .stride_w = 2, .padding = padding}};
+  const int64_t r = (taps + 1) / 2, s = taps / 2;
+  const testing::ConvSizes in_blocks{
+      .x = {2, kBlockChannels, sizes.y()[2] + r - 1, sizes.y()[3] + s - 1}, .k = 5, .r = r, .s = s};
+  ASSERT_EQ(sizes.y(), in_blocks.y());
+  const Elements x = SmallNumbers(sizes.x, 5), w = SmallNumbers(sizes.w(), 7),
+                 dy = SmallNumbers(sizes.y(), 3);
+  const Elements x_blocks = InBlocks(x, sizes.x, padding, in_blocks.x),
+                 w_blocks = InBlocks(w, sizes.w(), {}, in_blocks.w());
+  const auto backend = MakeReferenceBackend(1);
+  const auto run = [&](const OpSpec& spec, const Elements& first, const Elements& second) {
+    std::vector<Elements> inputs{first, second};
+    inputs.resize(spec.inputs.size());
+    return testing::RunPlain(*backend, InDoubleChannelsLast(spec), inputs)[0];
+  };
+  EXPECT_EQ(run(Conv2dSpec(sizes), x, w), run(Conv2dSpec(in_blocks), x_blocks, w_blocks));
+  const Elements want = run(Conv2dBackwardFilterSpec(sizes), x, dy),
+                 dw = run(Conv2dBackwardFilterSpec(in_blocks), x_blocks, dy);
+  std::vector<Bf16> narrow;
+  for (const double v : dw) narrow.emplace_back(static_cast<float>(v));
+  std::vector<float> got(want.size(), -1);
+  CastFilterFromDepth(nullptr, DType::kBF16, narrow.data(), got.data(), sizes.w());
+  for (size_t i = 0; i < got.size(); ++i)
+    EXPECT_EQ(got[i], static_cast<float>(Bf16(static_cast<float>(want[i])))) << i;
+}
+
+TEST(SpaceToDepth, MakesAStrideOf1Of2) {
+  ExpectSameConvolution(3, 7, {3, 3, 3, 3});
+  ExpectSameConvolution(3, 3, {0, 0, 1, 1});
+  ExpectSameConvolution(4, 3, {});
+  ExpectSameConvolution(2, 5, {1, 2, 2, 1});
+  ExpectSameConvolution(1, 2, {});
 }
 
 // Sizes that no pack divides, and one that several blocks of threads share.

@@ -273,8 +273,7 @@ inline cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t d, c
       is_aligned(d->bias(), 16) && is_aligned(a_data, algo->alignment) &&
       is_aligned(b_data, algo->alignment) && is_aligned(data, algo->alignment);
   // As seen on an H200 with cuBLAS 13.
-  const bool has_stray_bias =
-      d->bias() != nullptr && (d->epilogue() & CUBLASLT_EPILOGUE_BIAS) == 0;
+  const bool has_stray_bias = d->bias() != nullptr && (d->epilogue() & CUBLASLT_EPILOGUE_BIAS) == 0;
   constexpr uint64_t kWorkspaceAlignment = 256;
   if (!fits_algorithm || has_stray_bias || !is_aligned(workspace, kWorkspaceAlignment) ||
       *static_cast<const float*>(alpha) != 1 || *static_cast<const float*>(beta) != 0)
