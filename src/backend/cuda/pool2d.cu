@@ -201,6 +201,7 @@ void WithWindow(const Pool2dAttributes& a, F f) {
     return a.window_h == window && a.window_w == window && a.stride_h == stride &&
            a.stride_w == stride;
   };
+  if (is(1, 2)) return f.template operator()<uint8_t, 1, 2>();
   if (is(2, 2)) return f.template operator()<uint8_t, 2, 2>();
   if (is(3, 1)) return f.template operator()<uint8_t, 3, 1>();
   if (is(3, 2)) return f.template operator()<uint8_t, 3, 2>();
@@ -243,7 +244,8 @@ class Pool2dBackward : public CudaKernel {
       ForMatrix<N>(device_.stream, PixelsOf(out_shape(0)), g.channels, f);
     };
     WithWindow(a, [&]<typename Place, int kWindow, int kStride>() {
-      if (a.mode == Pool2dAttributes::Mode::kMax)
+      const bool finds_maxima = a.mode == Pool2dAttributes::Mode::kMax && kWindow != 1;
+      if (finds_maxima)
         pool(PoolBackward<T, N, Place, kWindow, kStride>{
             g, in<T>(0), reinterpret_cast<const Place*>(in<int32_t>(1)), out<T>(0)});
       else
