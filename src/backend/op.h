@@ -139,7 +139,9 @@ struct LinearAttributes {
 //   dx = gamma * rstd * (g - dbeta/n - xhat * dgamma/n) [+ addend]; in the other rows, which had no
 //   part in the statistics, gamma * rstd * g [+ addend].
 //   The mask comes from y where there is a residual; without one it is computed again from x, gamma
-//   and beta, which saves reading y (then y is absent). dy2, of a y that two read, is there only
+//   and beta, which saves reading y (then y is absent). In y's stead there may be `passed`, bytes
+//   (N,C/kPassedBits,H,W) that forward leaves: bit i of byte j says that y's channel
+//   kPassedBits * j + i is above 0 (see CanLeavePassed()). dy2, of a y that two read, is there only
 //   beside dresidual, where the sum is stored; addend is the gradient of an x that others read too.
 //   dy may have more channels, of which x's begin at dy_begin; then both numbers of channels and
 //   dy_begin are multiples of kSliceGrain.
@@ -152,6 +154,7 @@ struct BatchNormAttributes {
   double ceiling = 0;    // of the ReLU, see ReluAttributes
   int64_t dy_begin = 0;  // backward only
 
+  static constexpr int64_t kPassedBits = 4;  // as many as are 16 bytes in fp32
   static constexpr int64_t kSliceGrain = 16;  // every backend's packs and blocks divide it
 };
 
@@ -250,7 +253,7 @@ using OpAttributes =
 // Places of inputs and outputs, where counting them would be unkind.
 struct BatchNormPlaces {
   enum Input { kX, kGamma, kBeta, kResidual, kMovingMean, kMovingVariance, kInputs };
-  enum Output { kY, kMean, kRstd, kOutputs };
+  enum Output { kY, kMean, kRstd, kPassed, kOutputs };
 };
 struct Conv2dPlaces {
   enum Input { kX, kW, kBias, kResidual, kInputs };
@@ -267,7 +270,7 @@ struct Pool2dBackwardPlaces {
   enum Input { kDy, kArgmax };
 };
 struct BatchNormBackwardPlaces {
-  enum Input { kDy, kX, kY, kGamma, kBeta, kMean, kRstd, kDy2, kAddend, kInputs };
+  enum Input { kDy, kX, kY, kGamma, kBeta, kMean, kRstd, kDy2, kAddend, kPassed, kInputs };
   enum Output { kDx, kDgamma, kDbeta, kDresidual, kOutputs };
 };
 
@@ -295,6 +298,12 @@ struct OpSpec {
     return std::get<T>(attributes);
   }
 };
+
+// Whether a batch norm with this y (N,C,H,W) can leave `passed`, by its attributes; its shape; and
+// whether an operation, a batch norm or its backward, has it.
+bool CanLeavePassed(const BatchNormAttributes& attributes, const Shape& y);
+Shape PassedShape(const Shape& y);
+bool HasPassed(const OpSpec& spec);
 
 // Output size of a window sliding over `in` pixels.
 constexpr int64_t WindowOutput(int64_t in, int64_t before, int64_t after, int64_t window,

@@ -41,6 +41,13 @@ const Node& Graph::AddNode(Node node, const std::vector<OutputShape>& outputs) {
   return nodes_.back();
 }
 
+ValueId Graph::AddOutput(NodeId node, const Shape& shape, DType dtype) {
+  const ValueId id = num_values();
+  values_.push_back({.shape = shape, .dtype = dtype, .producer = node});
+  nodes_[node].outputs.push_back(id);
+  return id;
+}
+
 void Graph::AddLoss(const std::string& name, ValueId value) {
   CAROLE_CHECK_EQ(shape(value), Shape{}, "loss {} must be a scalar", name);
   losses_.emplace_back(name, value);

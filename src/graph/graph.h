@@ -106,6 +106,9 @@ class Graph {
   // Appends an operation; its outputs get fresh values (kNone where absent).
   const Node& AddNode(Node node, const std::vector<OutputShape>& outputs);
 
+  // One more output of a node (rewrites).
+  ValueId AddOutput(NodeId node, const Shape& shape, DType dtype);
+
   // A named intermediate result, as TF-Slim's end points.
   void AddEndPoint(const std::string& name, ValueId value) {
     end_points_.emplace_back(name, value);

@@ -130,6 +130,25 @@ bool SliceInBatchNorms(Graph& graph, Node& slice) {
   return true;
 }
 
+// Of FuseGradients(): a batch norm's backward that reads y for the ReLU's mask.
+bool MaskByBits(Graph& graph, Node& backward, const Backend& backend) {
+  using Back = BatchNormBackwardPlaces;
+  const ValueId y = backward.inputs[Back::kY];
+  if (y == kNone) return false;
+  const NodeId forward = graph.value(y).producer;
+  const Shape& shape = graph.shape(y);
+  if (!CanLeavePassed(std::get<BatchNormAttributes>(backward.attributes), shape)) return false;
+  OpSpec leaves = graph.Spec(graph.nodes()[forward]), reads = graph.Spec(backward);
+  const TensorSpec bits{.shape = PassedShape(shape), .dtype = DType::kU8};
+  leaves.outputs.push_back(bits);
+  reads.inputs[Back::kPassed] = bits;
+  reads.inputs[Back::kY].present = false;
+  if (!backend.Supports(leaves) || !backend.Supports(reads)) return false;
+  backward.inputs[Back::kPassed] = graph.AddOutput(forward, bits.shape, bits.dtype);
+  backward.inputs[Back::kY] = kNone;
+  return true;
+}
+
 class Fuser {
  public:
   Fuser(Graph& graph, const Backend& backend)
@@ -262,6 +281,10 @@ GradientRewriteCounts FuseGradients(Graph& graph, const Backend& backend) {
     Node& node = graph.mutable_nodes()[i];
     if (!node.dead && node.kind == OpKind::kSlice)
       counts.slices_in_batch_norms += SliceInBatchNorms(graph, node);
+  }
+  for (Node& node : graph.mutable_nodes()) {
+    if (!node.dead && node.kind == OpKind::kBatchNormBackward)
+      counts.bits_for_batch_norms += MaskByBits(graph, node, backend);
   }
   return counts;
 }

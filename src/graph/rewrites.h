@@ -31,6 +31,7 @@ struct GradientRewriteCounts {
   int masks_before_maxima = 0;
   int biases_in_relus = 0;
   int slices_in_batch_norms = 0;
+  int bits_for_batch_norms = 0;
 };
 
 // Call after Differentiate(). What a pass over a gradient can be spared:
@@ -40,6 +41,7 @@ struct GradientRewriteCounts {
 //     sums the bias's, where the backend supports it
 //   slice -> batch norms' backward, as behind a concatenation: these read their channels of the
 //     whole
+//   y -> batch norm's backward: bits that forward leaves, where the backend supports it
 GradientRewriteCounts FuseGradients(Graph& graph, const Backend& backend);
 
 }  // namespace carole

@@ -26,7 +26,7 @@ std::vector<ValueId> Gradient(const GradientArgs& args) {
       g.AddNode({.kind = OpKind::kBatchNormBackward,
                  .attributes = attributes,
                  .inputs = {args.dy[0], x, y, node.inputs[In::kGamma], beta,
-                            node.outputs[In::kMean], node.outputs[In::kRstd], kNone, kNone}},
+                            node.outputs[In::kMean], node.outputs[In::kRstd], kNone, kNone, kNone}},
                 {{g.shape(x), g.compute()},
                  {channels, g.compute(), node.inputs[In::kGamma] != kNone},
                  {channels, g.compute(), has_beta},

@@ -95,7 +95,8 @@ void PrepareBatchNormBackward(const ConformanceCase& c, std::vector<Elements>& i
                               .gamma = specs[P::kGamma].present,
                               .beta = specs[P::kBeta].present,
                               .residual = c.spec.outputs[P::kDresidual].present,
-                              .attributes = c.spec.attributes_as<BatchNormAttributes>()}));
+                              .attributes = c.spec.attributes_as<BatchNormAttributes>(),
+                              .passed = HasPassed(c.spec)}));
   const Elements ones(specs[P::kMean].shape.size(), 1.0);
   Elements residual;
   if (forward.inputs[BatchNormPlaces::kResidual].present) {
@@ -106,6 +107,7 @@ void PrepareBatchNormBackward(const ConformanceCase& c, std::vector<Elements>& i
       Oracle(), forward, {inputs[P::kX], inputs[P::kGamma], inputs[P::kBeta], residual, ones, ones},
       c.context);
   if (specs[P::kY].present) inputs[P::kY] = Rounded(outputs[BatchNormPlaces::kY]);
+  if (HasPassed(c.spec)) inputs[P::kPassed] = outputs[BatchNormPlaces::kPassed];
   inputs[P::kMean] = Rounded(outputs[BatchNormPlaces::kMean]);
   inputs[P::kRstd] = Rounded(outputs[BatchNormPlaces::kRstd]);
 }

@@ -253,6 +253,30 @@ TEST(Rewrites, NormsReadTheirChannelsOfTheWhole) {
   EXPECT_EQ(slices, 2 + 3) << "the pool's; c's, which is added to another; and of 44 channels";
 }
 
+// Where channels fill whole packs and the backend has it; then backward reads no y.
+TEST(Rewrites, MasksBehindSumsAreBits) {
+  const auto count = [](void (*build)(Sketch&), const Backend& backend) {
+    Graph g;
+    Sketch s(g);
+    build(s);
+    Fuse(g, backend);
+    Differentiate(g);
+    const int bits = FuseGradients(g, backend).bits_for_batch_norms;
+    for (const Node& node : g.nodes()) {
+      if (node.dead || node.kind != OpKind::kBatchNormBackward) continue;
+      const auto& in = node.inputs;
+      EXPECT_TRUE(in[BatchNormBackwardPlaces::kPassed] == kNone ||
+                  in[BatchNormBackwardPlaces::kY] == kNone)
+          << node.name;
+    }
+    return bits;
+  };
+  EXPECT_EQ(count(BuildUnits<Unit::kNormLast>, Reference()), 3);
+  EXPECT_EQ(count(BuildResidual, Reference()), 0) << "20 channels";
+  if (!OneDnnAvailable()) return;
+  EXPECT_EQ(count(BuildUnits<Unit::kNormLast>, *MakeOneDnnBackend(1)), 0);
+}
+
 void ExpectNear(const std::map<std::string, Elements>& got,
                 const std::map<std::string, Elements>& want, double tolerance) {
   ASSERT_EQ(got.size(), want.size());

@@ -113,6 +113,11 @@ struct BatchNormSizes {
   bool addend = false;  // to dx
   BatchNormAttributes attributes;
   int64_t dy_channels = 0;  // 0: as many as x has
+  bool passed = false;      // forward leaves it, backward reads it in y's stead
+
+  TensorSpec bits() const {
+    return passed ? TensorSpec{PassedShape(x), DType::kU8, Layout::Nhwc()} : AbsentSpec();
+  }
 };
 
 inline OpSpec BatchNormSpec(const BatchNormSizes& b) {
@@ -122,18 +127,18 @@ inline OpSpec BatchNormSpec(const BatchNormSizes& b) {
           b.attributes,
           {PlainSpec(b.x), OptionalSpec(c, b.gamma), OptionalSpec(c, b.beta),
            OptionalSpec(b.x, b.residual), PlainSpec(c), PlainSpec(c)},
-          {PlainSpec(b.x), OptionalSpec(c, training), OptionalSpec(c, training)}};
+          {PlainSpec(b.x), OptionalSpec(c, training), OptionalSpec(c, training), b.bits()}};
 }
 inline OpSpec BatchNormBackwardSpec(const BatchNormSizes& b) {
   const Shape c{b.x[1]};
-  const bool needs_y = b.residual && b.attributes.relu;
+  const bool needs_y = b.residual && b.attributes.relu && !b.passed;
   Shape dy = b.x;
   if (b.dy_channels > 0) dy[1] = b.dy_channels;
   return {OpKind::kBatchNormBackward,
           b.attributes,
           {PlainSpec(dy), PlainSpec(b.x), OptionalSpec(b.x, needs_y), OptionalSpec(c, b.gamma),
            OptionalSpec(c, b.beta), PlainSpec(c), PlainSpec(c), OptionalSpec(b.x, b.two),
-           OptionalSpec(b.x, b.addend)},
+           OptionalSpec(b.x, b.addend), b.bits()},
           {PlainSpec(b.x), OptionalSpec(c, b.gamma), OptionalSpec(c, b.beta),
            OptionalSpec(b.x, b.residual)}};
 }

@@ -99,6 +99,7 @@ struct ApplyForward {
   int64_t channels;
   const T *x, *residual;
   T* y;
+  Passed<N> passed;
   Relu relu;
 
   struct Nothing {};
@@ -123,6 +124,9 @@ struct ApplyForward {
       values[n] = relu(column.Normalize(values[n], n) + added[n]);
     }
     Store<N>(y + Place(column, i), values);
+    if constexpr (kResidual) {
+      if (passed.bytes != nullptr) passed.Put(Place(column, i), values);
+    }
   }
 };
 
@@ -186,6 +190,7 @@ class BatchNorm : public CudaKernel {
                      in<T>(Forward::kX),
                      in<T>(Forward::kResidual),
                      out<T>(Forward::kY),
+                     {out<uint8_t>(Forward::kPassed)},
                      Relu(a_)});
   }
   RankMessage message() const {

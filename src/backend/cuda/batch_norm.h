@@ -6,6 +6,8 @@
 // passes.
 #pragma once
 
+#include <type_traits>
+
 #include "src/backend/cuda/channel_sums.h"
 #include "src/backend/cuda/cuda.h"
 #include "src/tensor/buffer.h"
@@ -39,6 +41,25 @@ struct Relu {
   __device__ float operator()(float value) const { return present ? Clamp(value, 0, top) : value; }
   // Whether a gradient comes through it where y, before or behind it, is this.
   __device__ bool Passes(float y) const { return y > 0 && y < top; }
+};
+
+// Bits of what is above 0, see BatchNormAttributes. Those of a pack are read and written at once.
+template <int N>
+struct Passed {
+  static constexpr int kBits = BatchNormAttributes::kPassedBits;
+  using Bits = std::conditional_t<(N > kBits), uint16_t, uint8_t>;
+  uint8_t* bytes = nullptr;
+
+  // Of element i of a pack, which has a byte for each kBits of them.
+  __device__ static Bits Mask(int i) { return static_cast<Bits>(1U << (i / kBits * 8 + i % kBits)); }
+  __device__ Bits& At(int64_t element) const {
+    return *reinterpret_cast<Bits*>(bytes + element / kBits);
+  }
+  __device__ void Put(int64_t element, const Floats<N>& values) const {
+    unsigned bits = 0;
+    for (int i = 0; i < N; ++i) bits |= values[i] > 0 ? Mask(i) : 0U;
+    At(element) = static_cast<Bits>(bits);
+  }
 };
 
 // Of one channel: two sums over pixels, and how many pixels.

@@ -7,17 +7,26 @@ namespace {
 
 using Backward = BatchNormBackwardPlaces;
 
-// Of what g is made: dy + dy2 where the ReLU let y through. y is null where x tells it.
-template <typename T>
+// What may be there beside dy and x, which takes registers and with them the reads that are under
+// way: nothing; dy2 and the bits of what passed; dy2 and y.
+enum class Beside : uint8_t { kNothing, kPassed, kY };
+
+// Of what g is made: dy + dy2 where the ReLU let y through. y and passed are null where x tells it.
+template <typename T, int N>
 struct GradientSources {
   Channels parameters;
   CountedPixels counted;
   int64_t channels, dy_channels;
   const T *dy, *dy2, *x, *y;  // dy: at x's first channel
+  Passed<N> passed;
   T* dresidual;
   Relu relu;
 
-  bool AreDyAndX() const { return dy2 == nullptr && (y == nullptr || !relu.present); }
+  Beside beside() const {
+    if (relu.present && y != nullptr) return Beside::kY;
+    return dy2 != nullptr || (relu.present && passed.bytes != nullptr) ? Beside::kPassed
+                                                                       : Beside::kNothing;
+  }
   // After the first pass, which leaves g in dresidual where there is one.
   GradientSources Masked() const {
     GradientSources g = *this;
@@ -25,24 +34,23 @@ struct GradientSources {
     g.dy = dresidual;
     g.dy_channels = channels;
     g.dy2 = g.y = nullptr;
+    g.passed = {};
     g.relu.present = false;
     return g;
   }
 };
 
-// g beside x. kAll: dy2 and y may be there. What may be there takes registers, and with them the
-// reads that are under way.
-template <typename T, int N, bool kAll>
+// g beside x.
+template <typename T, int N, Beside kBeside>
 struct MaskedGradient {
-  GradientSources<T> from;
+  GradientSources<T, N> from;
 
   struct Nothing {};
-  struct Rest {
-    Pack<T, N> dy2, y;
-  };
   struct Packs {
     Pack<T, N> dy, x;
-    std::conditional_t<kAll, Rest, Nothing> rest;
+    std::conditional_t<kBeside != Beside::kNothing, Pack<T, N>, Nothing> dy2;
+    std::conditional_t<kBeside == Beside::kY, Pack<T, N>, Nothing> y;
+    std::conditional_t<kBeside == Beside::kPassed, typename Passed<N>::Bits, Nothing> passed;
   };
   struct Values {
     Floats<N> g, x;
@@ -54,10 +62,15 @@ struct MaskedGradient {
     const int64_t at = Place(column, pixel);
     Packs packs{ReadPack<N>(from.dy + pixel * from.dy_channels + column.channel),
                 ReadPack<N>(from.x + at),
+                {},
+                {},
                 {}};
-    if constexpr (kAll) {
-      if (from.dy2 != nullptr) packs.rest.dy2 = ReadPack<N>(from.dy2 + at);
-      if (from.relu.present && from.y != nullptr) packs.rest.y = ReadPack<N>(from.y + at);
+    if constexpr (kBeside != Beside::kNothing) {
+      if (from.dy2 != nullptr) packs.dy2 = ReadPack<N>(from.dy2 + at);
+    }
+    if constexpr (kBeside == Beside::kY) packs.y = ReadPack<N>(from.y + at);
+    if constexpr (kBeside == Beside::kPassed) {
+      if (from.passed.bytes != nullptr) packs.passed = from.passed.At(at);
     }
     return packs;
   }
@@ -65,14 +78,21 @@ struct MaskedGradient {
     Values values{ToFloats(packs.dy), ToFloats(packs.x)};
     Floats<N> passed = values.x;
     for (int i = 0; i < N; ++i) passed[i] = column.Normalize(values.x[i], i);
-    if constexpr (kAll) {
+    if constexpr (kBeside != Beside::kNothing) {
       if (from.dy2 != nullptr) {
-        const Floats<N> more = ToFloats(packs.rest.dy2);
+        const Floats<N> more = ToFloats(packs.dy2);
         for (int i = 0; i < N; ++i) values.g[i] += more[i];
       }
-      if (from.y != nullptr) passed = ToFloats(packs.rest.y);
     }
+    if constexpr (kBeside == Beside::kY) passed = ToFloats(packs.y);
     if (!from.relu.present) return values;
+    if constexpr (kBeside == Beside::kPassed) {
+      if (from.passed.bytes != nullptr) {
+        for (int i = 0; i < N; ++i)
+          values.g[i] = (packs.passed & Passed<N>::Mask(i)) != 0 ? values.g[i] : 0;
+        return values;
+      }
+    }
     for (int i = 0; i < N; ++i) values.g[i] = from.relu.Passes(passed[i]) ? values.g[i] : 0;
     return values;
   }
@@ -88,10 +108,10 @@ struct CountedColumns {
 };
 
 // Sums of g and of g * (x - mean).
-template <typename T, int N, bool kAll>
+template <typename T, int N, Beside kBeside>
 struct GradientSums {
-  static constexpr int kAhead = kAll ? 2 : 4;
-  MaskedGradient<T, N, kAll> g;
+  static constexpr int kAhead = kBeside == Beside::kNothing ? 4 : 2;
+  MaskedGradient<T, N, kBeside> g;
 
   __device__ int64_t Pixels() const {
     return g.from.dresidual != nullptr ? g.from.counted.all() : g.from.counted.Count();
@@ -103,7 +123,7 @@ struct GradientSums {
     return g.Read(column.forward, pixel);
   }
   __device__ void Add(const CountedColumns<N>& column, int64_t pixel,
-                      const typename MaskedGradient<T, N, kAll>::Packs& read,
+                      const typename MaskedGradient<T, N, kBeside>::Packs& read,
                       Floats<N>* sums) const {
     const auto values = g.Mask(column.forward, read);
     if (g.from.dresidual != nullptr)
@@ -117,18 +137,19 @@ struct GradientSums {
 };
 
 // dx = scale * (g - shift - (x - mean) * slope) + addend; rows that do not count: scale * g +
-// addend. kAll: an addend may be there, too.
-template <typename T, int N, bool kAll>
+// addend, which may be there where something is beside dy and x.
+template <typename T, int N, Beside kBeside>
 struct ApplyBackward {
+  static constexpr bool kAll = kBeside != Beside::kNothing;
   static constexpr int kAhead = kAll ? 2 : 4;
-  MaskedGradient<T, N, kAll> g;
+  MaskedGradient<T, N, kBeside> g;
   const float *shift, *slope;
   const T* addend;
   T* dx;
 
   struct Nothing {};
   struct Packs {
-    typename MaskedGradient<T, N, kAll>::Packs g;
+    typename MaskedGradient<T, N, kBeside>::Packs g;
     std::conditional_t<kAll, Pack<T, N>, Nothing> addend;
   };
   struct BackwardColumns : CountedColumns<N> {
@@ -217,7 +238,7 @@ class BatchNormBackward : public CudaKernel {
 
   void Run(const RunContext& context) override {
     const float* rstd = in<float>(Backward::kRstd);
-    const GradientSources<T> g{
+    const GradientSources<T, N> g{
         {in<float>(Backward::kMean), rstd, in<float>(Backward::kGamma), in<float>(Backward::kBeta)},
         counted_,
         channels_,
@@ -226,6 +247,7 @@ class BatchNormBackward : public CudaKernel {
         in<T>(Backward::kDy2),
         in<T>(Backward::kX),
         in<T>(Backward::kY),
+        {in<uint8_t>(Backward::kPassed)},
         out<T>(Backward::kDresidual),
         relu_};
     const WriteGradients write{
@@ -250,22 +272,29 @@ class BatchNormBackward : public CudaKernel {
   }
 
  private:
-  template <typename Finish>
-  void Sum(const GradientSources<T>& g, Finish finish) const {
-    const auto sum = [&](auto sums) {
-      ChannelSums<2, N>(device_.stream, counted_.all(), channels_, memory_.workspace, sums, finish);
-    };
-    g.AreDyAndX() ? sum(GradientSums<T, N, false>{{g}}) : sum(GradientSums<T, N, true>{{g}});
+  // Calls f.operator()<what is beside dy and x>().
+  template <typename F>
+  static void With(Beside beside, const F& f) {
+    if (beside == Beside::kY) return f.template operator()<Beside::kY>();
+    if (beside == Beside::kPassed) return f.template operator()<Beside::kPassed>();
+    f.template operator()<Beside::kNothing>();
   }
-  void Apply(const GradientSources<T>& g) const {
+  template <typename Finish>
+  void Sum(const GradientSources<T, N>& g, Finish finish) const {
+    With(g.beside(), [&]<Beside kBeside>() {
+      ChannelSums<2, N>(device_.stream, counted_.all(), channels_, memory_.workspace,
+                        GradientSums<T, N, kBeside>{{g}}, finish);
+    });
+  }
+  void Apply(const GradientSources<T, N>& g) const {
     const T* addend = in<T>(Backward::kAddend);
     T* dx = out<T>(Backward::kDx);
-    const auto apply = [&](auto to_each) {
-      ForMatrix<N>(device_.stream, counted_.all(), channels_, to_each);
-    };
-    g.AreDyAndX() && addend == nullptr
-        ? apply(ApplyBackward<T, N, false>{{g}, shift(), slope(), addend, dx})
-        : apply(ApplyBackward<T, N, true>{{g}, shift(), slope(), addend, dx});
+    const Beside beside =
+        addend != nullptr && g.beside() == Beside::kNothing ? Beside::kPassed : g.beside();
+    With(beside, [&]<Beside kBeside>() {
+      ForMatrix<N>(device_.stream, counted_.all(), channels_,
+                   ApplyBackward<T, N, kBeside>{{g}, shift(), slope(), addend, dx});
+    });
   }
   float* shift() const {
     return reinterpret_cast<float*>(memory_.workspace + sums_bytes_ + message_bytes_);

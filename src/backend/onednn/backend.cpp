@@ -116,7 +116,8 @@ class OneDnnBackend : public Backend {
     // The library sums the gradient of a bias beside that of its filter.
     const bool sums =
         spec.kind == OpKind::kReluBackward && IsPresent(spec.outputs, ReluBackwardPlaces::kDb);
-    return kMakers[static_cast<size_t>(spec.kind)] != nullptr && HasTypes(spec) && !sums;
+    return kMakers[static_cast<size_t>(spec.kind)] != nullptr && HasTypes(spec) && !sums &&
+           !HasPassed(spec);
   }
 
   std::unique_ptr<Kernel> MakeKernel(const OpSpec& spec) const override {

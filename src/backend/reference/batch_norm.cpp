@@ -32,6 +32,17 @@ T Normalize(T x, double mean, double scale, double beta) {
   return static_cast<T>((x - mean) * scale + beta);
 }
 
+// Of `passed`: those of a byte from the first on, which clears it.
+constexpr int64_t kBits = BatchNormAttributes::kPassedBits;
+void PutBit(uint8_t* passed, int64_t element, bool bit) {
+  uint8_t& byte = passed[element / kBits];
+  if (element % kBits == 0) byte = 0;
+  byte = static_cast<uint8_t>(byte | bit << element % kBits);
+}
+bool GetBit(const uint8_t* passed, int64_t element) {
+  return (passed[element / kBits] >> element % kBits & 1) != 0;
+}
+
 template <typename T>
 T ValueOr(const T* values, int64_t i, double otherwise) {
   return values != nullptr ? values[i] : static_cast<T>(otherwise);
@@ -119,6 +130,7 @@ class BatchNorm : public ReferenceKernel {
     const T* x = in<T>(Forward::kX);
     const T* residual = in<T>(Forward::kResidual);
     T* y = out<T>(Forward::kY);
+    uint8_t* passed = out<uint8_t>(Forward::kPassed);
     const T top = static_cast<T>(ReluTop(a_.ceiling));
     for (int64_t i = 0; i < pixels.all; ++i) {
       for (int64_t c = begin; c < end; ++c) {
@@ -126,6 +138,7 @@ class BatchNorm : public ReferenceKernel {
         T value = Normalize(x[at], mean[c - begin], scale[c - begin], beta[c - begin]);
         if (residual != nullptr) value += residual[at];
         y[at] = a_.relu ? std::min(std::max(value, T{0}), top) : value;  // NaN stays NaN
+        if (passed != nullptr) PutBit(passed, at, value > 0);
       }
     }
   }
@@ -199,6 +212,7 @@ class BatchNormBackward : public ReferenceKernel {
     const T* dy = in<T>(Backward::kDy);
     const T* x = in<T>(Backward::kX);
     const T* y = in<T>(Backward::kY);
+    const uint8_t* passed = in<uint8_t>(Backward::kPassed);
     const T* dy2 = in<T>(Backward::kDy2);
     const int64_t c = pixels.channels, dy_channels = in_shape(Backward::kDy)[1];
     const int64_t dy_begin = a_.dy_begin;
@@ -211,6 +225,9 @@ class BatchNormBackward : public ReferenceKernel {
     T* g = out<T>(Backward::kDx);
     if (!a_.relu) {
       ForElements(pixels, pixels.all, block, [&](int64_t i, int64_t) { g[i] = arriving(i); });
+    } else if (passed != nullptr) {
+      ForElements(pixels, pixels.all, block,
+                  [&](int64_t i, int64_t) { g[i] = GetBit(passed, i) ? arriving(i) : T{0}; });
     } else if (y != nullptr) {
       ForElements(pixels, pixels.all, block,
                   [&](int64_t i, int64_t) { g[i] = passes(y[i]) ? arriving(i) : T{0}; });
