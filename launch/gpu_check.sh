@@ -264,16 +264,32 @@ torch() {
     python3 "$script" --model_name="$net" --precision="$precision" --batch_size="$batches" "$@"
 }
 
-# peer NET PRECISION BATCHES [--eager]: PyTorch's, its images on the GPU; uncompiled where compiling fails, or leaves of
-# the section's seconds no more than that needs.
+# ahead NET PRECISION BATCH: PyTorch compiles that beside other checks, and measures once `measured_ahead` asks for it.
+# What it says is in OUT/ahead.NET.PRECISION.BATCH.json; .ready and .gone tell how far it is.
+ahead() {
+  name=$out/ahead.$1.$2.$3
+  TORCHINDUCTOR_COMPILE_THREADS=4 torch 470 "$1" "$2" "$3" --when="$name" >"$name.json"
+  : >"$name.gone"
+}
+
+measured_ahead() {
+  name=$out/ahead.$1.$2.$3
+  [ -e "$name.ready" ] || return 0
+  : >"$name"
+  while [ ! -s "$name.json" ] && [ ! -e "$name.gone" ]; do sleep 0.1; done
+  cat "$name.json"
+}
+
+# peer NET PRECISION BATCHES [--eager]: PyTorch's, its images on the GPU: of those that were compiled ahead, else compiled
+# now; uncompiled where compiling fails, or leaves of the section's seconds no more than that needs.
 peer() {
   [ "$CAROLE_HAS_TORCH" = yes ] || {
     echo "skipped: no PyTorch for this GPU here"
     return "$skip"
   }
   file=$out/peer.$1.$2.json
-  : >"$file"
-  if [ "${4:-}" != --eager ]; then
+  for batch in $(echo "$3" | tr , ' '); do measured_ahead "$1" "$2" "$batch"; done >"$file"
+  if [ ! -s "$file" ] && [ "${4:-}" != --eager ]; then
     seconds=$((${CAROLE_SECTION_SECONDS:-110} - 32))
     [ "$seconds" -le 0 ] || torch "$seconds" "$@" >"$file" # no pipe: what it leaves running would keep it open
     [ -s "$file" ] || {
@@ -291,7 +307,7 @@ peer() {
 idle() {
   times=$place/libcarole_gpu_times.so
   [ -f "$times" ] || times=$place/lib/libcarole_gpu_times.so
-  CUDA_INJECTION64_PATH=$times bench "$out/idle" resnet_v1_50 bf16 256 --steps=200 2>"$out/times.txt"
+  CUDA_INJECTION64_PATH=$times bench "$out/idle" resnet_v1_50 bf16 256 --steps=150 2>"$out/times.txt"
   code=$?
   cat "$out/times.txt"
   [ "$code" -eq 0 ] || return "$code"
@@ -370,29 +386,42 @@ section() {
   } | publish
 }
 
-# What PyTorch compiles is compiled while others look whether results are right, and kept in a cache: where it is for
-# later calls, one after the other; for this one, all at once, if the GPU has the memory.
+# What PyTorch compiles takes longer than its sections have. It is begun while others look whether results are right, all
+# at once, if the GPU has the memory; or for later calls, one after the other, into a cache that is where it is.
 compile_ahead() {
   [ "$CAROLE_HAS_TORCH" = yes ] || return 0
-  chosen goldens || return 0 # nothing would go on beside it
   if ! chosen speed && ! chosen nets; then
-    [ "${gpu_mib:-0}" -lt 70000 ] || compile "resnet_v1_50 bf16 256,512" "inception_v3 bf16 256" \
-      "mobilenet_v2 bf16 256" "vgg_16 bf16 128"
+    ! chosen goldens || [ "${gpu_mib:-0}" -lt 70000 ] || begin compile_all "resnet_v1_50 bf16 256,512" \
+      "inception_v3 bf16 256" "mobilenet_v2 bf16 256" "vgg_16 bf16 128"
     return
   fi
   [ "${gpu_mib:-0}" -ge 100000 ] || return 0
-  ! chosen speed || compile "resnet_v1_50 bf16 256,512"
-  ! chosen nets || compile "vgg_16 bf16 128"
-  ! chosen nets || chosen speed || { # elsewise the time is over before they are asked for
-    compile "mobilenet_v2 bf16 256"
-    compile "inception_v3 bf16 256"
+  ! chosen speed || for batch in 256 512; do begin ahead resnet_v1_50 bf16 "$batch"; done
+  ! chosen nets || begin ahead vgg_16 bf16 128
+  ! chosen nets || chosen speed || { # else there is neither memory nor time for them
+    begin ahead mobilenet_v2 bf16 256
+    begin ahead inception_v3 bf16 256
   }
 }
 
-compile() {
-  TORCHINDUCTOR_COMPILE_THREADS=4 timeout -k 5 200 sh "$0" "$place" "$out" compile_all "$@" >>"$out/compile.txt" 2>&1 &
-  compilers="$compilers $!"
+# begin ahead NET PRECISION BATCH | begin compile_all WORDS...: in the background; $compilers are their pids and names.
+begin() {
+  timeout -k 5 480 sh "$0" "$place" "$out" "$@" >>"$out/compile.txt" 2>&1 &
+  name=$1
+  [ "$name" = compile_all ] || name=$1.$2.$3.$4
+  compilers="$compilers $!:$out/$name"
 }
+
+# Until they disturb no longer: until they are ready, or gone. Ends those that take too long.
+wait_for_compilers() {
+  for compiler in $compilers; do
+    name=${compiler#*:}
+    while [ ! -e "$name.ready" ] && [ ! -e "$name.gone" ] && [ $(($(date +%s) - began)) -lt 210 ]; do sleep 0.2; done
+    [ -e "$name.ready" ] || end_group "${compiler%%:*}"
+  done
+}
+
+end_compilers() { for compiler in $compilers; do end_group "${compiler%%:*}"; done; }
 
 # One after the other.
 compile_all() {
@@ -400,6 +429,7 @@ compile_all() {
     # shellcheck disable=SC2086
     torch 120 $words --steps=5 --warmup_steps=2
   done
+  : >"$out/compile_all.gone"
 }
 
 # How many of them there are, what they are called, and whether PyTorch can use them: asked once. Never for long.
@@ -424,7 +454,8 @@ look_at_gpus() {
 end_early() {
   deadline=0
   # shellcheck disable=SC2086
-  kill ${running:-} $compilers 2>/dev/null
+  kill ${running:-} 2>/dev/null
+  end_compilers
 }
 
 check_all() {
@@ -442,9 +473,7 @@ check_all() {
   section training 20 "Data: Fashion-MNIST" fashion_mnist
   section training 30 "Optimizers, and steps that are not finite, beside those of the cores" optimizers
   section jpegs 40 "Data: drawn JPEGs" drawn_jpegs
-  # shellcheck disable=SC2086
-  wait $compilers
-  for pid in $compilers; do end_group "$pid"; done
+  wait_for_compilers
 
   section kernels 30 "Our kernels beside a copy" kernel_speed
   # New cuDNN plans are looked for in up to 0.5 s for each of a net's convolutions (backend/cuda/plan_search.h): 38 s for
@@ -479,6 +508,7 @@ check_all() {
   section more 105 "ResNet-50, bf16, other batches" ours resnet_v1_50 bf16 128,64
   section more 160 "ResNet-50, TF32, other batches" ours resnet_v1_50 tf32 512,128,64
   section more 180 "ResNet-50, fp32, other batches" ours resnet_v1_50 fp32 512,128,64
+  end_compilers
   summary | publish
 }
 
@@ -513,7 +543,7 @@ case ${3:-} in
 esac
 trap end_early TERM INT HUP
 ip link set lo up 2>/dev/null || : # mpirun wants an interface, be it this one
-rm -rf "$out/data" "$out/jpegs" "$out"/train_* "$out/compile.txt"
+rm -rf "$out/data" "$out/jpegs" "$out"/train_* "$out/compile.txt" "$out"/ahead.* "$out/compile_all.gone"
 if [ "$sections" = "$groups" ]; then
   rm -f "$report" "$out/times.txt" "$out"/ours.*.json "$out"/peer.*.json "$out"/idle.*.json "$out"/jpegs_*.json
 fi

@@ -5,11 +5,14 @@
 
 channels_last, torch.compile, fused SGD with momentum, autocast for bf16 and fp16 (with its gradient scaler), TF32 where
 asked. Inputs lie on the GPU. Prints one line of JSON for each batch size: the median of steps, after the warm-up that
-compiles. A batch size that fails (it may not fit) is a line on standard error, and ends no other.
+compiles. A batch size that fails (it may not fit) is a line on standard error, and ends no other. With --when=FILE it
+makes FILE.ready after the warm-up and measures when FILE is there, so that several can compile at once.
 """
 
 import argparse
 import json
+import os
+import pathlib
 import statistics
 import sys
 import time
@@ -51,6 +54,10 @@ def measure(args, batch):
     for _ in range(args.warmup_steps):
         step()
     wait()
+    if args.when:
+        pathlib.Path(args.when + ".ready").touch()
+        while not os.path.exists(args.when):
+            time.sleep(0.02)
     # In groups, so that waiting for the GPU does not count.
     groups = []
     for _ in range(5):
@@ -77,6 +84,7 @@ def main():
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--warmup_steps", type=int, default=10)
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
+    parser.add_argument("--when", default="", metavar="FILE", help="that must be there to measure")
     parser.add_argument("--eager", action="store_true", help="without torch.compile")
     args = parser.parse_args()
     if args.device == "cuda" and not torch.cuda.is_available():
