@@ -154,7 +154,7 @@ struct BatchNormAttributes {
   double ceiling = 0;    // of the ReLU, see ReluAttributes
   int64_t dy_begin = 0;  // backward only
 
-  static constexpr int64_t kPassedBits = 4;  // as many as are 16 bytes in fp32
+  static constexpr int64_t kPassedBits = 4;   // as many as are 16 bytes in fp32
   static constexpr int64_t kSliceGrain = 16;  // every backend's packs and blocks divide it
 };
 

@@ -75,59 +75,83 @@ OpSpec InDoubleChannelsLast(OpSpec spec) {
 }
 
 // Of numbers that bf16 holds.
-Elements InBlocks(const Elements& from, const Shape& from_shape, const Padding& padding,
-                  const Shape& to_shape) {
+template <typename Gather>
+Elements Gathered(const Elements& from, const Shape& to_shape, const Gather& gather) {
   std::vector<Bf16> narrow, gathered(to_shape.size(), Bf16(9));
   for (const double v : from) narrow.emplace_back(static_cast<float>(v));
-  SpaceToDepth(nullptr, narrow.data(), from_shape, padding, gathered.data(), to_shape);
+  gather(narrow.data(), gathered.data());
   return {gathered.begin(), gathered.end()};
 }
 
+// Of which sums fit into fp16.
 Elements SmallNumbers(const Shape& shape, int64_t factor) {
   Elements numbers(shape.size());
-  for (int64_t i = 0; i < shape.size(); ++i) numbers[i] = static_cast<double>(i * factor % 17 - 8);
+  for (int64_t i = 0; i < shape.size(); ++i) numbers[i] = static_cast<double>(i * factor % 11 - 5);
   return numbers;
 }
 
-// A stride of 2 over pixels is one of 1 over blocks of them, for the filter's gradient too.
-void ExpectSameConvolution(int64_t channels, int64_t taps, const Padding& padding) {
-  SCOPED_TRACE(::testing::Message() << channels << " channels, " << taps << " taps");
-  const testing::ConvSizes sizes{.x = {2, channels, 9, 12},
-                                 .k = 5,
-                                 .r = taps,
-                                 .s = taps - 1,
-                                 .attributes = {.stride_h = 2, .stride_w = 2, .padding = padding}};
-  const int64_t r = (taps + 1) / 2, s = taps / 2;
-  const testing::ConvSizes in_blocks{
-      .x = {2, kBlockChannels, sizes.y()[2] + r - 1, sizes.y()[3] + s - 1}, .k = 5, .r = r, .s = s};
-  ASSERT_EQ(sizes.y(), in_blocks.y());
+// A convolution over pixels, and over the blocks that come to the same; its filter's gradient too.
+void ExpectSameConvolution(int64_t channels, int64_t taps, int stride, const Padding& padding,
+                           int outputs, int64_t block_channels) {
+  SCOPED_TRACE(::testing::Message() << channels << " channels, " << taps << " taps, stride "
+                                    << stride << ", outputs " << outputs);
+  const testing::ConvSizes sizes{
+      .x = {2, channels, 9, 12},
+      .k = 5,
+      .r = taps,
+      .s = taps,
+      .attributes = {.stride_h = stride, .stride_w = stride, .padding = padding}};
+  const Blocks blocks{.rows = stride, .columns = stride * outputs, .outputs = outputs};
+  const Shape y = sizes.y();
+  ASSERT_EQ(y[3] % outputs, 0);
+  const int64_t r = (taps + stride - 1) / stride,
+                s = (taps + (outputs - 1) * stride + blocks.columns - 1) / blocks.columns;
+  const testing::ConvSizes in_blocks{.x = {2, block_channels, y[2] + r - 1, y[3] / outputs + s - 1},
+                                     .k = 5 * outputs,
+                                     .r = r,
+                                     .s = s};
   const Elements x = SmallNumbers(sizes.x, 5), w = SmallNumbers(sizes.w(), 7),
-                 dy = SmallNumbers(sizes.y(), 3);
-  const Elements x_blocks = InBlocks(x, sizes.x, padding, in_blocks.x),
-                 w_blocks = InBlocks(w, sizes.w(), {}, in_blocks.w());
+                 dy = SmallNumbers(y, 3);
+  const Elements x_blocks = Gathered(x, in_blocks.x, [&](const Bf16* from, Bf16* to) {
+    SpaceToDepth(nullptr, from, sizes.x, padding, blocks, to, in_blocks.x);
+  });
+  const Elements w_blocks = Gathered(w, in_blocks.w(), [&](const Bf16* from, Bf16* to) {
+    FilterToDepth(nullptr, from, sizes.w(), blocks, to, in_blocks.w());
+  });
   const auto backend = MakeReferenceBackend(1);
   const auto run = [&](const OpSpec& spec, const Elements& first, const Elements& second) {
     std::vector<Elements> inputs{first, second};
     inputs.resize(spec.inputs.size());
     return testing::RunPlain(*backend, InDoubleChannelsLast(spec), inputs)[0];
   };
+  // Outputs side by side lie in memory as channels do.
   EXPECT_EQ(run(Conv2dSpec(sizes), x, w), run(Conv2dSpec(in_blocks), x_blocks, w_blocks));
-  const Elements want = run(Conv2dBackwardFilterSpec(sizes), x, dy),
-                 dw = run(Conv2dBackwardFilterSpec(in_blocks), x_blocks, dy);
-  std::vector<Bf16> narrow;
+  const Elements want = run(Conv2dBackwardFilterSpec(sizes), x, dy);
+  const Elements dw = run(Conv2dBackwardFilterSpec(in_blocks), x_blocks, dy);
+  std::vector<Fp16> narrow;
   for (const double v : dw) narrow.emplace_back(static_cast<float>(v));
   std::vector<float> got(want.size(), -1);
-  CastFilterFromDepth(nullptr, DType::kBF16, narrow.data(), got.data(), sizes.w());
-  for (size_t i = 0; i < got.size(); ++i)
-    EXPECT_EQ(got[i], static_cast<float>(Bf16(static_cast<float>(want[i])))) << i;
+  CastFilterFromDepth(nullptr, DType::kF16, narrow.data(), in_blocks.w(), blocks, got.data(),
+                      sizes.w());
+  for (size_t i = 0; i < got.size(); ++i) EXPECT_EQ(got[i], want[i]) << i;
 }
 
-TEST(SpaceToDepth, MakesAStrideOf1Of2) {
-  ExpectSameConvolution(3, 7, {3, 3, 3, 3});
-  ExpectSameConvolution(3, 3, {0, 0, 1, 1});
-  ExpectSameConvolution(4, 3, {});
-  ExpectSameConvolution(2, 5, {1, 2, 2, 1});
-  ExpectSameConvolution(1, 2, {});
+TEST(SpaceToDepth, MakesTheSameConvolution) {
+  ExpectSameConvolution(3, 7, 2, {3, 3, 3, 3}, 1, 16);
+  ExpectSameConvolution(3, 7, 2, {3, 3, 3, 3}, 2, 32);
+  ExpectSameConvolution(3, 3, 2, {0, 0, 1, 1}, 2, 32);
+  ExpectSameConvolution(3, 3, 1, {1, 1, 1, 1}, 2, 8);
+  ExpectSameConvolution(1, 5, 1, {1, 2, 0, 2}, 2, 16);
+  ExpectSameConvolution(4, 3, 2, {}, 1, 16);
+  ExpectSameConvolution(4, 2, 2, {}, 1, 16);
+  ExpectSameConvolution(2, 5, 2, {1, 2, 2, 1}, 1, 8);
+}
+
+TEST(SpaceToDepth, RepeatsABias) {
+  const std::vector<float> from{1, 2, 3};
+  std::vector<float> to(6, -1);
+  Repeat(nullptr, from.data(), 3, 2, to.data());
+  EXPECT_EQ(to, (std::vector<float>{1, 2, 3, 1, 2, 3}));
 }
 
 // Sizes that no pack divides, and one that several blocks of threads share.

@@ -40,7 +40,8 @@ void AddBatchNorms(int64_t n, std::vector<SpeedCase>& cases) {
               {"2048x7x7 residual", {n, 2048, 7, 7}, true},
               {"144x56x56", {n, 144, 56, 56}, false}};
   for (const auto& [name, x, residual] : rows) {
-    const BatchNormSizes sizes{.x = x, .residual = residual, .attributes = {.relu = true}, .passed = residual};
+    const BatchNormSizes sizes{
+        .x = x, .residual = residual, .attributes = {.relu = true}, .passed = residual};
     cases.push_back({"batch_norm " + name, BatchNormSpec(sizes)});
     cases.push_back({"batch_norm_backward " + name, BatchNormBackwardSpec(sizes)});
   }

@@ -51,7 +51,9 @@ struct Passed {
   uint8_t* bytes = nullptr;
 
   // Of element i of a pack, which has a byte for each kBits of them.
-  __device__ static Bits Mask(int i) { return static_cast<Bits>(1U << (i / kBits * 8 + i % kBits)); }
+  __device__ static Bits Mask(int i) {
+    return static_cast<Bits>(1U << (i / kBits * 8 + i % kBits));
+  }
   __device__ Bits& At(int64_t element) const {
     return *reinterpret_cast<Bits*>(bytes + element / kBits);
   }

@@ -17,18 +17,35 @@ void Pad(CUstream_st* stream, DType type, const void* x, const Shape& x_shape,
 void CastFilter(CUstream_st* stream, DType from_type, const void* from, const Shape& from_shape,
                 float* to, const Shape& to_shape);
 
-// Space to depth. A block of 2x2 pixels of an image with at most 4 channels becomes a pixel with
-// kBlockChannels: those of its pixels row by row, then zeros. So a stride of 2 becomes one of 1,
-// and tensor cores get as many channels as they take.
-inline constexpr int64_t kBlockChannels = 16;
+// Space to depth: a block of an image's pixels becomes one pixel with the channels of them all, row
+// by row, then zeros. So a stride of 2 becomes one of 1, and tensor cores get as many channels as
+// they take. Where two outputs of a row become one pixel, too, of twice the channels (which they
+// are in memory), a block spans the pixels of two strides.
+struct Blocks {
+  int rows = 1, columns = 1;  // pixels; columns: 2 or 4
+  int outputs = 1;            // 1 or 2
 
-// y (N,kBlockChannels,P,Q) = the blocks of x (N,C,H,W) with `padding` around it, from the first row
-// and column on; what of y lies beyond is zero. Both NHWC, of elements of 2 bytes.
+  constexpr int stride() const { return columns / outputs; }
+};
+
+// y (N,D,P,Q) = the blocks of x (N,C,H,W), C at most 4, with `padding` around it, from the first
+// row and column on; what of y lies beyond is zero. Both NHWC, of elements of 2 bytes; D >= C *
+// rows * columns is a multiple of 8.
 void SpaceToDepth(CUstream_st* stream, const void* x, const Shape& x_shape, const Padding& padding,
-                  void* y, const Shape& y_shape);
+                  const Blocks& blocks, void* y, const Shape& y_shape);
 
-// Its reverse: to (K,C,R,S) = `from` (K,kBlockChannels,(R+1)/2,(S+1)/2) of bf16 or fp16.
-void CastFilterFromDepth(CUstream_st* stream, DType from_type, const void* from, float* to,
-                         const Shape& to_shape);
+// The filter to (outputs*K,D,P,Q) that does to blocks what w (K,C,R,S) does to pixels, P = R /
+// rows, Q = (S + (outputs - 1) * stride) / columns, rounded up; first all those of the first
+// output.
+void FilterToDepth(CUstream_st* stream, const void* w, const Shape& w_shape, const Blocks& blocks,
+                   void* to, const Shape& to_shape);
+
+// The gradient of w (K,C,R,S) that follows from that of the other, of bf16 or fp16.
+void CastFilterFromDepth(CUstream_st* stream, DType from_type, const void* from,
+                         const Shape& from_shape, const Blocks& blocks, float* w,
+                         const Shape& w_shape);
+
+// to = so many times `from`.
+void Repeat(CUstream_st* stream, const float* from, int64_t count, int times, float* to);
 
 }  // namespace carole::cuda

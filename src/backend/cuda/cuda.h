@@ -82,8 +82,8 @@ inline constexpr int64_t kNeverPaddedChannels = 8;
 // In which the activations of an operation are stored, and the filters that multiply them.
 DType ElementType(const OpSpec& spec);
 // Whether there are kernels for these types: activations and filters in one of fp32, bf16 and fp16;
-// all else in fp32 or, what counts, int32, bits in bytes; a filter's gradient in either. Reorder and Casts also
-// cast between fp32 and the narrow ones, Normalize from bytes to any.
+// all else in fp32 or, what counts, int32, bits in bytes; a filter's gradient in either. Reorder
+// and Casts also cast between fp32 and the narrow ones, Normalize from bytes to any.
 bool HasTypes(const OpSpec& spec);
 
 }  // namespace carole::cuda
