@@ -1,6 +1,7 @@
 // What the CUDA backend asks of cuBLASLt: that its results are right says conformance_test.cpp.
 #include <gtest/gtest.h>
 
+#include "src/backend/cuda/cuda.h"
 #include "tests/support/cuda_emulation/backend.h"
 #include "tests/support/op_runner.h"
 #include "tests/support/op_specs.h"
@@ -38,6 +39,28 @@ TEST(Products, MultiplyInTheTypeOfTheActivations) {
   EXPECT_EQ(ProductOf(LinearBackwardFilterSpec(sizes), Precision::kBf16), "bf16 NT to f32");
   EXPECT_EQ(ProductOf(LinearBackwardFilterSpec(sizes), Precision::kTf32), "tf32 NT to f32");
   EXPECT_EQ(ProductOf(LinearBackwardDataSpec(sizes), Precision::kFp32), "f32 TN to f32");
+}
+
+// Logits of nets that end with a convolution.
+TEST(Products, OfOnePixelMayBeFp32) {
+  ConvSizes sizes{.x = {3, 20, 1, 1}, .k = 7, .bias = true};
+  const OpSpec wide = Conv2dSpec(sizes);
+  OpSpec spec = InNarrow(wide, DType::kBF16);
+  spec.outputs[0].dtype = DType::kF32;
+  const auto backend = MakeEmulatedCudaBackend(1);
+  ASSERT_TRUE(backend->Supports(spec));
+  std::vector<Elements> inputs;
+  for (size_t i = 0; i < 3; ++i) inputs.push_back(RandomElements(spec.inputs[i].shape.size(), i));
+  for (size_t i = 0; i < 2; ++i)
+    for (double& v : inputs[i]) v = static_cast<float>(Bf16(static_cast<float>(v)));
+  inputs.resize(spec.inputs.size());
+  const Elements got = RunPlain(*backend, spec, inputs)[0],
+                 want = RunPlain(*MakeReferenceBackend(1), InDouble(wide), inputs)[0];
+  EXPECT_EQ(LastProduct(), "bf16 TN to f32");
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-5) << i;
+  spec.inputs[0].shape = spec.outputs[0].shape = {3, 20, 2, 1};
+  EXPECT_FALSE(backend->Supports(spec)) << "of two pixels";
 }
 
 }  // namespace

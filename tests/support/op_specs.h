@@ -114,33 +114,36 @@ struct BatchNormSizes {
   BatchNormAttributes attributes;
   int64_t dy_channels = 0;  // 0: as many as x has
   bool passed = false;      // forward leaves it, backward reads it in y's stead
-
-  TensorSpec bits() const {
-    return passed ? TensorSpec{PassedShape(x), DType::kU8, Layout::Nhwc()} : AbsentSpec();
-  }
 };
 
+inline void AddPassed(const BatchNormSizes& b, std::vector<TensorSpec>& places) {
+  if (b.passed) places.push_back({PassedShape(b.x), DType::kU8, Layout::Nhwc()});
+}
 inline OpSpec BatchNormSpec(const BatchNormSizes& b) {
   const Shape c{b.x[1]};
   const bool training = b.attributes.training;
-  return {OpKind::kBatchNorm,
-          b.attributes,
-          {PlainSpec(b.x), OptionalSpec(c, b.gamma), OptionalSpec(c, b.beta),
-           OptionalSpec(b.x, b.residual), PlainSpec(c), PlainSpec(c)},
-          {PlainSpec(b.x), OptionalSpec(c, training), OptionalSpec(c, training), b.bits()}};
+  OpSpec spec{OpKind::kBatchNorm,
+              b.attributes,
+              {PlainSpec(b.x), OptionalSpec(c, b.gamma), OptionalSpec(c, b.beta),
+               OptionalSpec(b.x, b.residual), PlainSpec(c), PlainSpec(c)},
+              {PlainSpec(b.x), OptionalSpec(c, training), OptionalSpec(c, training)}};
+  AddPassed(b, spec.outputs);
+  return spec;
 }
 inline OpSpec BatchNormBackwardSpec(const BatchNormSizes& b) {
   const Shape c{b.x[1]};
   const bool needs_y = b.residual && b.attributes.relu && !b.passed;
   Shape dy = b.x;
   if (b.dy_channels > 0) dy[1] = b.dy_channels;
-  return {OpKind::kBatchNormBackward,
-          b.attributes,
-          {PlainSpec(dy), PlainSpec(b.x), OptionalSpec(b.x, needs_y), OptionalSpec(c, b.gamma),
-           OptionalSpec(c, b.beta), PlainSpec(c), PlainSpec(c), OptionalSpec(b.x, b.two),
-           OptionalSpec(b.x, b.addend), b.bits()},
-          {PlainSpec(b.x), OptionalSpec(c, b.gamma), OptionalSpec(c, b.beta),
-           OptionalSpec(b.x, b.residual)}};
+  OpSpec spec{OpKind::kBatchNormBackward,
+              b.attributes,
+              {PlainSpec(dy), PlainSpec(b.x), OptionalSpec(b.x, needs_y), OptionalSpec(c, b.gamma),
+               OptionalSpec(c, b.beta), PlainSpec(c), PlainSpec(c), OptionalSpec(b.x, b.two),
+               OptionalSpec(b.x, b.addend)},
+              {PlainSpec(b.x), OptionalSpec(c, b.gamma), OptionalSpec(c, b.beta),
+               OptionalSpec(b.x, b.residual)}};
+  AddPassed(b, spec.inputs);
+  return spec;
 }
 
 struct PoolSizes {

@@ -19,13 +19,18 @@ struct StepNumbers {
   UpdateCoefficients now;
 };
 
-// The sum of f(i) over the block's threads' i in [begin, end), in thread 0.
-template <typename F>
-__device__ auto BlockSum(int64_t begin, int64_t end, F f) {
-  using Sum = decltype(f(begin));
+// The sum of use(i, read(i)) over the block's threads' i in [begin, end), in thread 0. What use()
+// writes nvcc takes for what is read next: so some are read before any is used.
+template <typename Read, typename Use>
+__device__ auto BlockSum(int64_t begin, int64_t end, const Read& read, const Use& use) {
+  using Sum = decltype(use(begin, read(begin)));
+  constexpr int kAhead = 4;
   __shared__ Sum parts[kThreads];
   Sum sum = 0;
-  for (int64_t i = begin + threadIdx.x; i < end; i += kThreads) sum += f(i);
+  for (int64_t i = begin + threadIdx.x; i < end; i += kAhead * kThreads) {
+    ReadAhead<kAhead>(i, end, kThreads, read,
+                      [&](int64_t j, const auto& value) { sum += use(j, value); });
+  }
   parts[threadIdx.x] = sum;
   for (unsigned half = kThreads / 2; half > 0; half /= 2) {
     __syncthreads();
@@ -33,6 +38,12 @@ __device__ auto BlockSum(int64_t begin, int64_t end, F f) {
   }
   __syncthreads();  // parts may be used again
   return parts[0];
+}
+
+// Of f(i).
+template <typename F>
+__device__ auto BlockSum(int64_t begin, int64_t end, const F& f) {
+  return BlockSum(begin, end, f, [](int64_t, const auto& value) { return value; });
 }
 
 __device__ double Square(float x) { return static_cast<double>(x) * x; }
@@ -124,13 +135,23 @@ __global__ void __launch_bounds__(kThreads)
   const Rule rule(now);
   const float scale = static_cast<float>(numbers->scale);
   const float decay = regularized ? static_cast<float>(task.weight_decay) : 0;
-  float* w = task.weights;
-  const double sum = BlockSum(block.range.begin, block.range.end, [&](int64_t i) {
-    const double square = regularized ? Square(w[i]) : 0;
-    update_rules::Apply(rule, w, scale * task.gradients[i] + decay * w[i], task.slots[0],
-                        task.slots[1], i);
+  struct Element {
+    float weight, gradient, slots[kMaxSlots];
+  };
+  const auto read = [&](int64_t i) {
+    Element element{task.weights[i], task.gradients[i], {}};
+    for (int s = 0; s < Rule::kSlots; ++s) element.slots[s] = task.slots[s][i];
+    return element;
+  };
+  const auto update = [&](int64_t i, Element e) {
+    const double square = regularized ? Square(e.weight) : 0;
+    update_rules::Apply(rule, &e.weight, scale * e.gradient + decay * e.weight, &e.slots[0],
+                        &e.slots[1], 0);
+    task.weights[i] = e.weight;
+    for (int s = 0; s < Rule::kSlots; ++s) task.slots[s][i] = e.slots[s];
     return square;
-  });
+  };
+  const double sum = BlockSum(block.range.begin, block.range.end, read, update);
   if (threadIdx.x == 0 && task.squares != nullptr) task.squares[blockIdx.x] = sum;
 }
 

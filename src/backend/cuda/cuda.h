@@ -61,6 +61,7 @@ class CudaKernel : public PlainKernel {
 using KernelMaker = std::unique_ptr<Kernel>(const OpSpec& spec, const Device& device);
 KernelMaker MakeConv2d, MakeConv2dBackwardData, MakeConv2dBackwardFilter;  // cuDNN
 KernelMaker MakeLinear, MakeLinearBackwardData, MakeLinearBackwardFilter;  // cuBLASLt
+KernelMaker MakeWideProduct;
 KernelMaker MakeDepthwise, MakeDepthwiseBackwardData, MakeDepthwiseBackwardFilter;
 KernelMaker MakeBatchNorm, MakeBatchNormBackward;
 KernelMaker MakeElementwise;    // activations, add, scale, and their gradients
@@ -81,6 +82,8 @@ inline constexpr int64_t kNeverPaddedChannels = 8;
 
 // In which the activations of an operation are stored, and the filters that multiply them.
 DType ElementType(const OpSpec& spec);
+// Logits: a convolution of one pixel by one tap, in 16 bits, whose result is wanted in fp32.
+bool IsWideProduct(const OpSpec& spec);
 // Whether there are kernels for these types: activations and filters in one of fp32, bf16 and fp16;
 // all else in fp32 or, what counts, int32, bits in bytes; a filter's gradient in either. Reorder
 // and Casts also cast between fp32 and the narrow ones, Normalize from bytes to any.

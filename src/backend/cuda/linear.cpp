@@ -183,6 +183,26 @@ class Linear : public Product {
   }
 };
 
+// Its filter lies as those of convolutions do, (K,C): y^T (K,N) = w (K,C) x^T (C,N). The bias is
+// added in fp32.
+class WideProduct : public Product {
+ public:
+  WideProduct(const OpSpec& spec, const Device& device)
+      : Product(spec, device,
+                {.transpose_a = true,
+                 .m = spec.inputs[1].shape[0],
+                 .n = spec.inputs[0].shape[0],
+                 .inner = spec.inputs[1].shape[1]}) {
+    input_layouts_[1] = Layout::Nhwc();
+  }
+
+  void Run(const RunContext&) override {
+    Multiply(1, 0);
+    AddBiasRelu(device_.stream, DType::kF32, memory_.outputs[0].data, in<float>(2), nullptr,
+                out_shape(0)[0], out_shape(0)[1], spec_.attributes_as<Conv2dAttributes>().relu);
+  }
+};
+
 // dx^T (C,N) = w (C,K) dy^T (K,N)
 class LinearBackwardData : public Product {
  public:
@@ -227,6 +247,9 @@ class LinearBackwardFilter : public Product {
 
 std::unique_ptr<Kernel> MakeLinear(const OpSpec& spec, const Device& device) {
   return std::make_unique<Linear>(spec, device);
+}
+std::unique_ptr<Kernel> MakeWideProduct(const OpSpec& spec, const Device& device) {
+  return std::make_unique<WideProduct>(spec, device);
 }
 std::unique_ptr<Kernel> MakeLinearBackwardData(const OpSpec& spec, const Device& device) {
   return std::make_unique<LinearBackwardData>(spec, device);

@@ -22,6 +22,7 @@ bool AllPlain(const OpSpec& spec) {
 KernelMaker* FindMakerWithoutCudnn(const OpSpec& spec) {
   switch (spec.kind) {
     case OpKind::kConv2d:
+      if (IsWideProduct(spec)) return MakeWideProduct;
       return IsDepthwise(spec, spec.inputs[0].shape) ? MakeDepthwise : nullptr;
     case OpKind::kConv2dBackwardData:
       return IsDepthwise(spec, spec.outputs[0].shape) ? MakeDepthwiseBackwardData : nullptr;

@@ -42,6 +42,14 @@ bool IsRoundedGradient(const OpSpec& spec) {
 
 }  // namespace
 
+bool IsWideProduct(const OpSpec& spec) {
+  if (spec.kind != OpKind::kConv2d || IsPresent(spec.inputs, Conv2dPlaces::kResidual) ||
+      !IsNarrow(ElementType(spec)) || spec.outputs[0].dtype != DType::kF32)
+    return false;
+  const Shape &x = spec.inputs[0].shape, &w = spec.inputs[1].shape;
+  return x[2] * x[3] * w[2] * w[3] == 1 && w[1] == x[1];
+}
+
 DType ElementType(const OpSpec& spec) { return spec.inputs[0].dtype; }
 
 bool HasTypes(const OpSpec& spec) {
@@ -61,7 +69,7 @@ bool HasTypes(const OpSpec& spec) {
     if (!fits(spec.inputs[i], multiplied)) return false;
   }
   for (size_t o = 0; o < spec.outputs.size(); ++o) {
-    if (o == 0 && IsRoundedGradient(spec)) continue;
+    if (o == 0 && (IsRoundedGradient(spec) || IsWideProduct(spec))) continue;
     if (!fits(spec.outputs[o], IsActivationOutput(spec.kind, o))) return false;
   }
   return true;
