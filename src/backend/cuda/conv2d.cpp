@@ -1,9 +1,8 @@
 // Convolutions by cuDNN's graph API. The only file with cudnn-frontend's headers, which take long
 // to compile.
 //
-// The library pads alike on both sides only; TensorFlow's SAME does not. There the image is padded
-// in the workspace first, and its gradient cut out of it. Images whose channels tensor cores cannot
-// take (red, green and blue) get some of zeros in the same pass, or become blocks of pixels.
+// What the library takes otherwise than it lies here (convolution_task.h) is made so in the
+// workspace first: images, filters, biases; and gradients are cut out of what it makes.
 #include <cuda_runtime.h>
 #include <cudnn_frontend.h>
 
@@ -13,12 +12,12 @@
 #include <mutex>
 
 #include "src/backend/cuda/bias.h"
+#include "src/backend/cuda/convolution_task.h"
 #include "src/backend/cuda/copy.h"
 #include "src/backend/cuda/cuda.h"
 #include "src/backend/cuda/fastest_plan.h"
 #include "src/backend/cuda/scratch.h"
 #include "src/core/check.h"
-#include "src/core/divide_up.h"
 #include "src/core/log.h"
 #include "src/tensor/buffer.h"
 
@@ -30,116 +29,13 @@ using fe::graph::Graph;
 using fe::graph::Tensor_attributes;
 using TensorPointer = std::shared_ptr<Tensor_attributes>;
 
-enum class Direction : uint8_t { kForward, kData, kFilter };
+using Task = ConvolutionTask;
+using Direction = Task::Direction;
 enum Uid : int64_t { kX = 1, kW, kY, kBias, kResidual };
 
 void CheckPlan(fe::error_t error, const std::string& what) {
   if (error.is_good()) return;
   throw DeviceError(fmt::format("[cudnn] {}: the library refused: {}", what, error.get_message()));
-}
-
-// What the library is asked for.
-struct Task {
-  Direction direction = Direction::kForward;
-  Shape x = {}, w = {}, y = {};
-  Conv2dAttributes a;  // padded alike on both sides
-  DType type;
-  // Forward, done in the same pass, as is a.relu.
-  bool bias = false, residual = false;
-  Blocks blocks = {};  // that x, w and y lie in
-
-  // As the library takes it best: a filter over the whole image is a product, and lies like one
-  // (for so large filters there are few kernels, in 16 bits none with tensor cores); an image that
-  // TensorFlow pads on one side more is padded before, and so are too few channels.
-  Task ForLibrary(bool tf32) const {
-    Task task = *this;
-    const Padding& p = a.padding;
-    if (p == Padding{} && a.groups == 1 && a.dilation == 1 && w[2] == x[2] && w[3] == x[3]) {
-      task.x = Shape{x[0], x[1] * x[2] * x[3], 1, 1};
-      task.w = Shape{w[0], task.x[1], 1, 1};
-      task.a.stride_h = task.a.stride_w = 1;
-      return task;
-    }
-    if (const Blocks of = BlocksOfImage(); of.columns > 1) return InBlocks(of);
-    const int64_t channels = ChannelsForTensorCores(tf32);
-    task.x = Shape{x[0], channels, x[2], x[3]};
-    task.w = Shape{w[0], channels == x[1] ? w[1] : channels, w[2], w[3]};
-    if (p.top == p.bottom && p.left == p.right) return task;
-    task.x = Shape{x[0], channels, x[2] + p.top + p.bottom, x[3] + p.left + p.right};
-    task.a.padding = {};
-    return task;
-  }
-  // Nets' first layers, which for so few channels the library has slow kernels for. Of one with 64
-  // filters it takes at batch 256 0.28 ms instead of 1.54 (ResNet's, its filter's gradient 0.46
-  // instead of 0.88), at batch 128 0.45 instead of 0.92 (VGG's, 0.28 instead of 0.51): cuDNN 9.19
-  // on an H200. A gradient of a filter is faster with fewer channels.
-  Blocks BlocksOfImage() const {
-    const bool fits = type != DType::kF32 && direction != Direction::kData && x[1] <= 4 &&
-                      w[3] > 1 && a.stride_h == a.stride_w && a.stride_w <= 2 && a.dilation == 1 &&
-                      a.groups == 1 && !residual;
-    const bool in_pairs = y[3] % 2 == 0 && (direction == Direction::kForward || a.stride_w == 1);
-    const int stride = static_cast<int>(a.stride_w), outputs = in_pairs ? 2 : 1;
-    if (!fits || stride * outputs == 1) return {};
-    return {.rows = stride, .columns = stride * outputs, .outputs = outputs};
-  }
-  bool in_blocks() const { return blocks.columns > 1; }
-  Task InBlocks(const Blocks& of) const {
-    Task task = *this;
-    const int64_t grain = direction == Direction::kForward ? 16 : 8;
-    const int64_t channels = DivideUp(x[1] * of.rows * of.columns, grain) * grain;
-    const int64_t r = DivideUp(w[2], of.rows);
-    const int64_t s = DivideUp(w[3] + (of.outputs - 1) * of.stride(), of.columns);
-    task.blocks = of;
-    task.w = Shape{w[0] * of.outputs, channels, r, s};
-    task.y = Shape{y[0], y[1] * of.outputs, y[2], y[3] / of.outputs};
-    task.x = Shape{x[0], channels, task.y[2] + r - 1, task.y[3] + s - 1};
-    task.a.stride_h = task.a.stride_w = 1;
-    task.a.padding = {};
-    return task;
-  }
-  // Of an image that nobody wants the gradient of. They take 16 bytes, but for strides of 2 there
-  // are kernels for 4 channels of 16 bits ("Convolutional Layers User's Guide" of NVIDIA).
-  int64_t ChannelsForTensorCores(bool tf32) const {
-    const bool narrow = type != DType::kF32;
-    if (direction == Direction::kData || a.groups > 1 || !(narrow || tf32)) return x[1];
-    const int64_t wanted = narrow && a.stride_w == 1 ? kNeverPaddedChannels : 4;
-    return std::max(x[1], wanted);
-  }
-  // Without what the library may not have in the same pass.
-  Task Plain() const {
-    Task plain = *this;
-    plain.bias = plain.residual = plain.a.relu = false;
-    return plain;
-  }
-  bool IsPlain() const { return !bias && !residual && !a.relu; }
-  std::string Describe() const {
-    static constexpr const char* kNames[] = {"forward", "data gradient", "filter gradient"};
-    return fmt::format(
-        "convolution ({}) of {} by {} to {}, stride {}x{}, padding {}x{}, dilation {}, groups {}, "
-        "{}{}{}{}{}",
-        kNames[static_cast<int>(direction)], x.ToString(), w.ToString(), y.ToString(), a.stride_h,
-        a.stride_w, a.padding.top, a.padding.left, a.dilation, a.groups, Name(type),
-        bias ? ", bias" : "", residual ? ", residual" : "", a.relu ? ", ReLU" : "",
-        a.exact ? ", exact" : "");
-  }
-};
-
-Task MakeTask(const OpSpec& spec) {
-  const auto &in = spec.inputs, &out = spec.outputs;
-  Task task{.a = spec.attributes_as<Conv2dAttributes>(), .type = ElementType(spec)};
-  if (spec.kind == OpKind::kConv2d) {
-    task.direction = Direction::kForward;
-    task.x = in[0].shape, task.w = in[1].shape, task.y = out[0].shape;
-    task.bias = IsPresent(in, 2);
-    task.residual = IsPresent(in, 3);
-  } else if (spec.kind == OpKind::kConv2dBackwardData) {
-    task.direction = Direction::kData;
-    task.x = out[0].shape, task.w = in[1].shape, task.y = in[0].shape;
-  } else {
-    task.direction = Direction::kFilter;
-    task.x = in[0].shape, task.w = out[0].shape, task.y = in[1].shape;
-  }
-  return task;
 }
 
 fe::DataType_t LibraryType(DType dtype) {
@@ -283,8 +179,8 @@ const Plan& PlanOnce(const Task& task, const Device& device) {
 class Convolution : public CudaKernel {
  public:
   Convolution(const OpSpec& spec, const Device& device)
-      : CudaKernel(spec, device), task_(MakeTask(spec).ForLibrary(device.tf32)) {
-    const Task asked = MakeTask(spec);
+      : CudaKernel(spec, device), task_(Task::Of(spec).ForLibrary(device.tf32)) {
+    const Task asked = Task::Of(spec);
     const auto bytes = [&](const Shape& shape) {
       return AlignUp(shape.size() * SizeOf(asked.type));
     };
@@ -455,7 +351,7 @@ extern "C" void carole_check_plan(const OpSpec& spec, Precision precision, const
   fe::error_t error = described->deserialize({gpu.begin(), gpu.end()});
   Device device;
   device.tf32 = precision == Precision::kTf32;
-  const Task task = MakeTask(spec).ForLibrary(device.tf32);
+  const Task task = Task::Of(spec).ForLibrary(device.tf32);
   Plan plan{.graph = nullptr, .error = error};
   if (error.is_good()) plan = MakePlan(task, device, described);
   if (plan.error.is_bad() && !in_one_pass) plan = MakePlan(task.Plain(), device, described);

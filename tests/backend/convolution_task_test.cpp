@@ -1,0 +1,72 @@
+#include "src/backend/cuda/convolution_task.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/op_specs.h"
+
+namespace carole::cuda {
+namespace {
+
+using testing::ConvSizes;
+
+ConvolutionTask TaskOf(const OpSpec& plain, DType type = DType::kBF16) {
+  const OpSpec spec = type == DType::kF32 ? plain : testing::InNarrow(plain, type);
+  return ConvolutionTask::Of(spec).ForLibrary(false);
+}
+
+void ExpectTask(const ConvolutionTask& task, const Shape& x, const Shape& w, const Shape& y) {
+  EXPECT_EQ(task.x, x);
+  EXPECT_EQ(task.w, w);
+  EXPECT_EQ(task.y, y);
+}
+
+// Of 3 channels: ResNet's and MobileNet's with a stride of 2, VGG's with 1.
+TEST(ConvolutionTask, FirstLayersLieInBlocks) {
+  const ConvSizes resnet{.x = {8, 3, 224, 224},
+                         .k = 64,
+                         .r = 7,
+                         .s = 7,
+                         .attributes = {.stride_h = 2, .stride_w = 2, .padding = {3, 3, 3, 3}}};
+  ExpectTask(TaskOf(Conv2dSpec(resnet)), {8, 32, 115, 58}, {128, 32, 4, 3}, {8, 128, 112, 56});
+  ExpectTask(TaskOf(Conv2dBackwardFilterSpec(resnet)), {8, 16, 115, 115}, {64, 16, 4, 4},
+             {8, 64, 112, 112});
+  const ConvSizes vgg{
+      .x = {8, 3, 224, 224}, .k = 64, .r = 3, .s = 3, .attributes = {.padding = {1, 1, 1, 1}}};
+  ExpectTask(TaskOf(Conv2dSpec(vgg)), {8, 16, 226, 113}, {128, 16, 3, 2}, {8, 128, 224, 112});
+  ExpectTask(TaskOf(Conv2dBackwardFilterSpec(vgg)), {8, 8, 226, 113}, {128, 8, 3, 2},
+             {8, 128, 224, 112});
+  const ConvSizes mobilenet{.x = {8, 3, 224, 224},
+                            .k = 32,
+                            .r = 3,
+                            .s = 3,
+                            .attributes = {.stride_h = 2, .stride_w = 2, .padding = {0, 0, 1, 1}}};
+  ExpectTask(TaskOf(Conv2dSpec(mobilenet)), {8, 32, 113, 57}, {64, 32, 2, 2}, {8, 64, 112, 56});
+}
+
+// Inception's: outputs cannot be paired.
+TEST(ConvolutionTask, OfOddWidthOnlyPixelsLieInBlocks) {
+  const ConvSizes sizes{
+      .x = {8, 3, 299, 299}, .k = 32, .r = 3, .s = 3, .attributes = {.stride_h = 2, .stride_w = 2}};
+  for (const OpSpec& spec : {Conv2dSpec(sizes), Conv2dBackwardFilterSpec(sizes)})
+    ExpectTask(TaskOf(spec), {8, 16, 150, 150}, {32, 16, 2, 2}, {8, 32, 149, 149});
+}
+
+TEST(ConvolutionTask, OthersLieAsTheyDo) {
+  const ConvSizes first{
+      .x = {8, 3, 32, 32}, .k = 8, .r = 3, .s = 3, .attributes = {.padding = {1, 1, 1, 1}}};
+  ExpectTask(TaskOf(Conv2dSpec(first), DType::kF32), first.x, first.w(), first.y());
+  ConvSizes later = first;
+  later.x[1] = 8;
+  for (const OpSpec& spec :
+       {Conv2dSpec(later), Conv2dBackwardDataSpec(later), Conv2dBackwardFilterSpec(later)})
+    ExpectTask(TaskOf(spec), later.x, later.w(), later.y());
+  EXPECT_FALSE(TaskOf(Conv2dBackwardDataSpec(first)).in_blocks());
+}
+
+TEST(ConvolutionTask, FiltersOverTheWholeImageAreProducts) {
+  const ConvSizes fc6{.x = {8, 512, 7, 7}, .k = 4096, .r = 7, .s = 7};
+  ExpectTask(TaskOf(Conv2dSpec(fc6)), {8, 25088, 1, 1}, {4096, 25088, 1, 1}, {8, 4096, 1, 1});
+}
+
+}  // namespace
+}  // namespace carole::cuda
