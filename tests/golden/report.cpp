@@ -23,9 +23,10 @@ constexpr double kRoundings[] = {2, 3, 2, 4, 0.1};
 constexpr double kShareOfGrowth = 0.35;
 constexpr double kRoundoffOfFp32 = 0x1p-24;
 // Nets that narrow types disturb more than what is recorded shows, by luck or as they normalize a
-// few values: on the reference backend by up to half as much as this.
+// few values: on the reference backend by up to half as much as this; inception_v3 in TF32 on an
+// H200 by two thirds.
 constexpr std::pair<std::string_view, double> kSensitive[] = {
-    {"inception_resnet_v2", 8}, {"nasnet_cifar", 16}, {"nasnet_mobile", 4}};
+    {"inception_resnet_v2", 8}, {"inception_v3", 2}, {"nasnet_cifar", 16}, {"nasnet_mobile", 4}};
 constexpr int kMaxFailuresShown = 10;  // of one net: one wrong layer makes all behind it wrong
 
 }  // namespace
