@@ -268,7 +268,7 @@ torch() {
 # What it says is in OUT/ahead.NET.PRECISION.BATCH.json; .ready and .gone tell how far it is.
 ahead() {
   name=$out/ahead.$1.$2.$3
-  TORCHINDUCTOR_COMPILE_THREADS=4 torch 470 "$1" "$2" "$3" --when="$name" >"$name.json"
+  torch 470 "$1" "$2" "$3" --when="$name" >"$name.json"
   : >"$name.gone"
 }
 
@@ -406,7 +406,7 @@ compile_ahead() {
 
 # begin ahead NET PRECISION BATCH | begin compile_all WORDS...: in the background; $compilers are their pids and names.
 begin() {
-  timeout -k 5 480 sh "$0" "$place" "$out" "$@" >>"$out/compile.txt" 2>&1 &
+  TORCHINDUCTOR_COMPILE_THREADS=4 timeout -k 5 480 sh "$0" "$place" "$out" "$@" >>"$out/compile.txt" 2>&1 &
   name=$1
   [ "$name" = compile_all ] || name=$1.$2.$3.$4
   compilers="$compilers $!:$out/$name"

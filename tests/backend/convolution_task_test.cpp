@@ -22,31 +22,20 @@ void ExpectTask(const ConvolutionTask& task, const Shape& x, const Shape& w, con
 
 // Of 3 channels: ResNet's and MobileNet's with a stride of 2, VGG's with 1.
 TEST(ConvolutionTask, FirstLayersLieInBlocks) {
-  const ConvSizes resnet{.x = {8, 3, 224, 224},
-                         .k = 64,
-                         .r = 7,
-                         .s = 7,
-                         .attributes = {.stride_h = 2, .stride_w = 2, .padding = {3, 3, 3, 3}}};
+  const ConvSizes resnet = testing::ResNetStem(8), vgg = testing::VggStem(8);
   ExpectTask(TaskOf(Conv2dSpec(resnet)), {8, 32, 115, 58}, {128, 32, 4, 3}, {8, 128, 112, 56});
   ExpectTask(TaskOf(Conv2dBackwardFilterSpec(resnet)), {8, 16, 115, 115}, {64, 16, 4, 4},
              {8, 64, 112, 112});
-  const ConvSizes vgg{
-      .x = {8, 3, 224, 224}, .k = 64, .r = 3, .s = 3, .attributes = {.padding = {1, 1, 1, 1}}};
   ExpectTask(TaskOf(Conv2dSpec(vgg)), {8, 16, 226, 113}, {128, 16, 3, 2}, {8, 128, 224, 112});
   ExpectTask(TaskOf(Conv2dBackwardFilterSpec(vgg)), {8, 8, 226, 113}, {128, 8, 3, 2},
              {8, 128, 224, 112});
-  const ConvSizes mobilenet{.x = {8, 3, 224, 224},
-                            .k = 32,
-                            .r = 3,
-                            .s = 3,
-                            .attributes = {.stride_h = 2, .stride_w = 2, .padding = {0, 0, 1, 1}}};
-  ExpectTask(TaskOf(Conv2dSpec(mobilenet)), {8, 32, 113, 57}, {64, 32, 2, 2}, {8, 64, 112, 56});
+  ExpectTask(TaskOf(Conv2dSpec(testing::MobileNetStem(8))), {8, 32, 113, 57}, {64, 32, 2, 2},
+             {8, 64, 112, 56});
 }
 
 // Inception's: outputs cannot be paired.
 TEST(ConvolutionTask, OfOddWidthOnlyPixelsLieInBlocks) {
-  const ConvSizes sizes{
-      .x = {8, 3, 299, 299}, .k = 32, .r = 3, .s = 3, .attributes = {.stride_h = 2, .stride_w = 2}};
+  const ConvSizes sizes = testing::InceptionStem(8);
   for (const OpSpec& spec : {Conv2dSpec(sizes), Conv2dBackwardFilterSpec(sizes)})
     ExpectTask(TaskOf(spec), {8, 16, 150, 150}, {32, 16, 2, 2}, {8, 32, 149, 149});
 }

@@ -8,6 +8,7 @@
 
 #include "src/backend/cuda/copy.h"
 #include "src/backend/cuda/cuda.h"
+#include "src/core/divide_up.h"
 #include "src/core/float16.h"
 #include "tests/support/cuda_emulation/backend.h"
 #include "tests/support/op_runner.h"
@@ -104,8 +105,8 @@ void ExpectSameConvolution(int64_t channels, int64_t taps, int stride, const Pad
   const Blocks blocks{.rows = stride, .columns = stride * outputs, .outputs = outputs};
   const Shape y = sizes.y();
   ASSERT_EQ(y[3] % outputs, 0);
-  const int64_t r = (taps + stride - 1) / stride,
-                s = (taps + (outputs - 1) * stride + blocks.columns - 1) / blocks.columns;
+  const int64_t r = DivideUp(taps, stride),
+                s = DivideUp(taps + (outputs - 1) * stride, blocks.columns);
   const testing::ConvSizes in_blocks{.x = {2, block_channels, y[2] + r - 1, y[3] / outputs + s - 1},
                                      .k = 5 * outputs,
                                      .r = r,

@@ -102,26 +102,7 @@ TEST_F(Plans, FullyConnectedLayersOfImagesUseTensorCores) {
 // Red, green and blue, with zeros for more: of ResNet, of Inception and MobileNet, of VGG.
 TEST_F(Plans, FirstLayersUseTensorCores) {
   for (const ConvSizes& stem :
-       {ConvSizes{.x = {256, 3, 224, 224},
-       .k = 64,
-       .r = 7,
-       .s = 7,
-       .attributes = {.stride_h = 2, .stride_w = 2, .padding = {3, 3, 3, 3}}},
-        ConvSizes{.x = {256, 3, 299, 299},
-        .k = 32,
-        .r = 3,
-        .s = 3,
-        .attributes = {.stride_h = 2, .stride_w = 2}},
-        ConvSizes{.x = {256, 3, 224, 224},
-        .k = 32,
-        .r = 3,
-        .s = 3,
-        .attributes = {.stride_h = 2, .stride_w = 2, .padding = {0, 0, 1, 1}}},
-        ConvSizes{.x = {256, 3, 224, 224},
-        .k = 64,
-        .r = 3,
-        .s = 3,
-        .attributes = {.padding = {1, 1, 1, 1}}}}) {
+       {ResNetStem(256), InceptionStem(256), MobileNetStem(256), VggStem(256)}) {
     for (const OpSpec& spec : {Conv2dSpec(stem), Conv2dBackwardFilterSpec(stem)}) {
       for (const Precision precision : {Precision::kTf32, Precision::kBf16, Precision::kFp16}) {
         const Planned planned = PlanOnHopper(spec, precision, false);

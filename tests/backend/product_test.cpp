@@ -9,15 +9,19 @@
 namespace carole::testing {
 namespace {
 
+std::vector<Elements> RandomInputs(const OpSpec& spec) {
+  std::vector<Elements> inputs;
+  for (const TensorSpec& t : spec.inputs)
+    inputs.push_back(t.present ? RandomElements(t.shape.size(), inputs.size()) : Elements());
+  return inputs;
+}
+
 std::string ProductOf(const OpSpec& plain, Precision precision) {
   const auto backend = MakeEmulatedCudaBackend(1);
   backend->SetPrecision(precision);
   const DType type = ActivationType(precision);
   const OpSpec spec = type == DType::kF32 ? plain : InNarrow(plain, type);
-  std::vector<Elements> inputs;
-  for (const TensorSpec& t : spec.inputs)
-    inputs.push_back(t.present ? RandomElements(t.shape.size(), inputs.size()) : Elements());
-  RunPlain(*backend, spec, inputs);
+  RunPlain(*backend, spec, RandomInputs(spec));
   return LastProduct();
 }
 
@@ -49,11 +53,9 @@ TEST(Products, OfOnePixelMayBeFp32) {
   spec.outputs[0].dtype = DType::kF32;
   const auto backend = MakeEmulatedCudaBackend(1);
   ASSERT_TRUE(backend->Supports(spec));
-  std::vector<Elements> inputs;
-  for (size_t i = 0; i < 3; ++i) inputs.push_back(RandomElements(spec.inputs[i].shape.size(), i));
+  std::vector<Elements> inputs = RandomInputs(spec);
   for (size_t i = 0; i < 2; ++i)
     for (double& v : inputs[i]) v = static_cast<float>(Bf16(static_cast<float>(v)));
-  inputs.resize(spec.inputs.size());
   const Elements got = RunPlain(*backend, spec, inputs)[0],
                  want = RunPlain(*MakeReferenceBackend(1), InDouble(wide), inputs)[0];
   EXPECT_EQ(LastProduct(), "bf16 TN to f32");

@@ -106,6 +106,33 @@ inline OpSpec LinearBackwardFilterSpec(const LinearSizes& l) {
           {FilterSpec({l.k, l.c}), OptionalSpec({l.k}, l.bias)}};
 }
 
+// First layers of nets.
+inline ConvSizes ResNetStem(int64_t batch) {
+  return {.x = {batch, 3, 224, 224},
+          .k = 64,
+          .r = 7,
+          .s = 7,
+          .attributes = {.stride_h = 2, .stride_w = 2, .padding = {3, 3, 3, 3}}};
+}
+inline ConvSizes InceptionStem(int64_t batch) {
+  return {.x = {batch, 3, 299, 299},
+          .k = 32,
+          .r = 3,
+          .s = 3,
+          .attributes = {.stride_h = 2, .stride_w = 2}};
+}
+inline ConvSizes MobileNetStem(int64_t batch) {
+  return {.x = {batch, 3, 224, 224},
+          .k = 32,
+          .r = 3,
+          .s = 3,
+          .attributes = {.stride_h = 2, .stride_w = 2, .padding = {0, 0, 1, 1}}};
+}
+inline ConvSizes VggStem(int64_t batch) {
+  return {
+      .x = {batch, 3, 224, 224}, .k = 64, .r = 3, .s = 3, .attributes = {.padding = {1, 1, 1, 1}}};
+}
+
 struct BatchNormSizes {
   Shape x;
   bool gamma = true, beta = true, residual = false;

@@ -43,12 +43,14 @@ struct GradientSources {
 // g beside x.
 template <typename T, int N, Beside kBeside>
 struct MaskedGradient {
+  static constexpr bool kAlone = kBeside == Beside::kNothing;
+  static constexpr int kAhead = kAlone ? 4 : 2;
   GradientSources<T, N> from;
 
   struct Nothing {};
   struct Packs {
     Pack<T, N> dy, x;
-    std::conditional_t<kBeside != Beside::kNothing, Pack<T, N>, Nothing> dy2;
+    std::conditional_t<kAlone, Nothing, Pack<T, N>> dy2;
     std::conditional_t<kBeside == Beside::kY, Pack<T, N>, Nothing> y;
     std::conditional_t<kBeside == Beside::kPassed, typename Passed<N>::Bits, Nothing> passed;
   };
@@ -65,7 +67,7 @@ struct MaskedGradient {
                 {},
                 {},
                 {}};
-    if constexpr (kBeside != Beside::kNothing) {
+    if constexpr (!kAlone) {
       if (from.dy2 != nullptr) packs.dy2 = ReadPack<N>(from.dy2 + at);
     }
     if constexpr (kBeside == Beside::kY) packs.y = ReadPack<N>(from.y + at);
@@ -78,7 +80,7 @@ struct MaskedGradient {
     Values values{ToFloats(packs.dy), ToFloats(packs.x)};
     Floats<N> passed = values.x;
     for (int i = 0; i < N; ++i) passed[i] = column.Normalize(values.x[i], i);
-    if constexpr (kBeside != Beside::kNothing) {
+    if constexpr (!kAlone) {
       if (from.dy2 != nullptr) {
         const Floats<N> more = ToFloats(packs.dy2);
         for (int i = 0; i < N; ++i) values.g[i] += more[i];
@@ -110,7 +112,7 @@ struct CountedColumns {
 // Sums of g and of g * (x - mean).
 template <typename T, int N, Beside kBeside>
 struct GradientSums {
-  static constexpr int kAhead = kBeside == Beside::kNothing ? 4 : 2;
+  static constexpr int kAhead = MaskedGradient<T, N, kBeside>::kAhead;
   MaskedGradient<T, N, kBeside> g;
 
   __device__ int64_t Pixels() const {
@@ -140,17 +142,17 @@ struct GradientSums {
 // addend, which may be there where something is beside dy and x.
 template <typename T, int N, Beside kBeside>
 struct ApplyBackward {
-  static constexpr bool kAll = kBeside != Beside::kNothing;
-  static constexpr int kAhead = kAll ? 2 : 4;
-  MaskedGradient<T, N, kBeside> g;
+  using Masked = MaskedGradient<T, N, kBeside>;
+  static constexpr int kAhead = Masked::kAhead;
+  Masked g;
   const float *shift, *slope;
   const T* addend;
   T* dx;
 
   struct Nothing {};
   struct Packs {
-    typename MaskedGradient<T, N, kBeside>::Packs g;
-    std::conditional_t<kAll, Pack<T, N>, Nothing> addend;
+    typename Masked::Packs g;
+    std::conditional_t<Masked::kAlone, Nothing, Pack<T, N>> addend;
   };
   struct BackwardColumns : CountedColumns<N> {
     Floats<N> shift, slope;
@@ -163,7 +165,7 @@ struct ApplyBackward {
   __device__ Packs Read(const BackwardColumns& column, int64_t i) const {
     const int64_t pixel = g.from.counted.FromTheEnd(i);
     Packs packs{g.Read(column.forward, pixel), {}};
-    if constexpr (kAll) {
+    if constexpr (!Masked::kAlone) {
       if (addend != nullptr) packs.addend = ReadPack<N>(addend + g.Place(column.forward, pixel));
     }
     return packs;
@@ -179,7 +181,7 @@ struct ApplyBackward {
       }
       values.g[n] = column.forward.scale[n] * centred;
     }
-    if constexpr (kAll) {
+    if constexpr (!Masked::kAlone) {
       if (addend != nullptr) {
         const Floats<N> added = ToFloats(read.addend);
         for (int n = 0; n < N; ++n) values.g[n] += added[n];

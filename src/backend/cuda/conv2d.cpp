@@ -232,9 +232,9 @@ class Convolution : public CudaKernel {
     if (!is_padded()) return input(0);
     if (task_.in_blocks()) {
       SpaceToDepth(device_.stream, input(0), in_shape(0), frame_, task_.blocks, padded(), task_.x);
-      return padded();
+    } else {
+      Pad(device_.stream, task_.type, input(0), in_shape(0), frame_, padded(), task_.x);
     }
-    Pad(device_.stream, task_.type, input(0), in_shape(0), frame_, padded(), task_.x);
     return padded();
   }
 
@@ -278,9 +278,9 @@ class Conv2d : public Convolution {
     if (filter() == nullptr) return input(1);
     if (task_.in_blocks()) {
       FilterToDepth(device_.stream, input(1), in_shape(1), task_.blocks, filter(), task_.w);
-      return filter();
+    } else {
+      Pad(device_.stream, task_.type, input(1), in_shape(1), {}, filter(), task_.w);
     }
-    Pad(device_.stream, task_.type, input(1), in_shape(1), {}, filter(), task_.w);
     return filter();
   }
 };
