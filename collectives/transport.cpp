@@ -5,8 +5,35 @@
 #include <algorithm>
 #include <chrono>
 #include <thread>
+#include <vector>
+
+#include "src/core/error.h"
 
 namespace carole::collectives {
+
+namespace {
+
+// Of those messages that are not through.
+std::vector<int> MissingPeers(std::span<Message> messages) {
+  std::vector<int> missing;
+  for (Message& message : messages) {
+    if (message.Done()) continue;
+    if (std::ranges::count(missing, message.peer()) == 0) missing.push_back(message.peer());
+  }
+  return missing;
+}
+
+// Whether all that their peers sent before they went is here: MPI takes it from shared memory piece
+// by piece, some at each look.
+bool HaveCome(std::span<Message> messages) {
+  constexpr int kLooks = 100;
+  for (int i = 0; i < kLooks; ++i) {
+    if (MissingPeers(messages).empty()) return true;
+  }
+  return false;
+}
+
+}  // namespace
 
 bool Message::Done() {
   if (transport_ != nullptr && transport_->Test(request_)) transport_ = nullptr;
@@ -29,28 +56,27 @@ void Message::WaitAll(std::span<Message> messages, Watch& watch) {
   auto next_check = std::chrono::steady_clock::time_point::min();
   bool was_checked = false;
   for (;;) {
-    std::vector<int> missing;
-    for (Message& message : messages) {
-      if (message.Done()) continue;
-      if (std::ranges::count(missing, message.peer_) == 0) missing.push_back(message.peer_);
-    }
-    if (missing.empty()) {
-      if (was_checked) watch.EndCheck();
-      return;
-    }
+    const std::vector<int> missing = MissingPeers(messages);
+    if (missing.empty()) break;
     const auto now = std::chrono::steady_clock::now();
     if (now - start < kYielding) {
       sched_yield();
       continue;
     }
     if (now >= next_check) {
-      watch.Check(missing);
       was_checked = true;
+      try {
+        watch.Check(missing);
+      } catch (const CommError&) {
+        if (!HaveCome(messages)) throw;
+        break;
+      }
       next_check = now + kCheckPeriod;
     }
     std::this_thread::sleep_for(pause);
     pause = std::min(pause * 2, longest_pause);
   }
+  if (was_checked) watch.EndCheck();
 }
 
 }  // namespace carole::collectives
