@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "tests/support/op_specs.h"
 
 namespace carole::cuda {
@@ -50,6 +52,34 @@ TEST(ConvolutionTask, OthersLieAsTheyDo) {
        {Conv2dSpec(later), Conv2dBackwardDataSpec(later), Conv2dBackwardFilterSpec(later)})
     ExpectTask(TaskOf(spec), later.x, later.w(), later.y());
   EXPECT_FALSE(TaskOf(Conv2dBackwardDataSpec(first)).in_blocks());
+}
+
+// VGG's second layer: its filter's gradient and wider ones stay; so does what is odd, strided or
+// fp32.
+TEST(ConvolutionTask, NarrowLayersMayBeInPairsOfOutputs) {
+  const ConvSizes conv1_2{
+      .x = {8, 64, 224, 224}, .k = 64, .r = 3, .s = 3, .attributes = {.padding = {1, 1, 1, 1}}};
+  const ConvolutionTask task = TaskOf(Conv2dSpec(conv1_2));
+  ASSERT_TRUE(task.FitsPairs());
+  ExpectTask(task.InPairs(), conv1_2.x, {128, 64, 3, 4}, {8, 128, 224, 112});
+  const ConvolutionTask gradient = TaskOf(Conv2dBackwardFilterSpec(conv1_2));
+  ASSERT_TRUE(gradient.FitsPairs());
+  ExpectTask(gradient.InPairs(), conv1_2.x, {128, 64, 3, 4}, {8, 128, 224, 112});
+  EXPECT_EQ(task.InPairs().a.stride_w, 2);
+  EXPECT_EQ(task.InPairs().a.stride_h, 1);
+  const auto fits = [&](const std::function<void(ConvSizes&)>& change) {
+    ConvSizes sizes = conv1_2;
+    change(sizes);
+    return TaskOf(Conv2dSpec(sizes)).FitsPairs();
+  };
+  EXPECT_TRUE(fits([](ConvSizes& s) { s.attributes.padding = {0, 0, 2, 2}; }));
+  EXPECT_FALSE(fits([](ConvSizes& s) { s.k = 128; }));
+  EXPECT_FALSE(fits([](ConvSizes& s) { s.x[3] = 223; }));
+  EXPECT_FALSE(fits([](ConvSizes& s) { s.attributes.stride_w = 2; }));
+  EXPECT_FALSE(fits([](ConvSizes& s) { s.attributes.groups = 2; }));
+  EXPECT_FALSE(fits([](ConvSizes& s) { s.x[1] = 3; }));
+  EXPECT_FALSE(TaskOf(Conv2dSpec(conv1_2), DType::kF32).FitsPairs());
+  EXPECT_FALSE(TaskOf(Conv2dBackwardDataSpec(conv1_2)).FitsPairs());
 }
 
 TEST(ConvolutionTask, FiltersOverTheWholeImageAreProducts) {

@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <numeric>
+#include <utility>
 #include <vector>
 
+#include "src/backend/cuda/convolution_task.h"
 #include "src/backend/cuda/copy.h"
 #include "src/backend/cuda/cuda.h"
 #include "src/core/divide_up.h"
@@ -91,6 +93,27 @@ Elements SmallNumbers(const Shape& shape, int64_t factor) {
   return numbers;
 }
 
+// A convolution, or its filter's gradient, by the reference loops.
+Elements Convolved(const OpSpec& spec, const Elements& first, const Elements& second) {
+  const auto backend = MakeReferenceBackend(1);
+  std::vector<Elements> inputs{first, second};
+  inputs.resize(spec.inputs.size());
+  return testing::RunPlain(*backend, InDoubleChannelsLast(spec), inputs)[0];
+}
+
+// The gradient of the filter follows from that of the one that was made of it.
+void ExpectGradient(const testing::ConvSizes& sizes, const testing::ConvSizes& made,
+                    const Blocks& blocks, const Elements& x, const Elements& made_x,
+                    const Elements& dy) {
+  std::vector<Fp16> narrow;
+  for (const double v : Convolved(Conv2dBackwardFilterSpec(made), made_x, dy))
+    narrow.emplace_back(static_cast<float>(v));
+  std::vector<float> got(sizes.w().size(), -1);
+  CastFilterFromDepth(nullptr, DType::kF16, narrow.data(), made.w(), blocks, got.data(), sizes.w());
+  const Elements want = Convolved(Conv2dBackwardFilterSpec(sizes), x, dy);
+  for (size_t i = 0; i < got.size(); ++i) EXPECT_EQ(got[i], want[i]) << i;
+}
+
 // A convolution over pixels, and over the blocks that come to the same; its filter's gradient too.
 void ExpectSameConvolution(int64_t channels, int64_t taps, int stride, const Padding& padding,
                            int outputs, int64_t block_channels) {
@@ -119,22 +142,10 @@ void ExpectSameConvolution(int64_t channels, int64_t taps, int stride, const Pad
   const Elements w_blocks = Gathered(w, in_blocks.w(), [&](const Bf16* from, Bf16* to) {
     FilterToDepth(nullptr, from, sizes.w(), blocks, to, in_blocks.w());
   });
-  const auto backend = MakeReferenceBackend(1);
-  const auto run = [&](const OpSpec& spec, const Elements& first, const Elements& second) {
-    std::vector<Elements> inputs{first, second};
-    inputs.resize(spec.inputs.size());
-    return testing::RunPlain(*backend, InDoubleChannelsLast(spec), inputs)[0];
-  };
   // Outputs side by side lie in memory as channels do.
-  EXPECT_EQ(run(Conv2dSpec(sizes), x, w), run(Conv2dSpec(in_blocks), x_blocks, w_blocks));
-  const Elements want = run(Conv2dBackwardFilterSpec(sizes), x, dy);
-  const Elements dw = run(Conv2dBackwardFilterSpec(in_blocks), x_blocks, dy);
-  std::vector<Fp16> narrow;
-  for (const double v : dw) narrow.emplace_back(static_cast<float>(v));
-  std::vector<float> got(want.size(), -1);
-  CastFilterFromDepth(nullptr, DType::kF16, narrow.data(), in_blocks.w(), blocks, got.data(),
-                      sizes.w());
-  for (size_t i = 0; i < got.size(); ++i) EXPECT_EQ(got[i], want[i]) << i;
+  EXPECT_EQ(Convolved(Conv2dSpec(sizes), x, w),
+            Convolved(Conv2dSpec(in_blocks), x_blocks, w_blocks));
+  ExpectGradient(sizes, in_blocks, blocks, x, x_blocks, dy);
 }
 
 TEST(SpaceToDepth, MakesTheSameConvolution) {
@@ -146,6 +157,37 @@ TEST(SpaceToDepth, MakesTheSameConvolution) {
   ExpectSameConvolution(4, 3, 2, {}, 1, 16);
   ExpectSameConvolution(4, 2, 2, {}, 1, 16);
   ExpectSameConvolution(2, 5, 2, {1, 2, 2, 1}, 1, 8);
+}
+
+// What is asked of the library: pixels as they are, or padded before.
+void ExpectSameInPairs(int64_t channels, int64_t taps, const Padding& padding) {
+  SCOPED_TRACE(::testing::Message() << channels << " channels, " << taps << " taps");
+  const testing::ConvSizes sizes{
+      .x = {2, channels, 9, 12}, .k = 5, .r = taps, .s = taps, .attributes = {.padding = padding}};
+  const auto single =
+      ConvolutionTask::Of(testing::InNarrow(Conv2dSpec(sizes), DType::kBF16)).ForLibrary(false);
+  ASSERT_TRUE(single.FitsPairs());
+  const ConvolutionTask pairs = single.InPairs();
+  const testing::ConvSizes in_pairs{
+      .x = pairs.x, .k = pairs.w[0], .r = taps, .s = pairs.w[3], .attributes = pairs.a};
+  EXPECT_EQ(in_pairs.y(), pairs.y);
+  const Elements x = SmallNumbers(sizes.x, 5), w = SmallNumbers(sizes.w(), 7);
+  const Elements x_pairs = Gathered(x, pairs.x, [&](const Bf16* from, Bf16* to) {
+    const bool is_framed = pairs.a.padding != padding;
+    Pad(nullptr, DType::kBF16, from, sizes.x, is_framed ? padding : Padding{}, to, pairs.x);
+  });
+  const Elements w_pairs = Gathered(w, pairs.w, [&](const Bf16* from, Bf16* to) {
+    FilterToPairs(nullptr, DType::kBF16, from, sizes.w(), to, pairs.w);
+  });
+  EXPECT_EQ(Convolved(Conv2dSpec(sizes), x, w), Convolved(Conv2dSpec(in_pairs), x_pairs, w_pairs));
+  ExpectGradient(sizes, in_pairs, pairs.blocks, x, x_pairs, SmallNumbers(sizes.y(), 3));
+}
+
+TEST(FilterToPairs, MakesTheSameConvolution) {
+  ExpectSameInPairs(8, 3, {1, 1, 1, 1});
+  ExpectSameInPairs(16, 5, {});
+  ExpectSameInPairs(8, 3, {0, 0, 1, 2});
+  ExpectSameInPairs(6, 5, {2, 2, 2, 2});
 }
 
 TEST(SpaceToDepth, RepeatsABias) {

@@ -113,5 +113,18 @@ TEST_F(Plans, FirstLayersUseTensorCores) {
   }
 }
 
+// Of 64 channels, in pairs of outputs.
+TEST_F(Plans, NarrowLayersUseTensorCores) {
+  const ConvSizes conv1_2{
+      .x = {128, 64, 224, 224}, .k = 64, .r = 3, .s = 3, .attributes = {.padding = {1, 1, 1, 1}}};
+  for (const Precision precision : {Precision::kBf16, Precision::kFp16}) {
+    for (const OpSpec& spec : {Conv2dSpec(conv1_2), Conv2dBackwardFilterSpec(conv1_2)}) {
+      const Planned planned = PlanOnHopper(spec, precision, false);
+      EXPECT_EQ(planned.trouble, "");
+      EXPECT_TRUE(planned.tensor_cores) << Name(spec.kind) << " in " << Name(precision);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace carole::testing

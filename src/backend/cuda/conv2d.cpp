@@ -117,6 +117,14 @@ std::vector<fe::NumericalNote_t> Unwanted(const Task& task, const Device& device
   return notes;
 }
 
+PlanTimer::TensorBytes Tensors(const Task& task) {
+  const auto bytes = [](const Shape& shape) { return shape.size() * sizeof(float); };  // at most
+  PlanTimer::TensorBytes tensors{{kX, bytes(task.x)}, {kW, bytes(task.w)}, {kY, bytes(task.y)}};
+  if (task.bias) tensors.emplace_back(kBias, task.y[1] * sizeof(float));
+  if (task.residual) tensors.emplace_back(kResidual, bytes(task.y));
+  return tensors;
+}
+
 fe::error_t Build(Graph& graph, const Task& task, const Device& device, int64_t scratch_bytes) {
   fe::error_t error = graph.validate();
   if (error.is_good() && device.cudnn == nullptr) error = graph.build_operation_graph();
@@ -128,11 +136,8 @@ fe::error_t Build(Graph& graph, const Task& task, const Device& device, int64_t 
       .deselect_workspace_greater_than(scratch_bytes);
   error = graph.check_support();
   if (error.is_bad()) return error;
-  const auto bytes = [](const Shape& shape) { return shape.size() * sizeof(float); };  // at most
-  PlanTimer::TensorBytes tensors{{kX, bytes(task.x)}, {kW, bytes(task.w)}, {kY, bytes(task.y)}};
-  if (task.bias) tensors.emplace_back(kBias, task.y[1] * sizeof(float));
-  if (task.residual) tensors.emplace_back(kResidual, bytes(task.y));
-  return BuildFastest(graph, task.Describe() + (device.tf32 ? ", tf32" : ""), tensors, device);
+  return BuildFastest(graph, task.Describe() + (device.tf32 ? ", tf32" : ""), Tensors(task),
+                      device);
 }
 
 struct Plan {
@@ -174,6 +179,23 @@ const Plan& PlanOnce(const Task& task, const Device& device) {
   return plans.emplace(key, MakePlan(task, device)).first->second;
 }
 
+// Whether the library is faster in pairs of outputs: timed once. Untimed, where it adds a bias,
+// too.
+bool AreFasterInPairs(const Task& task, const Device& device) {
+  constexpr float kCopies = 0.01F;  // milliseconds, of the filter and the bias
+  const bool untimed = !task.IsPlain();
+  if (device.plans == nullptr && !untimed) return false;
+  const Task pairs = task.InPairs();
+  const Plan& in_pairs = PlanOnce(pairs, device);
+  if (in_pairs.error.is_bad()) return false;
+  if (device.plans == nullptr) return untimed;
+  const Plan& alone = PlanOnce(task, device);
+  if (alone.error.is_bad()) return true;
+  return IsFaster({*in_pairs.graph, Tensors(pairs)}, {*alone.graph, Tensors(task)}, kCopies,
+                  task.Describe() + ", in pairs", device)
+      .value_or(untimed);
+}
+
 // What the three directions share. The workspace holds the padded image, if there is one, then the
 // filter or its gradient and the bias, if the library has them otherwise, then the library's own.
 class Convolution : public CudaKernel {
@@ -181,6 +203,7 @@ class Convolution : public CudaKernel {
   Convolution(const OpSpec& spec, const Device& device)
       : CudaKernel(spec, device), task_(Task::Of(spec).ForLibrary(device.tf32)) {
     const Task asked = Task::Of(spec);
+    if (task_.FitsPairs() && AreFasterInPairs(task_, device)) task_ = task_.InPairs();
     const auto bytes = [&](const Shape& shape) {
       return AlignUp(shape.size() * SizeOf(asked.type));
     };
@@ -278,6 +301,8 @@ class Conv2d : public Convolution {
     if (filter() == nullptr) return input(1);
     if (task_.in_blocks()) {
       FilterToDepth(device_.stream, input(1), in_shape(1), task_.blocks, filter(), task_.w);
+    } else if (task_.blocks.outputs > 1) {
+      FilterToPairs(device_.stream, task_.type, input(1), in_shape(1), filter(), task_.w);
     } else {
       Pad(device_.stream, task_.type, input(1), in_shape(1), {}, filter(), task_.w);
     }
@@ -314,7 +339,7 @@ class Conv2dBackwardFilter : public Convolution {
 
   void Run(const RunContext&) override {
     Execute(PaddedInput(), filter() != nullptr ? filter() : output(), input(1));
-    if (task_.in_blocks()) {
+    if (task_.in_blocks() || task_.blocks.outputs > 1) {
       CastFilterFromDepth(device_.stream, task_.type, filter(), task_.w, task_.blocks,
                           out<float>(0), out_shape(0));
     } else if (filter() != nullptr) {
@@ -351,7 +376,8 @@ extern "C" void carole_check_plan(const OpSpec& spec, Precision precision, const
   fe::error_t error = described->deserialize({gpu.begin(), gpu.end()});
   Device device;
   device.tf32 = precision == Precision::kTf32;
-  const Task task = Task::Of(spec).ForLibrary(device.tf32);
+  Task task = Task::Of(spec).ForLibrary(device.tf32);
+  if (task.FitsPairs()) task = task.InPairs();
   Plan plan{.graph = nullptr, .error = error};
   if (error.is_good()) plan = MakePlan(task, device, described);
   if (plan.error.is_bad() && !in_one_pass) plan = MakePlan(task.Plain(), device, described);

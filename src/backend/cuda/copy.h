@@ -22,10 +22,11 @@ void CastFilter(CUstream_st* stream, DType from_type, const void* from, const Sh
 // they take. Where two outputs of a row become one pixel, too, of twice the channels (which they
 // are in memory), a block spans the pixels of two strides.
 struct Blocks {
-  int rows = 1, columns = 1;  // pixels; columns: 2 or 4
+  int rows = 1, columns = 1;  // pixels; columns: 2 or 4, or 1 where pixels stay what they are
   int outputs = 1;            // 1 or 2
 
-  constexpr int stride() const { return columns / outputs; }
+  // Of pixels, from output to output.
+  constexpr int stride() const { return columns > 1 ? columns / outputs : 1; }
 };
 
 // y (N,D,P,Q) = the blocks of x (N,C,H,W), C at most 4, with `padding` around it, from the first
@@ -40,7 +41,12 @@ void SpaceToDepth(CUstream_st* stream, const void* x, const Shape& x_shape, cons
 void FilterToDepth(CUstream_st* stream, const void* w, const Shape& w_shape, const Blocks& blocks,
                    void* to, const Shape& to_shape);
 
-// The gradient of w (K,C,R,S) that follows from that of the other, of bf16 or fp16.
+// The filter to (2*K,D,R,S+1) that does w's (K,C,R,S) work for two outputs of a row, where pixels
+// stay what they are and the stride was 1; of elements of 2 bytes. D = C or 8, as in Pad().
+void FilterToPairs(CUstream_st* stream, DType type, const void* w, const Shape& w_shape, void* to,
+                   const Shape& to_shape);
+
+// The gradient of w (K,C,R,S) that follows from that of either, of bf16 or fp16.
 void CastFilterFromDepth(CUstream_st* stream, DType from_type, const void* from,
                          const Shape& from_shape, const Blocks& blocks, float* w,
                          const Shape& w_shape);

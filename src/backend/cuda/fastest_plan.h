@@ -64,26 +64,44 @@ class PlanTimer {
       if (failure_.is_good()) failure_ = error;
       return {};
     }
+    (void)graph_.get_plan_name_at_index(plan, ran_);
+    return TryWith(bytes, [&](std::byte* workspace) {
+      return graph_.execute_plan_at_index(device_.cudnn, pointers_, workspace, plan);
+    });
+  }
+  // The one that is built.
+  PlanTrial TryBuilt() {
+    int64_t bytes = 0;
+    if (graph_.get_workspace_size(bytes).is_bad() || graph_.get_plan_name(ran_).is_bad()) return {};
+    return TryWith(bytes, [&](std::byte* workspace) {
+      return graph_.execute(device_.cudnn, pointers_, workspace);
+    });
+  }
+  // Why plans failed: the last that was built, if there was one, else the first.
+  const cudnn_frontend::error_t& failure() const { return failure_; }
+
+ private:
+  template <typename Execute>
+  PlanTrial TryWith(int64_t workspace_bytes, const Execute& execute) {
     DeviceMemory workspace;
     try {
-      workspace = AllocateDevice(static_cast<size_t>(bytes), device_.stream);
+      workspace = AllocateDevice(static_cast<size_t>(workspace_bytes), device_.stream);
     } catch (const DeviceError&) {
       RequireSound();
       return {.lacks_memory = true};
     }
-    (void)graph_.get_plan_name_at_index(plan, ran_);
     try {
-      return {.milliseconds = Time(plan, workspace.get())};
+      return {.milliseconds = Time([&] {
+                cudnn_frontend::error_t error = execute(workspace.get());
+                if (error.is_bad()) throw DeviceError(error.get_message());
+              })};
     } catch (const DeviceError& e) {
       RequireSound();
       failure_ = {cudnn_frontend::error_code_t::GRAPH_EXECUTION_FAILED, e.what()};
       return {};
     }
   }
-  // Why plans failed: the last that was built, if there was one, else the first.
-  const cudnn_frontend::error_t& failure() const { return failure_; }
 
- private:
   // A kernel that went astray leaves nothing of the GPU to try other plans on.
   void RequireSound() const {
     const cudaError_t error = cudaStreamSynchronize(device_.stream);
@@ -113,12 +131,8 @@ class PlanTimer {
 
   // Milliseconds of a run as it is later: recorded. Many more of a plan that only runs otherwise,
   // which is for tasks that have no other. Throws DeviceError if it does not run.
-  float Time(int64_t plan, std::byte* workspace) {
-    const auto run = [&] {
-      cudnn_frontend::error_t error =
-          graph_.execute_plan_at_index(device_.cudnn, pointers_, workspace, plan);
-      if (error.is_bad()) throw DeviceError(error.get_message());
-    };
+  template <typename Run>
+  float Time(const Run& run) {
     run();  // loads the kernel
     const float once = TimeOnce(run);
     const int runs =
@@ -203,6 +217,35 @@ inline cudnn_frontend::error_t BuildFastest(cudnn_frontend::graph::Graph& graph,
   if (found.is_enough && graph.get_plan_name_at_index(chosen, name).is_good())
     device.plans->Add(task, name);
   return graph.build_plan_at_index(chosen);  // the one that runs from now on
+}
+
+// A graph whose plan is built, and its tensors.
+struct BuiltGraph {
+  cudnn_frontend::graph::Graph& graph;
+  PlanTimer::TensorBytes tensors;
+
+  // Nothing where there is no memory to try it in.
+  std::optional<float> Milliseconds(const Device& device) const {
+    try {
+      return PlanTimer(graph, tensors, device).TryBuilt().milliseconds;
+    } catch (const DeviceError&) {
+      if (cudaStreamSynchronize(device.stream) != cudaSuccess) throw;
+      return std::nullopt;
+    }
+  }
+};
+
+// Whether `one` is faster than the other by more than `milliseconds`: timed once for a `task`,
+// then remembered in device.plans, which is there. Nothing where that cannot be told.
+inline std::optional<bool> IsFaster(const BuiltGraph& one, const BuiltGraph& other,
+                                    float milliseconds, const std::string& task,
+                                    const Device& device) {
+  if (const std::optional<std::string> known = device.plans->Find(task)) return known == "yes";
+  const std::optional<float> its = one.Milliseconds(device), others = other.Milliseconds(device);
+  if (!its || !others) return std::nullopt;
+  const bool is_faster = *its + milliseconds < *others;
+  device.plans->Add(task, is_faster ? "yes" : "no");
+  return is_faster;
 }
 
 }  // namespace carole::cuda

@@ -118,6 +118,14 @@ void FilterToDepth(CUstream_st* stream, const void* w, const Shape& w_shape, con
   Gather(stream, w, w_shape, {}, blocks, to, to_shape);
 }
 
+void FilterToPairs(CUstream_st* stream, DType type, const void* w, const Shape& w_shape, void* to,
+                   const Shape& to_shape) {
+  const Shape half{w_shape[0], to_shape[1], w_shape[2], w_shape[3] + 1};
+  CAROLE_CHECK_EQ(to_shape.size(), 2 * half.size(), "a filter's elements in pairs");
+  Pad(stream, type, w, w_shape, {.right = 1}, to, half);
+  Pad(stream, type, w, w_shape, {.left = 1}, static_cast<uint16_t*>(to) + half.size(), half);
+}
+
 void CastFilterFromDepth(CUstream_st* stream, DType from_type, const void* from,
                          const Shape& from_shape, const Blocks& blocks, float* w,
                          const Shape& w_shape) {
