@@ -178,6 +178,9 @@ class Backend {
   // Whether MakeKernel can make this; rewrites ask before they fuse.
   virtual bool Supports(const OpSpec& spec) const = 0;
 
+  // Whether a convolution's gradient is faster with a ReLU's mask than with a pass behind it.
+  virtual bool GainsFromMask(const OpSpec& spec) const { return Supports(spec); }
+
   // Throws InternalError when !Supports(spec).
   virtual std::unique_ptr<Kernel> MakeKernel(const OpSpec& spec) const = 0;
 

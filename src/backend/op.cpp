@@ -9,6 +9,7 @@ bool IsActivationInput(OpKind kind, size_t place) {
     case OpKind::kConv2d:
       return place == Conv2dPlaces::kX || place == Conv2dPlaces::kResidual;
     case OpKind::kConv2dBackwardData:
+      return place != Conv2dBackwardDataPlaces::kW;
     case OpKind::kLinear:
     case OpKind::kLinearBackwardData:
       return place == 0;

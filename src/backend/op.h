@@ -13,7 +13,7 @@
 // clang-format off
 // kind                     inputs                                          outputs
 // kConv2d                  x, w, [bias (K)], [residual]                    y
-// kConv2dBackwardData      dy, w                                           dx
+// kConv2dBackwardData      dy, w, [relu's y]                               dx, 0 where relu's y is
 // kConv2dBackwardFilter    x, dy                                           dw, [db]
 // kLinear                  x, w, [bias (K)]                                y
 // kLinearBackwardData      dy, w                                           dx
@@ -257,6 +257,9 @@ struct BatchNormPlaces {
 };
 struct Conv2dPlaces {
   enum Input { kX, kW, kBias, kResidual, kInputs };
+};
+struct Conv2dBackwardDataPlaces {
+  enum Input { kDy, kW, kReluY };
 };
 struct ReluBackwardPlaces {
   enum Input { kDy, kY };

@@ -4,6 +4,8 @@
 #include <iterator>
 #include <optional>
 
+#include "src/graph/precision.h"
+
 namespace carole {
 namespace {
 
@@ -85,6 +87,32 @@ bool MaskBeforeMaximum(Graph& graph, Node& relu, const std::vector<int>& uses) {
   second.inputs[Pool2dBackwardPlaces::kDy] = between;
   second.outputs = {dx};
   graph.SetShape(between, graph.shape(maxima));
+  return true;
+}
+
+// Of FuseGradients(): a ReLU's backward of what a convolution's makes for nobody else.
+bool MaskInConvolution(Graph& graph, Node& relu, const std::vector<int>& uses,
+                       const Backend& backend) {
+  const ValueId dy = relu.inputs[ReluBackwardPlaces::kDy],
+                dx = relu.outputs[ReluBackwardPlaces::kDx];
+  Node* const conv = ProducerOf(graph, dy);
+  if (conv == nullptr || conv->kind != OpKind::kConv2dBackwardData || uses[dy] != 1 ||
+      std::get<ReluAttributes>(relu.attributes).ceiling != 0)
+    return false;
+  const bool is_before_maximum = std::ranges::any_of(graph.nodes(), [&](const Node& node) {
+    return !node.dead && IsBackwardOfMaximum(&node) && node.inputs[Pool2dBackwardPlaces::kDy] == dx;
+  });
+  if (is_before_maximum) return false;
+  Node fused = *conv;
+  fused.inputs.push_back(relu.inputs[ReluBackwardPlaces::kY]);
+  OpSpec spec = graph.Spec(fused);
+  spec.outputs[0].dtype = backend.activation_dtype();  // as it will be stored (precision.h)
+  UnifyTypes(spec);
+  if (!backend.GainsFromMask(spec)) return false;
+  fused.outputs = {dx};
+  graph.SetProducer(dx, graph.value(dy).producer);
+  *conv = std::move(fused);
+  relu.dead = true;
   return true;
 }
 
@@ -271,6 +299,10 @@ GradientRewriteCounts FuseGradients(Graph& graph, const Backend& backend) {
   for (Node& node : graph.mutable_nodes()) {
     if (!node.dead && node.kind == OpKind::kReluBackward)
       counts.masks_before_maxima += MaskBeforeMaximum(graph, node, uses);
+  }
+  for (Node& node : graph.mutable_nodes()) {
+    if (!node.dead && node.kind == OpKind::kReluBackward)
+      counts.masks_in_convolutions += MaskInConvolution(graph, node, uses, backend);
   }
   for (Node& node : graph.mutable_nodes()) {
     if (!node.dead &&

@@ -29,6 +29,7 @@ int FuseGradientSums(Graph& graph);
 
 struct GradientRewriteCounts {
   int masks_before_maxima = 0;
+  int masks_in_convolutions = 0;
   int biases_in_relus = 0;
   int slices_in_batch_norms = 0;
   int bits_for_batch_norms = 0;
@@ -37,6 +38,8 @@ struct GradientRewriteCounts {
 // Call after Differentiate(). What a pass over a gradient can be spared:
 //   maximum's backward -> ReLU's backward: the other way round, on the smaller map, since a maximum
 //     sends its gradient to the pixel whose value it is; then nobody reads the larger map again
+//   data's gradient of a convolution -> ReLU's backward: in one pass, where the backend gains from
+//     it; but not before a maximum's backward, as the bias's sums are made of the smaller map there
 //   ReLU's backward [-> maximum's backward] -> filter's gradient with that of a bias: the first
 //     sums the bias's, where the backend supports it
 //   slice -> batch norms' backward, as behind a concatenation: these read their channels of the

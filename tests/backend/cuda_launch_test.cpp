@@ -74,6 +74,22 @@ TEST(ForMatrix, ReachesEveryPixelOnce) {
   EXPECT_EQ(wrong, 0);
 }
 
+// The gradient of a ReLU: of its zeros, too.
+TEST(MaskGradient, TakesWhatReluDidNotPass) {
+  constexpr int64_t kElements = 1003;
+  std::vector<Fp16> dx, y;
+  for (int64_t i = 0; i < kElements; ++i) {
+    dx.emplace_back(static_cast<float>(i % 7 - 3));
+    y.emplace_back(static_cast<float>(std::max<int64_t>(i % 5 - 2, 0)));
+  }
+  const std::vector<Fp16> before = dx;
+  MaskGradient(nullptr, DType::kF16, dx.data(), y.data(), kElements);
+  for (int64_t i = 0; i < kElements; ++i) {
+    const float want = i % 5 > 2 ? static_cast<float>(before[i]) : 0;
+    EXPECT_EQ(static_cast<float>(dx[i]), want) << i;
+  }
+}
+
 TEST(ForEach, ReachesEveryElementOnce) {
   constexpr int64_t kCount = kFullGrid * kThreads * 5 + 77;
   std::vector<Bf16> from(kCount);

@@ -113,6 +113,21 @@ TEST_F(Plans, FirstLayersUseTensorCores) {
   }
 }
 
+// Such plans are compiled, on a GPU only; where there is none, the mask takes a pass of its own.
+TEST_F(Plans, MaskedGradientsUseTensorCores) {
+  const ConvSizes conv3_2{.x = {128, 256, 56, 56},
+                          .k = 256,
+                          .r = 3,
+                          .s = 3,
+                          .attributes = {.padding = {1, 1, 1, 1}},
+                          .mask = true};
+  for (const Precision precision : {Precision::kBf16, Precision::kFp16}) {
+    const Planned planned = PlanOnHopper(Conv2dBackwardDataSpec(conv3_2), precision, false);
+    EXPECT_EQ(planned.trouble, "");
+    EXPECT_TRUE(planned.tensor_cores) << Name(precision);
+  }
+}
+
 // Of 64 channels, in pairs of outputs.
 TEST_F(Plans, NarrowLayersUseTensorCores) {
   const ConvSizes conv1_2{

@@ -49,6 +49,7 @@ struct ConvSizes {
   int64_t k = 1, r = 1, s = 1;
   Conv2dAttributes attributes;
   bool bias = false, residual = false;
+  bool mask = false;  // of a ReLU, on the data's gradient
 
   Shape w() const { return {k, x[1] / attributes.groups, r, s}; }
   Shape y() const {
@@ -69,10 +70,12 @@ inline OpSpec Conv2dSpec(const ConvSizes& c) {
 }
 inline OpSpec Conv2dBackwardDataSpec(ConvSizes c) {
   c.attributes.relu = false;
-  return {OpKind::kConv2dBackwardData,
-          c.attributes,
-          {PlainSpec(c.y()), FilterSpec(c.w())},
-          {PlainSpec(c.x)}};
+  OpSpec spec{OpKind::kConv2dBackwardData,
+              c.attributes,
+              {PlainSpec(c.y()), FilterSpec(c.w())},
+              {PlainSpec(c.x)}};
+  if (c.mask) spec.inputs.push_back(PlainSpec(c.x));
+  return spec;
 }
 inline OpSpec Conv2dBackwardFilterSpec(ConvSizes c) {
   c.attributes.relu = false;

@@ -99,6 +99,9 @@ class CudaBackend : public Backend {
   bool on_host() const override { return false; }
 
   bool Supports(const OpSpec& spec) const override { return FindMaker(spec) != nullptr; }
+  bool GainsFromMask(const OpSpec& spec) const override {
+    return Supports(spec) && cuda::GainsFromMask(spec, device_);
+  }
   std::unique_ptr<Kernel> MakeKernel(const OpSpec& spec) const override {
     KernelMaker* maker = FindMaker(spec);
     CAROLE_CHECK(maker != nullptr, "cuda does not support {}", Name(spec.kind));

@@ -1,5 +1,5 @@
-// What convolutions and fully connected layers do with their bias, over a matrix (rows, columns) of
-// fp32 or 16-bit elements. Biases and their gradients are fp32.
+// What convolutions and fully connected layers do with their bias and ReLU, over a matrix (rows,
+// columns) of fp32 or 16-bit elements. Biases and their gradients are fp32.
 #pragma once
 
 #include <cstddef>
@@ -14,6 +14,9 @@ namespace carole::cuda {
 // y = [relu](y + bias + residual); bias and residual, which has y's type, may be nullptr.
 void AddBiasRelu(CUstream_st* stream, DType type, void* y, const float* bias, const void* residual,
                  int64_t rows, int64_t columns, bool relu);
+
+// dx = 0 where a ReLU's y, of dx's type, is not above.
+void MaskGradient(CUstream_st* stream, DType type, void* dx, const void* y, int64_t elements);
 
 // db = column sums of dy; workspace of ColumnSumsBytes.
 size_t ColumnSumsBytes(DType type, int64_t rows, int64_t columns);

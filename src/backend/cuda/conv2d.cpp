@@ -31,7 +31,7 @@ using TensorPointer = std::shared_ptr<Tensor_attributes>;
 
 using Task = ConvolutionTask;
 using Direction = Task::Direction;
-enum Uid : int64_t { kX = 1, kW, kY, kBias, kResidual };
+enum Uid : int64_t { kX = 1, kW, kY, kBias, kResidual, kReluY };
 
 void CheckPlan(fe::error_t error, const std::string& what) {
   if (error.is_good()) return;
@@ -91,6 +91,13 @@ void AddConvolution(Graph& graph, const Task& task) {
     const auto dy = AddTensor(graph, kY, task.y, task.type);
     const auto w = AddTensor(graph, kW, task.w, task.type);
     result = graph.conv_dgrad(dy, w, Describe<fe::graph::Conv_dgrad_attributes>(task.a));
+    if (task.mask) {
+      const auto relu_y = AddTensor(graph, kReluY, task.x, task.type);
+      result->set_dim(relu_y->get_dim()).set_stride(relu_y->get_stride());
+      result = graph.pointwise(
+          result, relu_y,
+          fe::graph::Pointwise_attributes().set_mode(fe::PointwiseMode_t::RELU_BWD));
+    }
     Set(*result, kX, task.x, task.type);
   } else {
     const auto dy = AddTensor(graph, kY, task.y, task.type);
@@ -122,6 +129,7 @@ PlanTimer::TensorBytes Tensors(const Task& task) {
   PlanTimer::TensorBytes tensors{{kX, bytes(task.x)}, {kW, bytes(task.w)}, {kY, bytes(task.y)}};
   if (task.bias) tensors.emplace_back(kBias, task.y[1] * sizeof(float));
   if (task.residual) tensors.emplace_back(kResidual, bytes(task.y));
+  if (task.mask) tensors.emplace_back(kReluY, bytes(task.x));
   return tensors;
 }
 
@@ -261,11 +269,10 @@ class Convolution : public CudaKernel {
     return padded();
   }
 
-  void Execute(std::byte* x, std::byte* w, std::byte* y, float* bias = nullptr,
-               std::byte* residual = nullptr) const {
-    std::unordered_map<int64_t, void*> tensors = {{kX, x}, {kW, w}, {kY, y}};
-    if (task_.bias) tensors.emplace(kBias, bias);
-    if (task_.residual) tensors.emplace(kResidual, residual);
+  // `tensors`: what the task has beside these.
+  using Pointers = std::unordered_map<int64_t, void*>;
+  void Execute(std::byte* x, std::byte* w, std::byte* y, Pointers tensors = {}) const {
+    tensors.insert({{kX, x}, {kW, w}, {kY, y}});
     std::byte* const scratch =
         AlignScratch(memory_.workspace + padded_bytes_ + filter_bytes_ + bias_bytes_);
     CheckPlan(graph_->execute(device_.cudnn, tensors, scratch), task_.Describe());
@@ -290,7 +297,10 @@ class Conv2d : public Convolution {
   void Run(const RunContext&) override {
     float* bias = in<float>(2);
     std::byte* residual = IsPresent(spec_.inputs, 3) ? input(3) : nullptr;
-    Execute(PaddedInput(), PaddedFilter(), output(), Bias(bias), residual);
+    Pointers fused;
+    if (task_.bias) fused.emplace(kBias, Bias(bias));
+    if (task_.residual) fused.emplace(kResidual, residual);
+    Execute(PaddedInput(), PaddedFilter(), output(), std::move(fused));
     if (!task_.IsPlain()) return;
     AddBiasRelu(device_.stream, task_.type, output(), bias, residual, Pixels(out_shape(0)),
                 out_shape(0)[1], spec_.attributes_as<Conv2dAttributes>().relu);
@@ -311,16 +321,27 @@ class Conv2d : public Convolution {
 };
 
 class Conv2dBackwardData : public Convolution {
+  using Places = Conv2dBackwardDataPlaces;
+
  public:
   Conv2dBackwardData(const OpSpec& spec, const Device& device) : Convolution(spec, device) {
     input_layouts_[1] = Layout::Nhwc();
   }
 
   void Run(const RunContext&) override {
-    Execute(is_padded() ? padded() : output(), input(1), input(0));
-    if (!is_padded()) return;
-    const Padding cut{-frame_.top, -frame_.left, -frame_.bottom, -frame_.right};
-    Pad(device_.stream, task_.type, padded(), task_.x, cut, output(), out_shape(0));
+    const bool masks = IsPresent(spec_.inputs, Places::kReluY);
+    Pointers fused;
+    if (task_.mask) fused.emplace(kReluY, input(Places::kReluY));
+    Execute(is_padded() ? padded() : output(), input(Places::kW), input(Places::kDy),
+            std::move(fused));
+    if (is_padded()) {
+      const Padding cut{-frame_.top, -frame_.left, -frame_.bottom, -frame_.right};
+      Pad(device_.stream, task_.type, padded(), task_.x, cut, output(), out_shape(0));
+    }
+    if (masks && !task_.mask) {
+      MaskGradient(device_.stream, task_.type, output(), input(Places::kReluY),
+                   out_shape(0).size());
+    }
   }
 };
 
@@ -365,6 +386,22 @@ std::unique_ptr<Kernel> MakeConv2dBackwardData(const OpSpec& spec, const Device&
 }
 std::unique_ptr<Kernel> MakeConv2dBackwardFilter(const OpSpec& spec, const Device& device) {
   return std::make_unique<Conv2dBackwardFilter>(spec, device);
+}
+
+// A pass would read and write all of dx once more, as a copy does; the bias's sums read it either
+// way.
+bool GainsFromMask(const OpSpec& spec, const Device& device) {
+  const Task masked = Task::Of(spec).ForLibrary(device.tf32), plain = masked.Plain();
+  if (device.plans == nullptr || !masked.mask) return false;
+  const Plan &with = PlanOnce(masked, device), &without = PlanOnce(plain, device);
+  if (with.error.is_bad() || without.error.is_bad()) return false;
+  const size_t bytes = masked.x.size() * SizeOf(masked.type);
+  return IsFaster({*with.graph, Tensors(masked)},
+                  {.graph = *without.graph,
+                   .tensors = Tensors(plain),
+                   .copied = {.tensor = kX, .bytes = bytes}},
+                  0, masked.Describe() + " in one pass", device)
+      .value_or(false);
 }
 
 // Whether cuDNN has a plan for a convolution on a GPU that is described in its own JSON and need

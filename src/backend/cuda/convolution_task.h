@@ -26,6 +26,7 @@ struct ConvolutionTask {
   DType type = DType::kF32;
   // Forward, done in the same pass, as is a.relu.
   bool bias = false, residual = false;
+  bool mask = false;   // of a ReLU on dx, likewise
   Blocks blocks = {};  // that x, w and y lie in
 
   static ConvolutionTask Of(const OpSpec& spec) {
@@ -39,6 +40,7 @@ struct ConvolutionTask {
     } else if (spec.kind == OpKind::kConv2dBackwardData) {
       task.direction = Direction::kData;
       task.x = out[0].shape, task.w = in[1].shape, task.y = in[0].shape;
+      task.mask = IsPresent(in, Conv2dBackwardDataPlaces::kReluY);
     } else {
       task.direction = Direction::kFilter;
       task.x = in[0].shape, task.w = out[0].shape, task.y = in[1].shape;
@@ -65,6 +67,7 @@ struct ConvolutionTask {
     if (p.top == p.bottom && p.left == p.right) return task;
     task.x = Shape{x[0], channels, x[2] + p.top + p.bottom, x[3] + p.left + p.right};
     task.a.padding = {};
+    task.mask = false;  // dx lies otherwise than y
     return task;
   }
   // Nets' first layers, which for so few channels the library has slow kernels for. Of one with 64
@@ -123,19 +126,19 @@ struct ConvolutionTask {
   // Without what the library may not have in the same pass.
   ConvolutionTask Plain() const {
     ConvolutionTask plain = *this;
-    plain.bias = plain.residual = plain.a.relu = false;
+    plain.bias = plain.residual = plain.mask = plain.a.relu = false;
     return plain;
   }
-  bool IsPlain() const { return !bias && !residual && !a.relu; }
+  bool IsPlain() const { return !bias && !residual && !mask && !a.relu; }
   std::string Describe() const {
     static constexpr const char* kNames[] = {"forward", "data gradient", "filter gradient"};
     return fmt::format(
         "convolution ({}) of {} by {} to {}, stride {}x{}, padding {}x{}, dilation {}, groups {}, "
-        "{}{}{}{}{}",
+        "{}{}{}{}{}{}",
         kNames[static_cast<int>(direction)], x.ToString(), w.ToString(), y.ToString(), a.stride_h,
         a.stride_w, a.padding.top, a.padding.left, a.dilation, a.groups, Name(type),
-        bias ? ", bias" : "", residual ? ", residual" : "", a.relu ? ", ReLU" : "",
-        a.exact ? ", exact" : "");
+        bias ? ", bias" : "", residual ? ", residual" : "", mask ? ", mask" : "",
+        a.relu ? ", ReLU" : "", a.exact ? ", exact" : "");
   }
 };
 

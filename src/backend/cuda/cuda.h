@@ -60,6 +60,7 @@ class CudaKernel : public PlainKernel {
 
 using KernelMaker = std::unique_ptr<Kernel>(const OpSpec& spec, const Device& device);
 KernelMaker MakeConv2d, MakeConv2dBackwardData, MakeConv2dBackwardFilter;  // cuDNN
+bool GainsFromMask(const OpSpec& spec, const Device& device);              // Backend's, by timing
 KernelMaker MakeLinear, MakeLinearBackwardData, MakeLinearBackwardFilter;  // cuBLASLt
 KernelMaker MakeWideProduct;
 KernelMaker MakeDepthwise, MakeDepthwiseBackwardData, MakeDepthwiseBackwardFilter;

@@ -32,6 +32,12 @@ inline constexpr int kMostRuns = 10;
 inline constexpr float kMostMilliseconds = 2;
 inline constexpr float kNotRecorded = 1e6F;
 
+// By its uid in the graph.
+struct CopiedTensor {
+  int64_t tensor = 0;
+  size_t bytes = 0;
+};
+
 // Runs plans on memory of its own.
 class PlanTimer {
  public:
@@ -69,12 +75,19 @@ class PlanTimer {
       return graph_.execute_plan_at_index(device_.cudnn, pointers_, workspace, plan);
     });
   }
-  // The one that is built.
-  PlanTrial TryBuilt() {
+  // The one that is built, and then a copy of so much of a tensor, for a pass over it.
+  PlanTrial TryBuilt(const CopiedTensor& copied) {
     int64_t bytes = 0;
     if (graph_.get_workspace_size(bytes).is_bad() || graph_.get_plan_name(ran_).is_bad()) return {};
+    const DeviceMemory copy = AllocateDevice(copied.bytes, device_.stream);
     return TryWith(bytes, [&](std::byte* workspace) {
-      return graph_.execute(device_.cudnn, pointers_, workspace);
+      const cudnn_frontend::error_t error = graph_.execute(device_.cudnn, pointers_, workspace);
+      if (copied.bytes > 0) {
+        Check(cudaMemcpyAsync(copy.get(), pointers_.at(copied.tensor), copied.bytes,
+                              cudaMemcpyDeviceToDevice, device_.stream),
+              "cudaMemcpyAsync");
+      }
+      return error;
     });
   }
   // Why plans failed: the last that was built, if there was one, else the first.
@@ -219,15 +232,16 @@ inline cudnn_frontend::error_t BuildFastest(cudnn_frontend::graph::Graph& graph,
   return graph.build_plan_at_index(chosen);  // the one that runs from now on
 }
 
-// A graph whose plan is built, and its tensors.
+// A graph whose plan is built, its tensors, and what a pass would go over behind it.
 struct BuiltGraph {
   cudnn_frontend::graph::Graph& graph;
   PlanTimer::TensorBytes tensors;
+  CopiedTensor copied = {};
 
   // Nothing where there is no memory to try it in.
   std::optional<float> Milliseconds(const Device& device) const {
     try {
-      return PlanTimer(graph, tensors, device).TryBuilt().milliseconds;
+      return PlanTimer(graph, tensors, device).TryBuilt(copied).milliseconds;
     } catch (const DeviceError&) {
       if (cudaStreamSynchronize(device.stream) != cudaSuccess) throw;
       return std::nullopt;

@@ -116,8 +116,10 @@ class OneDnnBackend : public Backend {
     // The library sums the gradient of a bias beside that of its filter.
     const bool sums =
         spec.kind == OpKind::kReluBackward && IsPresent(spec.outputs, ReluBackwardPlaces::kDb);
+    const bool masks = spec.kind == OpKind::kConv2dBackwardData &&
+                       IsPresent(spec.inputs, Conv2dBackwardDataPlaces::kReluY);
     return kMakers[static_cast<size_t>(spec.kind)] != nullptr && HasTypes(spec) && !sums &&
-           !HasPassed(spec);
+           !masks && !HasPassed(spec);
   }
 
   std::unique_ptr<Kernel> MakeKernel(const OpSpec& spec) const override {

@@ -191,6 +191,10 @@ class Conv2dBackwardData : public Conv2dBase<T> {
                this->Filter(w, group).Transposed(), to, stride, false, this->gemm_memory());
       if (!g.IsPointwise()) this->patches_.Scatter(this->threads_, to, group, begin, end, dx);
     });
+    const T* y = this->template in<T>(Conv2dBackwardDataPlaces::kReluY);
+    for (int64_t i = 0; y != nullptr && i < this->out_shape(0).size(); ++i) {
+      if (!(y[i] > 0)) dx[i] = 0;
+    }
   }
 };
 
@@ -238,7 +242,8 @@ std::unique_ptr<Kernel> MakeConv2d(const OpSpec& spec, int threads) {
 }
 
 std::unique_ptr<Kernel> MakeConv2dBackwardData(const OpSpec& spec, int threads) {
-  if (IsDepthwise(spec, spec.outputs[0], spec.inputs[1], spec.inputs[0])) {
+  const bool masks = IsPresent(spec.inputs, Conv2dBackwardDataPlaces::kReluY);
+  if (!masks && IsDepthwise(spec, spec.outputs[0], spec.inputs[1], spec.inputs[0])) {
     return MakeDepthwiseBackwardData(spec, threads);
   }
   return MakeTyped<Conv2dBackwardData>(spec, threads);
