@@ -7,8 +7,6 @@
 namespace carole::cuda {
 namespace {
 
-int64_t PixelsOf(const Shape& x) { return x.size() / x[1]; }
-
 // Calls f.operator()<Element, N>() for copies of elements in packs of N, which divides all of
 // `numbers`.
 template <typename F>

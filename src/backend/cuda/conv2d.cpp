@@ -286,8 +286,6 @@ class Convolution : public CudaKernel {
   std::shared_ptr<Graph> graph_;
 };
 
-int64_t Pixels(const Shape& y) { return y[0] * y[2] * y[3]; }
-
 class Conv2d : public Convolution {
  public:
   Conv2d(const OpSpec& spec, const Device& device) : Convolution(spec, device) {
@@ -302,7 +300,7 @@ class Conv2d : public Convolution {
     if (task_.residual) fused.emplace(kResidual, residual);
     Execute(PaddedInput(), PaddedFilter(), output(), std::move(fused));
     if (!task_.IsPlain()) return;
-    AddBiasRelu(device_.stream, task_.type, output(), bias, residual, Pixels(out_shape(0)),
+    AddBiasRelu(device_.stream, task_.type, output(), bias, residual, PixelsOf(out_shape(0)),
                 out_shape(0)[1], spec_.attributes_as<Conv2dAttributes>().relu);
   }
 
@@ -353,8 +351,8 @@ class Conv2dBackwardFilter : public Convolution {
   Conv2dBackwardFilter(const OpSpec& spec, const Device& device) : Convolution(spec, device) {
     output_layouts_[0] = Layout::Nhwc();
     if (IsPresent(spec.outputs, 1)) {
-      workspace_bytes_ =
-          std::max(workspace_bytes_, ColumnSumsBytes(task_.type, Pixels(in_shape(1)), channels()));
+      workspace_bytes_ = std::max(workspace_bytes_,
+                                  ColumnSumsBytes(task_.type, PixelsOf(in_shape(1)), channels()));
     }
   }
 
@@ -367,7 +365,7 @@ class Conv2dBackwardFilter : public Convolution {
       CastFilter(device_.stream, task_.type, filter(), task_.w, out<float>(0), out_shape(0));
     }
     if (float* db = out<float>(1)) {
-      ColumnSums(device_.stream, task_.type, input(1), Pixels(in_shape(1)), channels(), db,
+      ColumnSums(device_.stream, task_.type, input(1), PixelsOf(in_shape(1)), channels(), db,
                  memory_.workspace);
     }
   }

@@ -81,6 +81,9 @@ KernelMaker* FindMakerWithoutCudnn(const OpSpec& spec);
 // So many channels tensor cores take always; images of fewer may get some of zeros (conv2d.cpp).
 inline constexpr int64_t kNeverPaddedChannels = 8;
 
+// Of all images together.
+inline int64_t PixelsOf(const Shape& x) { return x.size() / x[1]; }
+
 // In which the activations of an operation are stored, and the filters that multiply them.
 DType ElementType(const OpSpec& spec);
 // Logits: a convolution of one pixel by one tap, in 16 bits, whose result is wanted in fp32.

@@ -209,8 +209,6 @@ void WithWindow(const Pool2dAttributes& a, F f) {
   f.template operator()<int32_t, 0, 0>();
 }
 
-int64_t PixelsOf(const Shape& x) { return x[0] * x[2] * x[3]; }
-
 template <typename T, int N>
 class Pool2d : public CudaKernel {
  public:

@@ -1,4 +1,5 @@
 #include "src/backend/cuda/copy.h"
+#include "src/backend/cuda/cuda.h"
 #include "src/backend/cuda/element.h"
 #include "src/backend/cuda/launch.h"
 #include "src/core/check.h"
@@ -47,7 +48,7 @@ void Gather(CUstream_st* stream, const void* x, const Shape& x_shape, const Padd
       "blocks of {} in {}", x_shape.ToString(), y_shape.ToString());
   const auto gather = [&]<int kChannels, int kColumns>() {
     ForMatrix<kPackChannels>(
-        stream, y_shape[0] * y_shape[2] * y_shape[3], y_shape[1],
+        stream, PixelsOf(y_shape), y_shape[1],
         GatherBlocks<kChannels, kColumns>{static_cast<const uint16_t*>(x),
                                           static_cast<uint16_t*>(y), x_shape[0], x_shape[2],
                                           x_shape[3], y_shape[2], y_shape[3], y_shape[1],
