@@ -359,8 +359,9 @@ TEST(Winograd, ConformsOnAnyNumberOfThreads) {
   if (!trouble.empty()) fmt::print("skipped: in bf16: {}\n", trouble);
   int cases = 0;
   for (const ConformanceCase& c : ConformanceCases()) {
+    if (c.name.find("_tiles") == std::string::npos) continue;
     const auto direct = MakeOneDnnBackend(1);
-    if (c.name.find("_tiles") == std::string::npos || !direct->Supports(c.spec)) continue;
+    if (!direct->Supports(c.spec)) continue;
     SCOPED_TRACE(c.name);
     ++cases;
     OpSpec exact = c.spec;

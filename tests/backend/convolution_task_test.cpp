@@ -54,7 +54,7 @@ TEST(ConvolutionTask, OthersLieAsTheyDo) {
   EXPECT_FALSE(TaskOf(Conv2dBackwardDataSpec(first)).in_blocks());
 }
 
-// VGG's second layer: its filter's gradient and wider ones stay; so does what is odd, strided or
+// VGG's second layer: its data's gradient and wider ones stay; so does what is odd, strided or
 // fp32.
 TEST(ConvolutionTask, NarrowLayersMayBeInPairsOfOutputs) {
   const ConvSizes conv1_2{

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <numeric>
-#include <utility>
 #include <vector>
 
 #include "src/backend/cuda/convolution_task.h"

@@ -40,26 +40,6 @@ struct BiasRelu {
 };
 
 template <typename T, int N>
-struct Mask {
-  static constexpr int kAhead = 4;
-  T* dx;
-  const T* y;
-
-  struct Packs {
-    Pack<T, N> dx, y;
-  };
-  __device__ Packs Read(int64_t pack) const {
-    return {ReadPack<N>(dx + pack * N), ReadPack<N>(y + pack * N)};
-  }
-  __device__ void Write(int64_t pack, const Packs& read) const {
-    Floats<N> values = ToFloats(read.dx);
-    const Floats<N> results = ToFloats(read.y);
-    for (int i = 0; i < N; ++i) values[i] = results[i] > 0 ? values[i] : 0;
-    Store<N>(dx + pack * N, values);
-  }
-};
-
-template <typename T, int N>
 struct Rows {
   static constexpr int kAhead = 4;
   const T* dy;
@@ -85,12 +65,6 @@ void AddBiasRelu(cudaStream_t stream, DType type, void* y, const float* bias, co
     ForMatrix<N>(
         stream, rows, columns,
         BiasRelu<T, N>{static_cast<T*>(y), bias, static_cast<const T*>(residual), columns, relu});
-  });
-}
-
-void MaskGradient(cudaStream_t stream, DType type, void* dx, const void* y, int64_t elements) {
-  WithPacks(type, elements, [&]<typename T, int N>() {
-    ForEach(stream, elements / N, Mask<T, N>{static_cast<T*>(dx), static_cast<const T*>(y)});
   });
 }
 

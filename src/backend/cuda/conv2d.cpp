@@ -10,6 +10,7 @@
 #include <limits>
 #include <map>
 #include <mutex>
+#include <vector>
 
 #include "src/backend/cuda/bias.h"
 #include "src/backend/cuda/convolution_task.h"
@@ -404,22 +405,29 @@ bool GainsFromMask(const OpSpec& spec, const Device& device) {
 
 // Whether cuDNN has a plan for a convolution on a GPU that is described in its own JSON and need
 // not be there, or, unless `in_one_pass`, for what is not left to another pass: `trouble` gets its
-// words, or nothing; `tensor_cores`: whether a plan uses them. For tests.
+// words, or nothing; `tensor_cores`: whether a plan uses them. In pairs of outputs, too, where they
+// may be. For tests.
 extern "C" void carole_check_plan(const OpSpec& spec, Precision precision, const std::string& gpu,
                                   bool in_one_pass, std::string& trouble, bool& tensor_cores) {
   const auto described = std::make_shared<fe::DeviceProperties>();
   fe::error_t error = described->deserialize({gpu.begin(), gpu.end()});
   Device device;
   device.tf32 = precision == Precision::kTf32;
-  Task task = Task::Of(spec).ForLibrary(device.tf32);
-  if (task.FitsPairs()) task = task.InPairs();
-  Plan plan{.graph = nullptr, .error = error};
-  if (error.is_good()) plan = MakePlan(task, device, described);
-  if (plan.error.is_bad() && !in_one_pass) plan = MakePlan(task.Plain(), device, described);
-  trouble = plan.error.is_good() ? "" : plan.error.get_message();
-  if (plan.error.is_bad()) return;
-  plan.graph->select_numeric_notes({fe::NumericalNote_t::TENSOR_CORE});
-  tensor_cores = plan.graph->check_support().is_good();
+  std::vector<Task> tasks{Task::Of(spec).ForLibrary(device.tf32)};
+  if (tasks[0].FitsPairs()) tasks.push_back(tasks[0].InPairs());
+  tensor_cores = true;
+  for (const Task& task : tasks) {
+    Plan plan{.graph = nullptr, .error = error};
+    if (error.is_good()) plan = MakePlan(task, device, described);
+    if (plan.error.is_bad() && !in_one_pass) plan = MakePlan(task.Plain(), device, described);
+    trouble = plan.error.is_good() ? "" : plan.error.get_message();
+    if (plan.error.is_bad()) {
+      tensor_cores = false;
+      return;
+    }
+    plan.graph->select_numeric_notes({fe::NumericalNote_t::TENSOR_CORE});
+    tensor_cores = tensor_cores && plan.graph->check_support().is_good();
+  }
 }
 
 }  // namespace carole::cuda

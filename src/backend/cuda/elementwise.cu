@@ -1,4 +1,5 @@
 // Activations, sums and scalings, element by element, and pixels to what nets take.
+#include "src/backend/cuda/bias.h"
 #include "src/backend/cuda/channel_sums.h"
 #include "src/backend/cuda/element.h"
 #include "src/backend/cuda/launch.h"
@@ -287,6 +288,14 @@ std::unique_ptr<Kernel> MakeNormalize(const OpSpec& spec, const Device& device) 
                    [&]<typename T, int N>() -> std::unique_ptr<Kernel> {
                      return std::make_unique<Normalize<T, N>>(spec, device);
                    });
+}
+
+void MaskGradient(cudaStream_t stream, DType type, void* dx, const void* y, int64_t elements) {
+  const ReluBackward mask{static_cast<float>(ReluTop(0))};
+  WithPacks(type, elements, [&]<typename T, int N>() {
+    T* const to = static_cast<T*>(dx);
+    ForEach(stream, elements / N, Map<T, N, ReluBackward>{to, static_cast<const T*>(y), to, mask});
+  });
 }
 
 }  // namespace carole::cuda
