@@ -11,18 +11,11 @@
 #include <span>
 #include <string_view>
 
+#include "io/boxes.h"
 #include "io/picture.h"
 #include "src/core/rng.h"
 
 namespace carole::io {
-
-// The place of an object, as fractions of the image's height and width.
-struct Box {
-  float ymin = 0;
-  float xmin = 0;
-  float ymax = 1;
-  float xmax = 1;
-};
 
 struct PreprocessingTask {
   Picture& picture;  // any size, not yet decoded; its channels are those of the output (but see

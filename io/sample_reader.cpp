@@ -26,42 +26,14 @@ void Add(Stopwatch& watch, std::atomic<int64_t>& counter) {
   throw BadRecordError(fault, AtPlace(RecordPlace(file, entry.index, entry.offset), error.what()));
 }
 
-enum Key { kEncoded, kFormat, kHeight, kWidth, kLabel, kYmin, kXmin, kYmax, kXmax, kNumKeys };
-
-void ReadBoxes(std::span<const FeatureQuery> found, std::vector<Box>& boxes) {
-  std::array<std::vector<float>, 4> edges;  // ymin, xmin, ymax, xmax
-  for (int i = 0; i < 4; ++i) edges[i] = AllFloats(found[kYmin + i]);
-  for (int i = 1; i < 4; ++i) {
-    if (edges[i].size() == edges[0].size()) continue;
-    throw DataError(fmt::format("boxes do not fit: got {} of {} and {} of {}", edges[0].size(),
-                                found[kYmin].key, edges[i].size(), found[kYmin + i].key));
-  }
-  for (size_t i = 0; i < edges[0].size(); ++i) {
-    const Box box{edges[0][i], edges[1][i], edges[2][i], edges[3][i]};
-    const bool inside = box.ymin >= 0 && box.xmin >= 0 && box.ymax <= 1 && box.xmax <= 1;
-    if (!inside || !(box.ymin <= box.ymax) || !(box.xmin <= box.xmax)) {
-      throw DataError(
-          fmt::format("box outside the image: got y {} to {}, x {} to {}, want 0 to 1 in order",
-                      box.ymin, box.ymax, box.xmin, box.xmax));
-    }
-    boxes.push_back(box);
-  }
-}
-
-LabelledImage ParseExample(std::string_view example, const DatasetEntry* dataset, int channels,
-                           bool want_boxes, std::vector<Box>& boxes) {
+LabelledImage ParseExample(std::string_view example, const DatasetEntry* dataset, int channels) {
+  enum Key { kEncoded, kFormat, kHeight, kWidth, kLabel, kNumKeys };
   std::array<FeatureQuery, kNumKeys> found = {{{"image/encoded"},
                                                {"image/format"},
                                                {"image/height"},
                                                {"image/width"},
-                                               {"image/class/label"},
-                                               {"image/object/bbox/ymin"},
-                                               {"image/object/bbox/xmin"},
-                                               {"image/object/bbox/ymax"},
-                                               {"image/object/bbox/xmax"}}};
-  FindFeatures(example, std::span(found).first(want_boxes ? kNumKeys : kYmin));
-  boxes.clear();
-  if (want_boxes) ReadBoxes(found, boxes);
+                                               {"image/class/label"}}};
+  FindFeatures(example, found);
   const StoredPicture stored = ReadStoredPicture(found);
   const auto label = OnlyInt64(found[kLabel]);
   if (!label) throw DataError("key missing: got no image/class/label");
@@ -131,8 +103,8 @@ void SampleReader::Read(int64_t record, int64_t epoch, Scratch& scratch, std::sp
     Add(watch, counters.read_ns);
 
     stage = RecordFault::kExample;
-    const LabelledImage parsed =
-        ParseExample(*example, options_.dataset, channels_, want_boxes_, scratch.boxes);
+    const LabelledImage parsed = ParseExample(*example, options_.dataset, channels_);
+    const std::vector<Box> boxes = want_boxes_ ? ReadBoxes(*example) : std::vector<Box>();
     *label = CheckedLabel(parsed.label);
     Add(watch, counters.parse_ns);
 
@@ -147,7 +119,7 @@ void SampleReader::Read(int64_t record, int64_t epoch, Scratch& scratch, std::sp
                 .width = options_.width,
                 .out = image,
                 .rng = &rng,
-                .boxes = scratch.boxes,
+                .boxes = boxes,
                 .fast_mode = options_.fast_mode});
     const int64_t decode_ns = (scratch.picture.decode_time() - decoded).count();
     counters.decode_ns.fetch_add(decode_ns, std::memory_order_relaxed);

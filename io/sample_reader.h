@@ -74,7 +74,6 @@ class SampleReader {
   struct Scratch {
     std::string record;
     Picture picture;
-    std::vector<Box> boxes;
     std::vector<float> values;
   };
 

@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "io/bare_pixels.h"
+#include "io/boxes.h"
 #include "io/bytes.h"
 #include "io/disk.h"
 #include "io/example.h"
@@ -19,6 +20,7 @@
 #include "src/commands/commands.h"
 #include "src/commands/shard_flags.h"
 #include "src/core/error.h"
+#include "src/core/log.h"
 
 namespace carole::commands {
 namespace {
@@ -74,37 +76,31 @@ std::string DescribeFeature(const io::FeatureQuery& query) {
   return DescribeValues("float", io::AllFloats(query));
 }
 
-// Draws the outline of each box, two pixels thick.
-void DrawBoxes(std::string_view record, io::Image& image) {
-  std::array<io::FeatureQuery, 4> sides = {{{"image/object/bbox/xmin"},
-                                            {"image/object/bbox/ymin"},
-                                            {"image/object/bbox/xmax"},
-                                            {"image/object/bbox/ymax"}}};
-  io::FindFeatures(record, sides);
-  std::array<std::vector<float>, 4> values;
-  for (size_t s = 0; s < sides.size(); ++s) values[s] = io::AllFloats(sides[s]);
+// Two pixels thick.
+void DrawOutline(const io::Box& box, io::Image& image) {
   const auto to_pixel = [](float part, int extent) {
-    return static_cast<int>(
-        std::lround(std::clamp(part, 0.0f, 1.0f) * static_cast<float>(extent - 1)));
+    return static_cast<int>(std::lround(part * static_cast<float>(extent - 1)));
   };
-  const auto paint = [&](int x, int y) {
-    constexpr uint8_t kGreen[] = {0, 255, 0};
-    std::copy(kGreen, kGreen + 3,
-              image.pixels.begin() + (static_cast<ptrdiff_t>(y) * image.width + x) * 3);
-  };
-  for (size_t i = 0; i < values[0].size(); ++i) {
-    if (!std::all_of(values.begin(), values.end(),
-                     [&](const auto& v) { return i < v.size() && std::isfinite(v[i]); }))
-      return;
-    const int left = to_pixel(values[0][i], image.width);
-    const int top = to_pixel(values[1][i], image.height);
-    const int right = to_pixel(values[2][i], image.width);
-    const int bottom = to_pixel(values[3][i], image.height);
-    for (int y = top; y <= bottom; ++y) {
-      for (int x = left; x <= right; ++x) {
-        if (std::min({x - left, right - x, y - top, bottom - y}) < 2) paint(x, y);
-      }
+  constexpr uint8_t kGreen[] = {0, 255, 0};
+  const int left = to_pixel(box.xmin, image.width);
+  const int top = to_pixel(box.ymin, image.height);
+  const int right = to_pixel(box.xmax, image.width);
+  const int bottom = to_pixel(box.ymax, image.height);
+  for (int y = top; y <= bottom; ++y) {
+    for (int x = left; x <= right; ++x) {
+      if (std::min({x - left, right - x, y - top, bottom - y}) >= 2) continue;
+      std::copy(kGreen, kGreen + 3,
+                image.pixels.begin() + (static_cast<ptrdiff_t>(y) * image.width + x) * 3);
     }
+  }
+}
+
+// Boxes that do not fit the picture are said, not drawn: the picture is worth seeing.
+void DrawBoxes(std::string_view record, io::Image& image) {
+  try {
+    for (const io::Box& box : io::ReadBoxes(record)) DrawOutline(box, image);
+  } catch (const DataError& error) {
+    LogWarning("dataset.show", "no boxes are drawn: {}", error.what());
   }
 }
 

@@ -1,4 +1,7 @@
 // carole dataset build | verify | show, on good and on damaged files.
+#include <algorithm>
+
+#include "io/example.h"
 #include "io/image.h"
 #include "tests/cli/cli.h"
 #include "tests/cli/damage.h"
@@ -114,6 +117,38 @@ TEST_F(DatasetTest, ShowsBarePixels) {
   io::Image image;
   io::DecodeImage(ReadText(picture), 3, &image);
   EXPECT_EQ(image.pixels, std::vector<uint8_t>(28 * 28 * 3, 0x7f));
+}
+
+TEST_F(DatasetTest, ShowsBoxesAndSaysWhyItDoesNot) {
+  const std::string picture = folder_ / "picture.png";
+  const auto show = [&](float ymax) {
+    io::ExampleBuilder example;
+    example.Add("image/encoded", std::string(28 * 28 * 3, '\0'));
+    example.Add("image/format", "raw");
+    example.Add("image/height", int64_t{28});
+    example.Add("image/width", int64_t{28});
+    const auto add = [&](const char* key, float value) {
+      example.Add(key, std::span<const float>(&value, 1));
+    };
+    add("image/object/bbox/xmin", 0);
+    add("image/object/bbox/xmax", 1);
+    add("image/object/bbox/ymin", 0);
+    add("image/object/bbox/ymax", ymax);
+    WriteRecord(train_file_, example);
+    return Carole({"dataset", "show", train_file_, "--picture", picture});
+  };
+  const auto count_green = [&] {
+    io::Image image;
+    io::DecodeImage(ReadText(picture), 3, &image);
+    return std::ranges::count(image.pixels, 255);
+  };
+  ProcessResult result = show(1);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(count_green(), 28 * 28 - 24 * 24);
+  result = show(1.5f);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, ::testing::HasSubstr("image/object/bbox/ymin: box 0 outside"));
+  EXPECT_EQ(count_green(), 0);
 }
 
 TEST_F(DatasetTest, MissingRawFilesAreNamed) {

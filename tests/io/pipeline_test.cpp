@@ -415,11 +415,12 @@ TEST_F(PipelineTest, BoxesAreChecked) {
   WriteExamples({with_boxes({0.1f}, {0.9f})});
   EXPECT_EQ(MakePipeline(options)->Next()->labels[0], 3);
   WriteExamples({with_boxes({0.1f}, {1.5f})});
-  EXPECT_THAT(ErrorInBatch(options, 0),
-              HasSubstr("record 0 at byte 0: box outside the image: got y 0.1 to 1.5"));
+  EXPECT_THAT(
+      ErrorInBatch(options, 0),
+      HasSubstr(
+          "record 0 at byte 0: image/object/bbox/ymin: box 0 outside the picture: got 0.1 to 1.5"));
   WriteExamples({with_boxes({0.1f, 0.2f}, {0.9f})});
-  EXPECT_THAT(ErrorInBatch(options, 0),
-              HasSubstr("boxes do not fit: got 2 of image/object/bbox/ymin and 1 of"));
+  EXPECT_THAT(ErrorInBatch(options, 0), HasSubstr("image/object/bbox/ymin: got 2 boxes, want 1"));
   options.use_bounding_boxes = false;
   EXPECT_EQ(MakePipeline(options)->Next()->labels[0], 3);
 }
