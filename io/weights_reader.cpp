@@ -82,6 +82,18 @@ constexpr WeightsFormat kFormats[] = {
     {HoldsTfCheckpoint, OpenFoundTfCheckpoint},
 };
 
+// The first of a folder's HDF5 files, in the order of their names: folders are read by names that
+// carry a step, which Keras's users' files need not have.
+std::optional<std::string> FirstHdf5(const std::string& folder) {
+  std::optional<std::string> first;
+  if (!std::filesystem::is_directory(folder)) return first;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string path = entry.path();
+    if (path.ends_with(".h5") && (!first || path < *first)) first = path;
+  }
+  return first;
+}
+
 }  // namespace
 
 std::string WeightsFile(const std::string& path) {
@@ -100,8 +112,10 @@ std::unique_ptr<WeightsReader> TryOpenWeights(const std::string& path) {
 
 std::unique_ptr<WeightsReader> OpenWeights(const std::string& path) {
   if (auto reader = TryOpenWeights(path)) return reader;
-  throw DataError(fmt::format(
-      "[io.weights] {}: no checkpoint there; name a file, or a folder that holds one", path));
+  const auto file = FirstHdf5(path);
+  throw DataError(
+      fmt::format("[io.weights] {}: no checkpoint there; name a file{}, or a folder that holds one",
+                  path, file ? fmt::format(" such as {}", *file) : ""));
 }
 
 }  // namespace carole::io

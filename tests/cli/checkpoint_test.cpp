@@ -116,7 +116,10 @@ TEST(CheckpointCli, SaysWhatIsWrong) {
   EXPECT_TRUE(FailsWith(Carole({"checkpoint", "convert", folder.path(), folder / "x.weights.h5"}),
                         64, {"want NAME.h5"}));
   EXPECT_TRUE(FailsWith(Carole({"checkpoint", "convert", folder.path(), target}), 65,
-                        {"no checkpoint there"}));
+                        {"no checkpoint there; name a file, or"}));
+  WriteText(folder / "mnist.h5", "");
+  EXPECT_TRUE(FailsWith(Carole({"checkpoint", "inspect", folder.path()}), 65,
+                        {"no checkpoint there; name a file such as", "mnist.h5"}));
   WriteText(cut, ReadText(kFixtures + "v2.ckpt.index").substr(0, 300));
   EXPECT_TRUE(FailsWith(Carole({"checkpoint", "convert", cut, target}), 65,
                         {"cut.index", "is it truncated?"}));
