@@ -83,7 +83,8 @@ goldens() {
 sanitizer_findings() { grep -E '^=+ (Invalid|Program hit|Error:|Race|Uninitialized)' "$1" | head -n 10; }
 
 # Our own kernels (those of libraries are their makers' business): three quarters of the processes take what is neither
-# a convolution nor a product, the last our depthwise convolutions. In the bundle a script starts the tests.
+# a convolution nor a product, the last our depthwise convolutions, and what we copy for cuDNN's. In the bundle a script
+# starts the tests.
 sanitizer() {
   set -- compute-sanitizer --target-processes all --report-api-errors no --error-exitcode=1 \
     "$place/tests/carole_backend_tests"
@@ -91,8 +92,8 @@ sanitizer() {
     echo "skipped: no compute-sanitizer here"
     return "$skip"
   }
-  in_shards 1 3 '*/cuda*-*/cuda_conv2d*:*/cuda_linear*' "$@"
-  in_shards 4 1 '*/cuda_conv2d*depthwise*' "$@"
+  in_shards 1 3 '*/cuda*-*/cuda_conv2d*:*/cuda_optional*:*/cuda_linear*' "$@"
+  in_shards 4 1 '*/cuda_conv2d*depthwise*:*/cuda_optional*_3x3_valid_relu' "$@"
   wait_for_all
   if grep -h 'Device not supported' "$out"/shard.*.txt; then
     rm "$out"/shard.*.txt
@@ -477,7 +478,8 @@ check_all() {
 
   section kernels 30 "Our kernels beside a copy" kernel_speed
   # New cuDNN plans are looked for in up to 0.5 s for each of a net's convolutions (backend/cuda/plan_search.h): 38 s for
-  # ResNet-50 at each batch size and precision, 13 s for VGG-16, 30 s for MobileNet v2, 67 s for Inception v3.
+  # ResNet-50 at each batch size and precision, 13 s for VGG-16, and perhaps as many again for its masks and pairs of
+  # outputs, 30 s for MobileNet v2, 67 s for Inception v3.
   section speed 80 "ResNet-50, bf16" ours resnet_v1_50 bf16 256
   section speed 70 "ResNet-50, bf16, batch 512" ours resnet_v1_50 bf16 512
   section speed 145 "ResNet-50, bf16, PyTorch compiled" peer resnet_v1_50 bf16 256,512
@@ -490,7 +492,7 @@ check_all() {
   elif chosen ranks; then
     printf '\n## Several ranks: skipped: no mpirun here\n' | publish
   fi
-  section nets 60 "VGG-16, bf16" ours vgg_16 bf16 128
+  section nets 90 "VGG-16, bf16" ours vgg_16 bf16 128
   section nets 65 "VGG-16, bf16, PyTorch compiled" peer vgg_16 bf16 128
   section jpegs 10 "nvJPEG's pixels beside the CPU's" nvjpeg
   section jpegs 105 "ResNet-50, bf16, from JPEGs" jpegs

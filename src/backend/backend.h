@@ -178,9 +178,6 @@ class Backend {
   // Whether MakeKernel can make this; rewrites ask before they fuse.
   virtual bool Supports(const OpSpec& spec) const = 0;
 
-  // Whether a convolution's gradient is faster with a ReLU's mask than with a pass behind it.
-  virtual bool GainsFromMask(const OpSpec& spec) const { return Supports(spec); }
-
   // Throws InternalError when !Supports(spec).
   virtual std::unique_ptr<Kernel> MakeKernel(const OpSpec& spec) const = 0;
 
@@ -211,6 +208,7 @@ bool OneDnnAvailable();
 struct CudaOptions {
   int device = 0;            // among those that CUDA_VISIBLE_DEVICES lets through
   bool times_plans = false;  // for the fastest convolutions, kept in a file (core/choice_cache.h)
+  bool takes_optional = false;  // for tests: what else timing would choose, wherever it is possible
 };
 // Throws ConfigError when the library or one that it needs is missing, DeviceError when there is no
 // such GPU or its driver is too old.

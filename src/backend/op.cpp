@@ -37,6 +37,7 @@ bool IsActivationOutput(OpKind kind, size_t place) {
       return false;
     case OpKind::kBatchNorm:
     case OpKind::kPool2d:
+    case OpKind::kConv2dBackwardData:
     case OpKind::kReluBackward:
       return place == 0;
     case OpKind::kBatchNormBackward:

@@ -13,7 +13,7 @@
 // clang-format off
 // kind                     inputs                                          outputs
 // kConv2d                  x, w, [bias (K)], [residual]                    y
-// kConv2dBackwardData      dy, w, [relu's y]                               dx, 0 where relu's y is
+// kConv2dBackwardData      dy, w, [relu's y]                               dx, 0 where relu's y is, [db (C): its sums]
 // kConv2dBackwardFilter    x, dy                                           dw, [db]
 // kLinear                  x, w, [bias (K)]                                y
 // kLinearBackwardData      dy, w                                           dx
@@ -260,6 +260,7 @@ struct Conv2dPlaces {
 };
 struct Conv2dBackwardDataPlaces {
   enum Input { kDy, kW, kReluY };
+  enum Output { kDx, kDb };
 };
 struct ReluBackwardPlaces {
   enum Input { kDy, kY };

@@ -4,8 +4,6 @@
 #include <iterator>
 #include <optional>
 
-#include "src/graph/precision.h"
-
 namespace carole {
 namespace {
 
@@ -93,38 +91,37 @@ bool MaskBeforeMaximum(Graph& graph, Node& relu, const std::vector<int>& uses) {
 // Of FuseGradients(): a ReLU's backward of what a convolution's makes for nobody else.
 bool MaskInConvolution(Graph& graph, Node& relu, const std::vector<int>& uses,
                        const Backend& backend) {
-  const ValueId dy = relu.inputs[ReluBackwardPlaces::kDy],
-                dx = relu.outputs[ReluBackwardPlaces::kDx];
+  const ValueId dy = relu.inputs[ReluBackwardPlaces::kDy];
   Node* const conv = ProducerOf(graph, dy);
   if (conv == nullptr || conv->kind != OpKind::kConv2dBackwardData || uses[dy] != 1 ||
       std::get<ReluAttributes>(relu.attributes).ceiling != 0)
     return false;
-  const bool is_before_maximum = std::ranges::any_of(graph.nodes(), [&](const Node& node) {
-    return !node.dead && IsBackwardOfMaximum(&node) && node.inputs[Pool2dBackwardPlaces::kDy] == dx;
-  });
-  if (is_before_maximum) return false;
   Node fused = *conv;
   fused.inputs.push_back(relu.inputs[ReluBackwardPlaces::kY]);
-  OpSpec spec = graph.Spec(fused);
-  spec.outputs[0].dtype = backend.activation_dtype();  // as it will be stored (precision.h)
-  UnifyTypes(spec);
-  if (!backend.GainsFromMask(spec)) return false;
-  fused.outputs = {dx};
-  graph.SetProducer(dx, graph.value(dy).producer);
+  if (!backend.Supports(graph.Spec(fused))) return false;
+  fused.outputs = {relu.outputs[ReluBackwardPlaces::kDx]};
+  graph.SetProducer(fused.outputs[0], graph.value(dy).producer);
   *conv = std::move(fused);
   relu.dead = true;
   return true;
 }
 
+// What masks a gradient by a ReLU, and may sum a bias's beside it.
+bool IsMasked(const Node& node) {
+  return node.kind == OpKind::kReluBackward ||
+         (node.kind == OpKind::kConv2dBackwardData &&
+          node.inputs.size() > Conv2dBackwardDataPlaces::kReluY);
+}
+
 // Of FuseGradients(): a filter's gradient with that of a bias.
 bool SumBiasInRelu(Graph& graph, Node& filter, const Backend& backend) {
+  static_assert(+ReluBackwardPlaces::kDb == +Conv2dBackwardDataPlaces::kDb);
   const ValueId db = filter.outputs[FilterGradientPlaces::kDb];
   if (db == kNone) return false;
   Node* relu = ProducerOf(graph, filter.inputs[FilterGradientPlaces::kDy]);
   // A maximum hands on each element of its gradient once, so the sums stay.
   if (IsBackwardOfMaximum(relu)) relu = ProducerOf(graph, relu->inputs[Pool2dBackwardPlaces::kDy]);
-  if (relu == nullptr || relu->kind != OpKind::kReluBackward || relu->outputs.size() > 1)
-    return false;
+  if (relu == nullptr || !IsMasked(*relu) || relu->outputs.size() > 1) return false;
   Node fused = *relu;
   fused.outputs.push_back(db);
   if (!backend.Supports(graph.Spec(fused))) return false;

@@ -38,10 +38,10 @@ struct GradientRewriteCounts {
 // Call after Differentiate(). What a pass over a gradient can be spared:
 //   maximum's backward -> ReLU's backward: the other way round, on the smaller map, since a maximum
 //     sends its gradient to the pixel whose value it is; then nobody reads the larger map again
-//   data's gradient of a convolution -> ReLU's backward: in one pass, where the backend gains from
-//     it; but not before a maximum's backward, as the bias's sums are made of the smaller map there
-//   ReLU's backward [-> maximum's backward] -> filter's gradient with that of a bias: the first
-//     sums the bias's, where the backend supports it
+//   data's gradient of a convolution -> ReLU's backward: in one operation, where the backend
+//     supports it
+//   either [-> maximum's backward] -> filter's gradient with that of a bias: the first sums the
+//     bias's, where the backend supports it
 //   slice -> batch norms' backward, as behind a concatenation: these read their channels of the
 //     whole
 //   y -> batch norm's backward: bits that forward leaves, where the backend supports it

@@ -85,7 +85,7 @@ float LearningRate::At(int64_t step) const {
   const float decay_steps = static_cast<float>(decay_steps_);
   float rate = rate_;
   if (kind_ == Kind::kExponential) {
-    rate = rate_ * std::pow(factor_, std::floor(now / decay_steps));
+    rate = rate_ * std::pow(factor_, std::floor(now * (1.0f / decay_steps)));
   } else if (kind_ == Kind::kPolynomial) {
     rate = (rate_ - end_rate_) * (1.0f - std::min(now, decay_steps) * (1.0f / decay_steps)) +
            end_rate_;

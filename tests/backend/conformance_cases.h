@@ -184,7 +184,9 @@ inline void AddConvolutions(std::vector<ConformanceCase>& cases) {
     cases.push_back({"conv2d_" + name, Conv2dSpec(sizes), taps * w[1] + 1});
     cases.push_back({"conv2d_backward_data_" + name, Conv2dBackwardDataSpec(sizes),
                      taps * sizes.k / sizes.attributes.groups});
-    if (sizes.bias) {  // for some: where they are compiled, that takes long
+    // For some: where they are compiled, that takes long. With the sums of a bias where there is
+    // one.
+    if (sizes.bias || sizes.attributes.relu) {
       ConvSizes masked = sizes;
       masked.mask = true;
       cases.push_back({"conv2d_backward_data_masked_" + name, Conv2dBackwardDataSpec(masked),

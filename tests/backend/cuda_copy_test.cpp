@@ -108,9 +108,17 @@ void ExpectGradient(const testing::ConvSizes& sizes, const testing::ConvSizes& m
   for (const double v : Convolved(Conv2dBackwardFilterSpec(made), made_x, dy))
     narrow.emplace_back(static_cast<float>(v));
   std::vector<float> got(sizes.w().size(), -1);
-  CastFilterFromDepth(nullptr, DType::kF16, narrow.data(), made.w(), blocks, got.data(), sizes.w());
+  std::vector<Fp16> rounded(got.size(), Fp16(-1));
+  const auto cast = [&](DType type, void* to) {
+    CastFilterFromDepth(nullptr, DType::kF16, narrow.data(), made.w(), blocks, type, to, sizes.w());
+  };
+  cast(DType::kF32, got.data());
+  cast(DType::kF16, rounded.data());
   const Elements want = Convolved(Conv2dBackwardFilterSpec(sizes), x, dy);
-  for (size_t i = 0; i < got.size(); ++i) EXPECT_EQ(got[i], want[i]) << i;
+  for (size_t i = 0; i < got.size(); ++i) {
+    EXPECT_EQ(got[i], want[i]) << i;
+    EXPECT_EQ(rounded[i].bits, Fp16(got[i]).bits) << i;
+  }
 }
 
 // A convolution over pixels, and over the blocks that come to the same; its filter's gradient too.

@@ -74,20 +74,27 @@ TEST(ForMatrix, ReachesEveryPixelOnce) {
   EXPECT_EQ(wrong, 0);
 }
 
-// The gradient of a ReLU: of its zeros, too.
+// The gradient of a ReLU: of its zeros, too; and its sums, where they are wanted.
 TEST(MaskGradient, TakesWhatReluDidNotPass) {
-  constexpr int64_t kElements = 1003;
+  constexpr int64_t kRows = 59, kColumns = 17;
   std::vector<Fp16> dx, y;
-  for (int64_t i = 0; i < kElements; ++i) {
+  std::vector<float> want, sums(kColumns);
+  for (int64_t i = 0; i < kRows * kColumns; ++i) {
     dx.emplace_back(static_cast<float>(i % 7 - 3));
     y.emplace_back(static_cast<float>(std::max<int64_t>(i % 5 - 2, 0)));
+    want.push_back(i % 5 > 2 ? static_cast<float>(i % 7 - 3) : 0);
+    sums[i % kColumns] += want.back();
   }
-  const std::vector<Fp16> before = dx;
-  MaskGradient(nullptr, DType::kF16, dx.data(), y.data(), kElements);
-  for (int64_t i = 0; i < kElements; ++i) {
-    const float want = i % 5 > 2 ? static_cast<float>(before[i]) : 0;
-    EXPECT_EQ(static_cast<float>(dx[i]), want) << i;
+  const size_t workspace = ColumnSumsBytes(DType::kF16, kRows, kColumns);
+  std::vector<double> parts(workspace / sizeof(double) + 1);
+  std::vector<float> db(kColumns, -1);
+  for (float* wanted : {static_cast<float*>(nullptr), db.data()}) {
+    std::vector<Fp16> masked = dx;
+    MaskGradient(nullptr, DType::kF16, masked.data(), y.data(), kRows, kColumns, wanted,
+                 reinterpret_cast<std::byte*>(parts.data()));
+    for (size_t i = 0; i < want.size(); ++i) EXPECT_EQ(static_cast<float>(masked[i]), want[i]) << i;
   }
+  EXPECT_EQ(db, sums);
 }
 
 TEST(ForEach, ReachesEveryElementOnce) {

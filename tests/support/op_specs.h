@@ -75,6 +75,7 @@ inline OpSpec Conv2dBackwardDataSpec(ConvSizes c) {
               {PlainSpec(c.y()), FilterSpec(c.w())},
               {PlainSpec(c.x)}};
   if (c.mask) spec.inputs.push_back(PlainSpec(c.x));
+  if (c.mask && c.bias) spec.outputs.push_back(PlainSpec({c.x[1]}));
   return spec;
 }
 inline OpSpec Conv2dBackwardFilterSpec(ConvSizes c) {

@@ -74,6 +74,7 @@ class CudaBackend : public Backend {
     if (cublasLtCreate(&device_.blas) != CUBLAS_STATUS_SUCCESS)
       throw DeviceError(fmt::format("[cublas] does not start on GPU {}", options.device));
     uploads_ = std::make_unique<Uploads>(device_.stream);
+    device_.takes_optional = options.takes_optional;
     if (options.times_plans) {
       plans_ = std::make_unique<ChoiceCache>(ChoiceCache::DefaultPath("plans"),
                                              fmt::format("{}, cuDNN {}", gpu_, cudnnGetVersion()));
@@ -99,9 +100,6 @@ class CudaBackend : public Backend {
   bool on_host() const override { return false; }
 
   bool Supports(const OpSpec& spec) const override { return FindMaker(spec) != nullptr; }
-  bool GainsFromMask(const OpSpec& spec) const override {
-    return Supports(spec) && cuda::GainsFromMask(spec, device_);
-  }
   std::unique_ptr<Kernel> MakeKernel(const OpSpec& spec) const override {
     KernelMaker* maker = FindMaker(spec);
     CAROLE_CHECK(maker != nullptr, "cuda does not support {}", Name(spec.kind));

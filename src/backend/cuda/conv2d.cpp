@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "src/backend/cuda/bias.h"
+#include "src/backend/cuda/choose_once.h"
 #include "src/backend/cuda/convolution_task.h"
 #include "src/backend/cuda/copy.h"
 #include "src/backend/cuda/cuda.h"
@@ -134,6 +135,11 @@ PlanTimer::TensorBytes Tensors(const Task& task) {
   return tensors;
 }
 
+// All that the speed of a task's plans depends on beside the machine.
+std::string KeyOf(const Task& task, const Device& device) {
+  return task.Describe() + (device.tf32 ? ", tf32" : "");
+}
+
 fe::error_t Build(Graph& graph, const Task& task, const Device& device, int64_t scratch_bytes) {
   fe::error_t error = graph.validate();
   if (error.is_good() && device.cudnn == nullptr) error = graph.build_operation_graph();
@@ -145,8 +151,7 @@ fe::error_t Build(Graph& graph, const Task& task, const Device& device, int64_t 
       .deselect_workspace_greater_than(scratch_bytes);
   error = graph.check_support();
   if (error.is_bad()) return error;
-  return BuildFastest(graph, task.Describe() + (device.tf32 ? ", tf32" : ""), Tensors(task),
-                      device);
+  return BuildFastest(graph, KeyOf(task, device), Tensors(task), device);
 }
 
 struct Plan {
@@ -169,11 +174,11 @@ Plan MakePlanWithin(int64_t scratch_bytes, const Task& task, const Device& devic
 }
 
 // A plan that wants much scratch memory is taken only where there is no other, and never for what
-// can be done in a pass of its own.
+// can be done otherwise.
 Plan MakePlan(const Task& task, const Device& device, const Description& described = nullptr) {
   constexpr int64_t kMuchScratch = int64_t{1} << 30;
   Plan plan = MakePlanWithin(kMuchScratch, task, device, described);
-  if (plan.error.is_good() || !task.IsPlain()) return plan;
+  if (plan.error.is_good() || !task.IsPlain() || task.in_pairs()) return plan;
   return MakePlanWithin(std::numeric_limits<int64_t>::max(), task, device, described);
 }
 
@@ -188,21 +193,37 @@ const Plan& PlanOnce(const Task& task, const Device& device) {
   return plans.emplace(key, MakePlan(task, device)).first->second;
 }
 
-// Whether the library is faster in pairs of outputs: timed once. Untimed, where it adds a bias,
-// too.
-bool AreFasterInPairs(const Task& task, const Device& device) {
+// Whether the library is faster in pairs of outputs; where it adds a bias, that is taken for
+// granted.
+bool WantsPairs(const Task& task, const Device& device) {
   constexpr float kCopies = 0.01F;  // milliseconds, of the filter and the bias
-  const bool untimed = !task.IsPlain();
-  if (device.plans == nullptr && !untimed) return false;
   const Task pairs = task.InPairs();
-  const Plan& in_pairs = PlanOnce(pairs, device);
-  if (in_pairs.error.is_bad()) return false;
-  if (device.plans == nullptr) return untimed;
-  const Plan& alone = PlanOnce(task, device);
-  if (alone.error.is_bad()) return true;
-  return IsFaster({*in_pairs.graph, Tensors(pairs)}, {*alone.graph, Tensors(task)}, kCopies,
-                  task.Describe() + ", in pairs", device)
-      .value_or(untimed);
+  const auto time = [&]() -> std::optional<bool> {
+    const Plan &in_pairs = PlanOnce(pairs, device), &alone = PlanOnce(task, device);
+    if (in_pairs.error.is_bad() || alone.error.is_bad()) return in_pairs.error.is_good();
+    return IsFaster({*in_pairs.graph, Tensors(pairs)}, {*alone.graph, Tensors(task)}, kCopies,
+                    device);
+  };
+  return ChooseOnce(KeyOf(task, device) + ", in pairs", device, !task.IsPlain(), time) &&
+         PlanOnce(pairs, device).error.is_good();
+}
+
+// Whether it is faster with a ReLU's mask on dx than a pass behind it, which would read and write
+// all of dx once more, as a copy does; a bias's sums read it either way.
+bool WantsMask(const Task& masked, const Device& device) {
+  const auto time = [&]() -> std::optional<bool> {
+    const Task plain = masked.Plain();
+    const Plan &with = PlanOnce(masked, device), &without = PlanOnce(plain, device);
+    if (with.error.is_bad() || without.error.is_bad()) return false;
+    const size_t bytes = masked.x.size() * SizeOf(masked.type);
+    return IsFaster({*with.graph, Tensors(masked)},
+                    {.graph = *without.graph,
+                     .tensors = Tensors(plain),
+                     .copied = {.tensor = kX, .bytes = bytes}},
+                    0, device);
+  };
+  return ChooseOnce(KeyOf(masked, device) + ", in one pass", device, false, time) &&
+         PlanOnce(masked, device).error.is_good();
 }
 
 // What the three directions share. The workspace holds the padded image, if there is one, then the
@@ -212,7 +233,8 @@ class Convolution : public CudaKernel {
   Convolution(const OpSpec& spec, const Device& device)
       : CudaKernel(spec, device), task_(Task::Of(spec).ForLibrary(device.tf32)) {
     const Task asked = Task::Of(spec);
-    if (task_.FitsPairs() && AreFasterInPairs(task_, device)) task_ = task_.InPairs();
+    if (task_.FitsPairs() && WantsPairs(task_, device)) task_ = task_.InPairs();
+    if (task_.mask && !WantsMask(task_, device)) task_ = task_.Plain();
     const auto bytes = [&](const Shape& shape) {
       return AlignUp(shape.size() * SizeOf(asked.type));
     };
@@ -310,7 +332,7 @@ class Conv2d : public Convolution {
     if (filter() == nullptr) return input(1);
     if (task_.in_blocks()) {
       FilterToDepth(device_.stream, input(1), in_shape(1), task_.blocks, filter(), task_.w);
-    } else if (task_.blocks.outputs > 1) {
+    } else if (task_.in_pairs()) {
       FilterToPairs(device_.stream, task_.type, input(1), in_shape(1), filter(), task_.w);
     } else {
       Pad(device_.stream, task_.type, input(1), in_shape(1), {}, filter(), task_.w);
@@ -324,24 +346,34 @@ class Conv2dBackwardData : public Convolution {
 
  public:
   Conv2dBackwardData(const OpSpec& spec, const Device& device) : Convolution(spec, device) {
-    input_layouts_[1] = Layout::Nhwc();
+    input_layouts_[Places::kW] = Layout::Nhwc();
+    if (IsPresent(spec.outputs, Places::kDb)) {
+      workspace_bytes_ =
+          std::max(workspace_bytes_, ColumnSumsBytes(task_.type, PixelsOf(x()), x()[1]));
+    }
   }
 
   void Run(const RunContext&) override {
-    const bool masks = IsPresent(spec_.inputs, Places::kReluY);
     Pointers fused;
     if (task_.mask) fused.emplace(kReluY, input(Places::kReluY));
     Execute(is_padded() ? padded() : output(), input(Places::kW), input(Places::kDy),
             std::move(fused));
     if (is_padded()) {
       const Padding cut{-frame_.top, -frame_.left, -frame_.bottom, -frame_.right};
-      Pad(device_.stream, task_.type, padded(), task_.x, cut, output(), out_shape(0));
+      Pad(device_.stream, task_.type, padded(), task_.x, cut, output(), x());
     }
-    if (masks && !task_.mask) {
-      MaskGradient(device_.stream, task_.type, output(), input(Places::kReluY),
-                   out_shape(0).size());
+    float* const db = out<float>(Places::kDb);
+    if (IsPresent(spec_.inputs, Places::kReluY) && !task_.mask) {
+      MaskGradient(device_.stream, task_.type, output(), input(Places::kReluY), PixelsOf(x()),
+                   x()[1], db, memory_.workspace);
+    } else if (db != nullptr) {
+      ColumnSums(device_.stream, task_.type, output(), PixelsOf(x()), x()[1], db,
+                 memory_.workspace);
     }
   }
+
+ private:
+  const Shape& x() const { return out_shape(Places::kDx); }
 };
 
 // The gradient is summed in fp32, but comes rounded to the type of its operands, as in other
@@ -359,9 +391,9 @@ class Conv2dBackwardFilter : public Convolution {
 
   void Run(const RunContext&) override {
     Execute(PaddedInput(), filter() != nullptr ? filter() : output(), input(1));
-    if (task_.in_blocks() || task_.blocks.outputs > 1) {
+    if (task_.in_blocks() || task_.in_pairs()) {
       CastFilterFromDepth(device_.stream, task_.type, filter(), task_.w, task_.blocks,
-                          out<float>(0), out_shape(0));
+                          spec_.outputs[0].dtype, output(), out_shape(0));
     } else if (filter() != nullptr) {
       CastFilter(device_.stream, task_.type, filter(), task_.w, out<float>(0), out_shape(0));
     }
@@ -385,22 +417,6 @@ std::unique_ptr<Kernel> MakeConv2dBackwardData(const OpSpec& spec, const Device&
 }
 std::unique_ptr<Kernel> MakeConv2dBackwardFilter(const OpSpec& spec, const Device& device) {
   return std::make_unique<Conv2dBackwardFilter>(spec, device);
-}
-
-// A pass would read and write all of dx once more, as a copy does; the bias's sums read it either
-// way.
-bool GainsFromMask(const OpSpec& spec, const Device& device) {
-  const Task masked = Task::Of(spec).ForLibrary(device.tf32), plain = masked.Plain();
-  if (device.plans == nullptr || !masked.mask) return false;
-  const Plan &with = PlanOnce(masked, device), &without = PlanOnce(plain, device);
-  if (with.error.is_bad() || without.error.is_bad()) return false;
-  const size_t bytes = masked.x.size() * SizeOf(masked.type);
-  return IsFaster({*with.graph, Tensors(masked)},
-                  {.graph = *without.graph,
-                   .tensors = Tensors(plain),
-                   .copied = {.tensor = kX, .bytes = bytes}},
-                  0, masked.Describe() + " in one pass", device)
-      .value_or(false);
 }
 
 // Whether cuDNN has a plan for a convolution on a GPU that is described in its own JSON and need

@@ -84,6 +84,7 @@ struct ConvolutionTask {
     return {.rows = stride, .columns = stride * outputs, .outputs = outputs};
   }
   bool in_blocks() const { return blocks.columns > 1; }
+  bool in_pairs() const { return blocks.outputs > 1 && !in_blocks(); }
   // Whether two outputs side by side may be one pixel of twice the channels: of ForLibrary(), where
   // kernels come to little with so few filters. Of VGG's conv1_2 at batch 128 they do 250 TFLOP/s
   // with a bias, its filter's gradient 480; of 128 filters 700 and 800 (cuDNN 9.19 on an H200).

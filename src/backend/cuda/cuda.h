@@ -45,6 +45,7 @@ struct Device {
   cublasLtContext* blas = nullptr;      // cublasLtHandle_t
   bool tf32 = false;                    // products may round their operands to TF32
   ChoiceCache* plans = nullptr;         // of convolutions; null: plans are not timed
+  bool takes_optional = false;          // whatever else is chosen by timing (choose_once.h)
 };
 
 // Throws ConfigError where a GPU of this compute capability (90 for 9.0) cannot multiply in it.
@@ -60,7 +61,6 @@ class CudaKernel : public PlainKernel {
 
 using KernelMaker = std::unique_ptr<Kernel>(const OpSpec& spec, const Device& device);
 KernelMaker MakeConv2d, MakeConv2dBackwardData, MakeConv2dBackwardFilter;  // cuDNN
-bool GainsFromMask(const OpSpec& spec, const Device& device);              // Backend's, by timing
 KernelMaker MakeLinear, MakeLinearBackwardData, MakeLinearBackwardFilter;  // cuBLASLt
 KernelMaker MakeWideProduct;
 KernelMaker MakeDepthwise, MakeDepthwiseBackwardData, MakeDepthwiseBackwardFilter;

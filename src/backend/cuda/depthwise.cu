@@ -48,6 +48,7 @@ struct BackwardData {
   Window g;
   const T *dy, *filter;
   T* dx;
+  Masked<T, N> finish;
 
   __device__ int Column(int64_t channel) const { return static_cast<int>(channel); }
   __device__ void operator()(int channel, int64_t pixel) const {
@@ -67,7 +68,8 @@ struct BackwardData {
           AddProducts(sums, Load<N>(from + m), Load<N>(weights + m));
       }
     }
-    Store<N>(dx + pixel * g.c + channel, sums);
+    const int64_t element = pixel * g.c + channel;
+    Store<N>(dx + element, finish(sums, {}, element));
   }
 };
 
@@ -126,18 +128,18 @@ class Depthwise : public CudaKernel {
     T* y = out<T>(0);
     const Finish<T, N> finish{in<float>(2), in<T>(3), a_.relu};
     const bool done = WithStrips<N>(g_, [&]<int kSize, int kStride>() {
-      const Strips<T, N, kSize, kStride, 1> strips{.channels = g.c,
-                                                   .source_h = g.h,
-                                                   .source_w = g.w,
-                                                   .h = g.p,
-                                                   .w = g.q,
-                                                   .before_h = g.top,
-                                                   .before_w = g.left,
-                                                   .source = x,
-                                                   .filter = filter,
-                                                   .next_tap = g.c,
-                                                   .result = y,
-                                                   .finish = finish};
+      const Strips<T, N, kSize, kStride, 1, Finish<T, N>> strips{.channels = g.c,
+                                                                 .source_h = g.h,
+                                                                 .source_w = g.w,
+                                                                 .h = g.p,
+                                                                 .w = g.q,
+                                                                 .before_h = g.top,
+                                                                 .before_w = g.left,
+                                                                 .source = x,
+                                                                 .filter = filter,
+                                                                 .next_tap = g.c,
+                                                                 .result = y,
+                                                                 .finish = finish};
       ForMatrix<N>(device_.stream, g_.rows() * strips.strips(), g_.k, strips);
     });
     if (done) return;
@@ -151,37 +153,49 @@ class Depthwise : public CudaKernel {
 
 template <typename T, int N>
 class DepthwiseBackwardData : public CudaKernel {
+  using Places = Conv2dBackwardDataPlaces;
+
  public:
   DepthwiseBackwardData(const OpSpec& spec, const Device& device)
       : CudaKernel(spec, device),
         g_(out_shape(0), in_shape(1), in_shape(0), spec.attributes_as<Conv2dAttributes>()) {
-    input_layouts_[1] = Layout::Filter();
+    input_layouts_[Places::kW] = Layout::Filter();
+    if (IsPresent(spec.outputs, Places::kDb))
+      workspace_bytes_ = ColumnSumsBytes(ElementType(spec), pixels(), g_.c);
   }
 
   void Run(const RunContext&) override {
     const Window g(g_);
-    const T *dy = in<T>(0), *filter = in<T>(1);
-    T* dx = out<T>(0);
+    const T *dy = in<T>(Places::kDy), *filter = in<T>(Places::kW);
+    const Masked<T, N> masked{in<T>(Places::kReluY)};
+    T* dx = out<T>(Places::kDx);
     const bool done = WithStrips<N>(g_, [&]<int kSize, int kStride>() {
-      const Strips<T, N, kSize, 1, kStride> strips{.channels = g.c,
-                                                   .source_h = g.p,
-                                                   .source_w = g.q,
-                                                   .h = g.h,
-                                                   .w = g.w,
-                                                   .before_h = kSize - 1 - g.top,
-                                                   .before_w = kSize - 1 - g.left,
-                                                   .source = dy,
-                                                   .filter = filter + (kSize * kSize - 1) * g.c,
-                                                   .next_tap = -g.c,
-                                                   .result = dx,
-                                                   .finish = {}};
+      const Strips<T, N, kSize, 1, kStride, Masked<T, N>> strips{
+          .channels = g.c,
+          .source_h = g.p,
+          .source_w = g.q,
+          .h = g.h,
+          .w = g.w,
+          .before_h = kSize - 1 - g.top,
+          .before_w = kSize - 1 - g.left,
+          .source = dy,
+          .filter = filter + (kSize * kSize - 1) * g.c,
+          .next_tap = -g.c,
+          .result = dx,
+          .finish = masked};
       ForMatrix<N>(device_.stream, g_.n * g_.h * strips.strips(), g_.c, strips);
     });
-    if (done) return;
-    ForMatrix<N>(device_.stream, g_.n * g_.h * g_.w, g_.c, BackwardData<T, N>{g, dy, filter, dx});
+    if (!done) {
+      ForMatrix<N>(device_.stream, pixels(), g_.c, BackwardData<T, N>{g, dy, filter, dx, masked});
+    }
+    if (float* db = out<float>(Places::kDb)) {
+      ColumnSums(device_.stream, ElementType(spec_), dx, pixels(), g_.c, db, memory_.workspace);
+    }
   }
 
  private:
+  int64_t pixels() const { return g_.n * g_.h * g_.w; }
+
   const Conv2dGeometry g_;
 };
 

@@ -85,4 +85,18 @@ struct Finish {
   }
 };
 
+// What its data's gradient does with them: masks them by a ReLU's y, which may be null.
+template <typename T, int N>
+struct Masked {
+  const T* relu_y;
+
+  __device__ Floats<N> Bias(int) const { return {}; }
+  __device__ Floats<N> operator()(Floats<N> sums, const Floats<N>&, int64_t element) const {
+    if (relu_y == nullptr) return sums;
+    const Floats<N> results = Load<N>(relu_y + element);
+    for (int n = 0; n < N; ++n) sums[n] = results[n] > 0 ? sums[n] : 0;
+    return sums;
+  }
+};
+
 }  // namespace carole::cuda

@@ -34,8 +34,8 @@ struct Places {
 // where that is a whole number. The forward pass has kDown = stride, kUp = 1. The gradient has
 //   dx[x] = sum filter[j] * dy[(x + left - j) / stride]
 // which is the same with kDown = 1, kUp = stride, before = kSize - 1 - left, and the filter
-// backwards.
-template <typename T, int N, int kSize, int kDown, int kUp>
+// backwards. The first has Finish, the second Masked.
+template <typename T, int N, int kSize, int kDown, int kUp, typename F>
 struct Strips {
   static constexpr int kSpan = ((kStrip - 1) * kDown + kSize - 1) / kUp + 1;  // under a strip
   static_assert(kDown == 1 || kUp == 1);
@@ -47,7 +47,7 @@ struct Strips {
   const T *source, *filter;
   int next_tap;  // elements from one tap of the filter to the next
   T* result;
-  Finish<T, N> finish;
+  F finish;
 
   // Pixels by which the strips of a row begin before it, so that what lies under the first tap of
   // the first pixel is a whole column of the source.

@@ -290,11 +290,17 @@ std::unique_ptr<Kernel> MakeNormalize(const OpSpec& spec, const Device& device) 
                    });
 }
 
-void MaskGradient(cudaStream_t stream, DType type, void* dx, const void* y, int64_t elements) {
+void MaskGradient(cudaStream_t stream, DType type, void* dx, const void* y, int64_t rows,
+                  int64_t columns, float* db, std::byte* workspace) {
   const ReluBackward mask{static_cast<float>(ReluTop(0))};
-  WithPacks(type, elements, [&]<typename T, int N>() {
+  WithPacks(type, columns, [&]<typename T, int N>() {
     T* const to = static_cast<T*>(dx);
-    ForEach(stream, elements / N, Map<T, N, ReluBackward>{to, static_cast<const T*>(y), to, mask});
+    const T* const results = static_cast<const T*>(y);
+    if (db == nullptr) {
+      return ForEach(stream, rows * columns / N, Map<T, N, ReluBackward>{to, results, to, mask});
+    }
+    const MaskedRows<T, N> matrix{to, results, to, rows, columns, mask};
+    ChannelSums<1, N>(stream, rows, columns, workspace, matrix, WriteSum<float>{db});
   });
 }
 

@@ -249,17 +249,13 @@ struct BuiltGraph {
   }
 };
 
-// Whether `one` is faster than the other by more than `milliseconds`: timed once for a `task`,
-// then remembered in device.plans, which is there. Nothing where that cannot be told.
+// Whether `one` is faster than the other by more than `milliseconds`. Nothing where that cannot be
+// told.
 inline std::optional<bool> IsFaster(const BuiltGraph& one, const BuiltGraph& other,
-                                    float milliseconds, const std::string& task,
-                                    const Device& device) {
-  if (const std::optional<std::string> known = device.plans->Find(task)) return known == "yes";
+                                    float milliseconds, const Device& device) {
   const std::optional<float> its = one.Milliseconds(device), others = other.Milliseconds(device);
   if (!its || !others) return std::nullopt;
-  const bool is_faster = *its + milliseconds < *others;
-  device.plans->Add(task, is_faster ? "yes" : "no");
-  return is_faster;
+  return *its + milliseconds < *others;
 }
 
 }  // namespace carole::cuda

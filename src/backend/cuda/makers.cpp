@@ -25,7 +25,6 @@ KernelMaker* FindMakerWithoutCudnn(const OpSpec& spec) {
       if (IsWideProduct(spec)) return MakeWideProduct;
       return IsDepthwise(spec, spec.inputs[0].shape) ? MakeDepthwise : nullptr;
     case OpKind::kConv2dBackwardData:
-      if (IsPresent(spec.inputs, Conv2dBackwardDataPlaces::kReluY)) return nullptr;
       return IsDepthwise(spec, spec.outputs[0].shape) ? MakeDepthwiseBackwardData : nullptr;
     case OpKind::kConv2dBackwardFilter:
       return IsDepthwise(spec, spec.inputs[0].shape) ? MakeDepthwiseBackwardFilter : nullptr;

@@ -195,6 +195,8 @@ class Conv2dBackwardData : public Conv2dBase<T> {
     for (int64_t i = 0; y != nullptr && i < this->out_shape(0).size(); ++i) {
       if (!(y[i] > 0)) dx[i] = 0;
     }
+    if (T* db = this->template out<T>(Conv2dBackwardDataPlaces::kDb))
+      ColumnSums(this->threads_, dx, g.n * g.h * g.w, g.c, db);
   }
 };
 
