@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <set>
 #include <string_view>
-#include <vector>
 
 #include "src/core/error.h"
 #include "src/core/hash.h"

@@ -64,8 +64,15 @@ class FileSource : public Source {
 
 class FileSink : public Sink {
  public:
-  explicit FileSink(const std::filesystem::path& path)
-      : path_(path), temporary_(TemporaryName(path)), file_(Create(temporary_)) {
+  explicit FileSink(const std::filesystem::path& path) : path_(path) {
+    RequireNoDevice(kTag, path.string());
+    // A process that was killed may have left one of this name, where hosts give numbers again.
+    do {
+      temporary_ = TemporaryName(path);
+      file_ =
+          FileDescriptor(open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    } while (!file_.is_open() && errno == EEXIST);
+    if (!file_.is_open()) ThrowDiskError(kTag, temporary_.string(), "create", errno);
     buffer_.reserve(kBufferBytes);
   }
 
@@ -96,12 +103,6 @@ class FileSink : public Sink {
     static std::atomic<int> counter{0};
     return path.parent_path() / fmt::format(".{}.{}-{}-{}.tmp", path.filename().string(),
                                             HostName(), getpid(), counter++);
-  }
-
-  static FileDescriptor Create(const std::filesystem::path& path) {
-    FileDescriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-    if (!file.is_open()) ThrowDiskError(kTag, path.string(), "create", errno);
-    return file;
   }
 
   void Flush() {
@@ -154,6 +155,18 @@ std::string ReadAll(const Source& source, uint64_t max_bytes) {
     if (got < piece) return all;
     piece = std::max(piece, start);
   }
+}
+
+void CopyFile(const std::filesystem::path& from, const std::filesystem::path& to) {
+  const std::unique_ptr<Source> source = OpenFile(from);
+  const std::unique_ptr<Sink> sink = CreateFile(to);
+  std::string piece(size_t{1} << 20, '\0');
+  for (uint64_t at = 0;; at += piece.size()) {
+    piece.resize(source->ReadAt(at, piece));
+    if (piece.empty()) break;
+    sink->Append(piece);
+  }
+  sink->Commit();
 }
 
 std::unique_ptr<Sink> CreateFile(const std::filesystem::path& path) {

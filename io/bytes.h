@@ -69,6 +69,9 @@ class MemorySource : public Source {
 // The whole of a source. Throws DataError when it is longer than max_bytes.
 std::string ReadAll(const Source& source, uint64_t max_bytes);
 
+// Copies a file's content; the copy becomes visible all at once. Throws DiskError.
+void CopyFile(const std::filesystem::path& from, const std::filesystem::path& to);
+
 // Bytes that are written front to back and become visible all at once.
 class Sink {
  public:

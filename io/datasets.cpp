@@ -190,8 +190,14 @@ int NumClasses(const DatasetEntry& dataset, const fs::path& dataset_dir) {
                     labels.string(), dataset.name));
   }
   int num_classes = 0;
-  ReadLabels(labels, [&](int index, std::string_view) {
+  std::set<int> seen;
+  ReadLabels(labels, [&](int index, std::string_view name) {
     num_classes = std::max(num_classes, std::min(index, kMaxClasses) + 1);
+    if (seen.insert(index).second) return;
+    throw DataError(
+        fmt::format("[io.datasets] {}: class {}: got two lines, the second '{}', want "
+                    "one",
+                    labels.string(), index, name.substr(0, 80)));
   });
   if (num_classes > 0 && num_classes <= kMaxClasses) return num_classes;
   throw DataError(fmt::format(

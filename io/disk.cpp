@@ -76,6 +76,19 @@ void MakeFolder(std::string_view tag, const std::string& path) {
   if (error) ThrowDiskError(tag, path, "make the folder", error.value());
 }
 
+void RequireNoDevice(std::string_view tag, const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::file_type type = fs::status(path, error).type();
+  if (type != fs::file_type::character && type != fs::file_type::block &&
+      type != fs::file_type::fifo && type != fs::file_type::socket)
+    return;
+  throw UsageError(
+      fmt::format("[{}] {}: got a device or a pipe, want a file, which takes the place of what is "
+                  "there; name another",
+                  tag, path));
+}
+
 void WriteWholeFile(const std::filesystem::path& path, std::string_view bytes) {
   const std::unique_ptr<Sink> file = CreateFile(path);
   file->Append(bytes);

@@ -37,6 +37,9 @@ void MakeFolder(std::string_view tag, const std::string& path);
 // A file of these bytes, by way of CreateFile() (io/bytes.h). Throws DiskError.
 void WriteWholeFile(const std::filesystem::path& path, std::string_view bytes);
 
+// Throws UsageError where a device or a pipe has that name, which a new file would replace.
+void RequireNoDevice(std::string_view tag, const std::string& path);
+
 // Blocks until the content of `temporary` is on the disk, renames it to `path` (same folder; an old
 // file of that name is replaced in one go) and makes the new name durable. Throws DiskError.
 void CommitFile(std::string_view tag, const std::string& temporary, const std::string& path);

@@ -2,7 +2,6 @@
 // preprocessing, as functions of a stream of random numbers.
 #pragma once
 
-#include <cstdint>
 #include <span>
 
 #include "io/image.h"

@@ -13,7 +13,6 @@
 #include "io/host.h"
 #include "io/tfrecord.h"
 #include "src/core/check.h"
-#include "src/core/error.h"
 #include "src/core/log.h"
 
 namespace carole::io {
@@ -61,8 +60,11 @@ std::string MakePath(const std::string& folder) {
 }  // namespace
 
 EventWriter::EventWriter(const std::string& folder, int64_t first_step)
-    : path_(MakePath(folder)), last_flush_(std::chrono::steady_clock::now()) {
-  file_ = FileDescriptor(open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    : last_flush_(std::chrono::steady_clock::now()) {
+  do {  // containers that begin anew may get the same number in the same second
+    path_ = MakePath(folder);
+    file_ = FileDescriptor(open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  } while (!file_.is_open() && errno == EEXIST);
   if (!file_.is_open()) ThrowDiskError(kTag, path_, "create", errno);
   std::string event;
   protozero::pbf_writer writer(event);

@@ -13,7 +13,7 @@ namespace carole::io {
 namespace {
 
 // PKWARE's APPNOTE 4.3.
-constexpr uint32_t kEndMagic = 0x06054b50, kEntryMagic = 0x02014b50, kLocalMagic = 0x04034b50;
+constexpr uint32_t kEntryMagic = 0x02014b50, kLocalMagic = 0x04034b50;
 constexpr size_t kEndBytes = 22, kEntryBytes = 46, kLocalBytes = 30;
 constexpr size_t kMaxComment = 0xffff;
 constexpr uint16_t kEncrypted = 1, kStored = 0, kDeflated = 8;

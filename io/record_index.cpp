@@ -42,7 +42,11 @@ void AppendIdentity(std::string& out, const ShardIndex& shard) {
 
 std::string CacheName(const std::vector<ShardIndex>& shards) {
   uint64_t hash = kFnvOffset;
-  for (const ShardIndex& shard : shards) hash = Fnv1a64(shard.path, hash);
+  for (const ShardIndex& shard : shards) {
+    std::error_code error;  // one index, whatever way the folder is called
+    const std::string path = std::filesystem::weakly_canonical(shard.path, error);
+    hash = Fnv1a64(error ? shard.path : path, hash);
+  }
   return fmt::format(".carole_index_{:016x}", hash);
 }
 

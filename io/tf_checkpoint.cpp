@@ -11,6 +11,7 @@
 #include "io/tf_proto.h"
 #include "io/tf_tensors.h"
 #include "src/core/error.h"
+#include "src/core/log.h"
 
 namespace carole::io {
 namespace {
@@ -131,7 +132,12 @@ std::string LatestOf(const std::filesystem::path& folder) {
   if (end == std::string::npos) return "";
   const std::filesystem::path named = folder / text.substr(first, end - first);
   // A folder that was copied may name the place where it was.
-  return IsTfCheckpoint(named) ? named : folder / named.filename();
+  const std::filesystem::path latest = IsTfCheckpoint(named) ? named : folder / named.filename();
+  if (!IsTfCheckpoint(latest)) {
+    LogWarning("io.tf_checkpoint", "{}: names {}, which is not there: nothing is read of it",
+               state.string(), latest.string());
+  }
+  return latest;
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 // whose others are tensors or parts of them.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 #include <map>
 #include <utility>
@@ -11,7 +10,6 @@
 #include "io/tf_checkpoint.h"
 #include "io/tf_proto.h"
 #include "io/tf_tensors.h"
-#include "src/core/error.h"
 
 namespace carole::io {
 namespace {

@@ -61,6 +61,7 @@ bool IsVirtual(const std::string& name) {
 double MeasureWriting(const std::string& path) {
   const std::vector<char> block(4 * kMegabyte, 'c');
   constexpr int kBlocks = 8;
+  unlink(path.c_str());  // of one that was killed
   const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (file < 0) return 0;
   const auto start = std::chrono::steady_clock::now();

@@ -492,7 +492,7 @@ check_all() {
   elif chosen ranks; then
     printf '\n## Several ranks: skipped: no mpirun here\n' | publish
   fi
-  section nets 90 "VGG-16, bf16" ours vgg_16 bf16 128
+  section nets 65 "VGG-16, bf16" ours vgg_16 bf16 128
   section nets 65 "VGG-16, bf16, PyTorch compiled" peer vgg_16 bf16 128
   section jpegs 10 "nvJPEG's pixels beside the CPU's" nvjpeg
   section jpegs 105 "ResNet-50, bf16, from JPEGs" jpegs

@@ -2,8 +2,6 @@
 // training, the logits. Convolutions have no bias; ReLU comes before, batch norm behind them.
 #pragma once
 
-#include <array>
-
 #include "nets/layers.h"
 
 namespace carole::nets {

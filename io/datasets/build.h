@@ -1,7 +1,6 @@
 // What the builders of datasets share: images to one TFRecord file in TF-Slim's form.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>

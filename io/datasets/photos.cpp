@@ -208,6 +208,10 @@ void BuildFolder(const BuildOptions& options) {
   };
   const Photos photos = ListPhotos(options.raw_dir);
   const Split split = SplitEachClass(photos, options.validation_fraction, options.seed.value_or(0));
+  if (split.validation.empty()) {
+    LogWarning("io.build", "{}: so few pictures that none of them are for validation",
+               options.raw_dir.string());
+  }
   BuildSplit(options, "", "train", split.train,
              options.train_shards.value_or(shards_for(split.train)));
   BuildSplit(options, "", "validation", split.validation,

@@ -30,7 +30,7 @@ struct BoxRow {
 
 struct PixelKernels {
   // The fast integer transform (Arai, Agui, Nakajima 1988) in 16 bits. multipliers:
-  // kBlockCoefficients of MakeMultipliers(). Writes 8 rows of 8 samples for each block, rows
+  // kBlockCoefficients, a Plane's (plane.cpp). Writes 8 rows of 8 samples for each block, rows
   // `stride` apart.
   void (*inverse_dct)(const BlockRow& blocks, const int16_t* multipliers, uint8_t* samples,
                       ptrdiff_t stride);

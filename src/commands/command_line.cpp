@@ -9,8 +9,10 @@
 #include <filesystem>
 #include <iostream>
 #include <regex>
+#include <set>
 
 #include "src/core/error.h"
+#include "src/core/join_names.h"
 #include "src/core/log.h"
 #include "src/core/nearest_name.h"
 
@@ -31,11 +33,16 @@ class FlagFile : public CLI::ConfigTOML {
 
   std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
     std::vector<CLI::ConfigItem> items = CLI::ConfigTOML::from_config(input);
+    std::set<std::string> names;
     for (CLI::ConfigItem& item : items) {
-      if (!item.parents.empty())
-        throw UsageError(fmt::format("[config] {}: flags stand without a section, as NAME = VALUE",
-                                     item.fullname()));
+      if (!item.parents.empty()) {
+        throw UsageError(
+            fmt::format("[config] section [{}]: flags stand without a section, as NAME = VALUE",
+                        JoinTexts(item.parents, ".")));
+      }
       item.name = Underscored(item.name);
+      if (!names.insert(item.name).second)
+        throw UsageError(fmt::format("[config] {}: got it twice, want it once", item.name));
       read_(item.name, item.inputs);
     }
     return items;
@@ -44,18 +51,6 @@ class FlagFile : public CLI::ConfigTOML {
  private:
   Read read_;
 };
-
-// CLI11 reads it whole; no device or pipe, which may never end.
-std::string RefuseNoFlagFile(const std::string& path) {
-  constexpr uintmax_t kMaxBytes = uintmax_t{1} << 20;
-  namespace fs = std::filesystem;
-  std::error_code error;
-  if (!fs::exists(path, error)) return "";  // CLI11 says it
-  if (!fs::is_regular_file(path, error)) return path + ": is no regular file";
-  const uintmax_t size = fs::file_size(path, error);
-  if (size <= kMaxBytes) return "";
-  return fmt::format("{}: is too long: got {} bytes, want at most {}", path, size, kMaxBytes);
-}
 
 bool IsList(const CLI::Option& option) { return option.get_delimiter() != '\0'; }
 
@@ -120,6 +115,17 @@ std::string Explain(const CLI::App& app, const std::string& text) {
 }
 
 }  // namespace
+
+std::string RefuseNoFlagFile(const std::string& path) {
+  constexpr uintmax_t kMaxBytes = uintmax_t{1} << 20;
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (!fs::exists(path, error)) return "";  // CLI11 says it
+  if (!fs::is_regular_file(path, error)) return path + ": is no regular file";
+  const uintmax_t size = fs::file_size(path, error);
+  if (size <= kMaxBytes) return "";
+  return fmt::format("{}: is too long: got {} bytes, want at most {}", path, size, kMaxBytes);
+}
 
 CommandLine::CommandLine(const std::string& name, const std::string& description)
     : app_(description, name) {
@@ -284,8 +290,11 @@ std::string CommandLine::Whole(const std::string& flag) const {
 
 bool CommandLine::IsValueOfBool(const std::string& flag, const std::string& word) const {
   constexpr std::string_view kValues[] = {"true", "t", "1", "false", "f", "0"};
-  return std::find(argparse_flags_.begin(), argparse_flags_.end(), flag) != argparse_flags_.end() &&
-         IsBool(*app_.get_option("--" + flag)) &&
+  const bool has_positionals = std::ranges::any_of(
+      app_.get_options(), [](const CLI::Option* option) { return option->get_positional(); });
+  const bool may_be =
+      !has_positionals || std::ranges::find(argparse_flags_, flag) != argparse_flags_.end();
+  return may_be && IsBool(*app_.get_option("--" + flag)) &&
          std::find(std::begin(kValues), std::end(kValues), CLI::detail::to_lower(word)) !=
              std::end(kValues);
 }

@@ -25,6 +25,10 @@ using GivenFlags = std::map<std::string, std::string>;
 // "--name=value --name=value".
 std::string JoinFlags(const GivenFlags& given);
 
+// Why a file cannot be one of flags; "" if it can, or is missing. CLI11 reads it whole: no device
+// or pipe, which may never end.
+std::string RefuseNoFlagFile(const std::string& path);
+
 class CommandLine {
  public:
   // `name` is the whole command, "carole train".

@@ -7,9 +7,12 @@
 #include <filesystem>
 #include <limits>
 #include <optional>
+#include <set>
 #include <thread>
+#include <utility>
 
 #include "collectives/apart.h"
+#include "io/checkpoint.h"
 #include "io/checkpoint_folder.h"
 #include "io/disk.h"
 #include "io/event_writer.h"
@@ -113,6 +116,15 @@ Evaluated Read(const EvalFlags& flags, const std::string& path, const train::Run
 // Only rank 0 needs to see the checkpoint, and all ranks evaluate the same one. Its run's data are
 // compared with `facts`, unless null. nullopt: it has gone since it was found, as those of a run
 // that is followed do.
+bool IsWhole(const std::string& checkpoint) {
+  try {
+    io::ReadCheckpoint(checkpoint);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 std::optional<Evaluated> ShareCheckpoint(const EvalFlags& flags, const std::string& path,
                                          const train::RunFacts* facts, const Job& job,
                                          VariableStore& store) {
@@ -121,6 +133,9 @@ std::optional<Evaluated> ShareCheckpoint(const EvalFlags& flags, const std::stri
     if (!job.is_chief()) return;
     try {
       evaluated = Read(flags, path, facts, store);
+    } catch (const DataError& error) {
+      if (flags.eval_interval_secs == 0 || IsWhole(path)) throw;
+      LogWarning("eval", "{}; it is passed over", WithoutTag(error.what()));
     } catch (const Error&) {
       std::error_code error;
       if (flags.eval_interval_secs == 0 || std::filesystem::exists(path, error)) throw;
@@ -222,6 +237,9 @@ class NewCheckpoints {
     is_old_ = flags.until_trained && !io::ListCheckpoints(flags.checkpoint_path).empty();
   }
 
+  // The last one cannot be read: older ones count again, newer ones are waited for.
+  void PassOver() { passed_over_.insert(std::exchange(found_, before_)); }
+
   // Waits for the next one; empty when the time is over or a rank was asked to stop. Collective;
   // the path is rank 0's.
   std::optional<std::string> Wait() {
@@ -252,9 +270,10 @@ class NewCheckpoints {
     const bool is_over = flags_.until_trained && (job_end_.Noted() || IsTrained());
     if (!is_over && evaluated_ && SecondsSince(*evaluated_) < flags_.eval_interval_secs)
       return Vote::kNothing;
-    const auto files = io::ListCheckpoints(flags_.checkpoint_path);
+    auto files = io::ListCheckpoints(flags_.checkpoint_path);
+    std::erase_if(files, [&](const auto& file) { return passed_over_.contains(file.path); });
     if (!files.empty() && files.back().path != found_) {
-      found_ = files.back().path;
+      before_ = std::exchange(found_, files.back().path);
       is_last_ = IsOfLastStep(files.back());
       is_old_ = is_old_ && !evaluated_;
       if (is_last_ && is_old_) {
@@ -272,7 +291,8 @@ class NewCheckpoints {
   const EvalFlags& flags_;
   const Job& job_;
   const launch::JobEnd job_end_;
-  std::string found_;
+  std::string found_, before_;  // the one before that
+  std::set<std::string> passed_over_;
   bool is_last_ = false;                        // as far as found_ says
   bool is_old_ = false;                         // it was there when this began
   std::optional<Clock::time_point> evaluated_;  // when the last one was begun
@@ -295,7 +315,10 @@ void Follow(const EvalFlags& flags, const train::RunFacts& facts, const Job& job
     if (!path) break;
     const auto evaluated =  // of one run: what it differs in is told once
         ShareCheckpoint(flags, *path, done == 0 ? &facts : nullptr, job, evaluation.store());
-    if (!evaluated) continue;
+    if (!evaluated) {
+      checkpoints.PassOver();
+      continue;
+    }
     const auto metrics = evaluation.Run(MaxSamples(flags), train::StopRequested);
     if (!metrics) break;
     if (job.is_chief()) output.Write(*metrics, *evaluated);

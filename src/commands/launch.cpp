@@ -26,7 +26,7 @@ struct LaunchFlags {
   TfConfigFlags cluster;
   launch::JobOptions job;
   std::string ps = "exit";
-  double eval_timeout = 1800;
+  double eval_timeout = 7200;  // twice as long as any recipe takes to save again
 };
 
 void AddFlags(CommandLine& line, LaunchFlags& flags) {

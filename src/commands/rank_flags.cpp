@@ -12,6 +12,9 @@ void AddRankFlags(CommandLine& line, RankFlags& flags) {
       ->check(CLI::PositiveNumber);
   line.AddBool("sync_batch_norm", flags.sync_batch_norm,
                "batch norm takes its statistics from the samples of all ranks");
+  line.AddBool("average_statistics", flags.average_statistics,
+               "batch norm's moving statistics are the ranks' mean; else rank 0's are kept, as "
+               "TF-Slim keeps those of the first clone");
   line.AddBool(
       "reproducible", flags.reproducible,
       "1, 2, 4, … ranks make the same weights, bit for bit, from one global batch, with equal "
@@ -21,8 +24,10 @@ void AddRankFlags(CommandLine& line, RankFlags& flags) {
       ->check(CLI::PositiveNumber);
   line.Add("reduction", flags.reduction, "how gradients become one: sum or adasum")
       ->check(CLI::IsMember({"sum", "adasum"}));
-  line.Add("local_sgd_steps", flags.local_sgd_steps,
-           "steps that each rank makes by itself before weights are averaged; 0: none")
+  line.Add(
+          "local_sgd_steps", flags.local_sgd_steps,
+          "steps that each rank makes by itself before weights are averaged, as they are too where "
+          "a run is asked to stop; 0: none")
       ->check(CLI::NonNegativeNumber);
   line.Add("audit_every_n_steps", flags.audit_every_n_steps,
            "steps after which ranks compare their weights and slots; 0: never")
@@ -64,6 +69,7 @@ void SetStepOptions(const RankFlags& flags, const MachineFlags& machine, const S
   options.replay = flags.cuda_graph;
   options.accumulation_steps = shape.micro_batches;
   options.sync_batch_norm = flags.sync_batch_norm;
+  options.average_statistics = flags.average_statistics;
   options.reproducible = flags.reproducible;
   options.reduction =
       flags.reduction == "adasum" ? collectives::Reduction::kAdasum : collectives::Reduction::kSum;

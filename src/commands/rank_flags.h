@@ -5,13 +5,14 @@
 #include <string>
 
 #include "src/commands/flags.h"
-#include "src/train/train_step.h"
+#include "src/train/step_options.h"
 
 namespace carole::commands {
 
 struct RankFlags {
   int64_t accumulation_steps = 1;
   bool sync_batch_norm = false;
+  bool average_statistics = true;
   bool reproducible = false;
   int64_t reproducible_shards = 8;
   std::string reduction = "sum";

@@ -92,6 +92,7 @@ constexpr FlagDefault kMnistDistEval[] = {
     {"dataset_name", "mnist"},           {"dataset_dir", "/data/data"},
     {"checkpoint_path", "/data/output"}, {"work_dir", "/data"},
     {"model_name", "mnist_keras_dist"},  {"batch_size", "64"},
+    {"max_num_batches", "100"},
 };
 
 constexpr Recipe kRecipes[] = {
@@ -101,7 +102,8 @@ constexpr Recipe kRecipes[] = {
      .otherwise =
          "training is synchronous, ranks share the data out, an epoch ends with a short "
          "batch, moving averages follow the update, moving statistics are the ranks' mean, "
-         "not the first clone's, schedules count all ranks' batches (--sync_replicas: as many "
+         "not the first clone's (--noaverage_statistics), schedules count all ranks' batches "
+         "(--sync_replicas: as many "
          "as it says), and evaluation counts each image once"},
     {.name = "imagenet_main",
      .program = "the official ResNet on ImageNet",
@@ -109,11 +111,11 @@ constexpr Recipe kRecipes[] = {
      .eval = kImagenetMainEval,
      .argparse_flags = kImagenetMainFlags,
      .required = "output_dir",
-     .otherwise =
-         "ranks share the data out, moving statistics are updated (version 2.0 did "
-         "neither) and the ranks' mean, first weights are drawn as in version 1.4, a short last "
-         "batch weighs by its images, --epochs_per_eval says how often it evaluates, and "
-         "TensorBoard's tags are TF-Slim's"},
+     .otherwise = "ranks share the data out, moving statistics are updated (version 2.0 did "
+                  "neither) and the ranks' mean, an epoch ends with a short batch, first weights "
+                  "are drawn as in version 1.4, a short last "
+                  "batch weighs by its images, --epochs_per_eval says how often it evaluates, and "
+                  "TensorBoard's tags are TF-Slim's"},
     {.name = "mnist",
      .program = "mnist.py of Keras",
      .train = kMnistTrain,
@@ -224,17 +226,38 @@ constexpr WithoutMeaning kBoolsWithoutMeaning[] = {
     {"log_device_placement", "`carole bench train` tells where the time of a step goes", Bool},
 };
 
-// What a command line says before it is parsed, else `usual`.
-std::string_view RecipeIn(std::span<const std::string> words, std::string_view usual) {
-  constexpr std::string_view kFlag = "-recipe", kWithValue = "-recipe=";
-  std::string_view name = usual;
+// What a flag file says; "" if nothing. What is wrong with it is said where it is parsed.
+std::string RecipeInFile(const std::string& path) try {
+  if (!RefuseNoFlagFile(path).empty()) return "";
+  for (const CLI::ConfigItem& item : CLI::ConfigTOML().from_file(path)) {
+    if (item.parents.empty() && item.name == "recipe" && item.inputs.size() == 1)
+      return item.inputs[0];
+  }
+  return "";
+} catch (const CLI::Error&) {
+  return "";
+}
+
+// The last value of a flag in words that are not parsed yet; "" if there is none.
+std::string LastValue(std::span<const std::string> words, std::string_view flag) {
+  std::string value;
   for (size_t i = 0; i < words.size(); ++i) {
     std::string_view word = words[i];
     if (word.starts_with("--")) word.remove_prefix(1);
-    if (word == kFlag && i + 1 < words.size()) name = words[i + 1];
-    if (word.starts_with(kWithValue)) name = word.substr(kWithValue.size());
+    if (!word.starts_with(flag)) continue;
+    word.remove_prefix(flag.size());
+    if (word.empty() && i + 1 < words.size()) value = words[i + 1];
+    if (word.starts_with('=')) value = word.substr(1);
   }
-  return name;
+  return value;
+}
+
+// What a command line says before it is parsed, else its flag file, else `usual`.
+std::string RecipeIn(std::span<const std::string> words, const std::string& usual) {
+  if (std::string named = LastValue(words, "-recipe"); !named.empty()) return named;
+  const std::string file = LastValue(words, "-config");
+  const std::string named = file.empty() ? "" : RecipeInFile(file);
+  return named.empty() ? usual : named;
 }
 
 }  // namespace
@@ -267,7 +290,7 @@ bool ParseWithRecipe(CommandLine& line, const std::vector<std::string>& argument
     for (const FlagDefault& d : FindRecipe(name).*defaults)
       line.SetDefault(std::string(d.flag), std::string(d.value));
   };
-  const std::string_view named = RecipeIn(arguments, recipe);
+  const std::string named = RecipeIn(arguments, recipe);
   line.ReadAsArgparse(FindRecipe(named).argparse_flags);
   // A help is printed before flags have values, and shows the recipe's defaults all the same.
   line.BeforeHelp([&] { apply(named); });

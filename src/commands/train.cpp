@@ -2,14 +2,13 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
-#include <exception>
 #include <filesystem>
 #include <limits>
 
 #include "collectives/apart.h"
 #include "collectives/same_facts.h"
+#include "io/bytes.h"
 #include "io/checkpoint_folder.h"
-#include "io/disk.h"
 #include "io/weights_reader.h"
 #include "launch/cores.h"
 #include "nets/summary.h"
@@ -155,11 +154,7 @@ void WriteFinalModel(const RunFlags& run) {
   const auto latest = io::ReadLatest(run.train_dir);  // of those that are whole
   if (!latest) return;
   const std::string path = fs::path(run.train_dir) / run.final_model;
-  const std::string temporary = path + io::kTemporarySuffix;
-  std::error_code error;
-  fs::copy_file(latest->path, temporary, fs::copy_options::overwrite_existing, error);
-  if (error) io::ThrowDiskError("train", temporary, "write it", error.value());
-  io::CommitFile("train", temporary, path);
+  io::CopyFile(latest->path, path);
   LogInfo("train", "{} is a copy of {}", path, latest->path);
 }
 
@@ -259,6 +254,10 @@ int Train(const Arguments& arguments) {
     throw UsageError(
         "[flags] --keep_best: nothing is evaluated; give --eval_every or --epochs_per_eval as "
         "well");
+  }
+  for (const char* flag : {"log_dir", "final_model", "keep_best"}) {
+    if (flags.run.train_dir.empty() && line.Given(flag))
+      LogWarning("flags", "--{}: has no effect: without --train_dir nothing is saved", flag);
   }
   SetMachineFlags(flags.ranks, flags.machine);
   flags.machine.trains = true;

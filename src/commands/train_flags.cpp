@@ -50,8 +50,8 @@ void AddLengthFlags(CommandLine& line, RunFlags& flags) {
 }
 
 void AddFileFlags(CommandLine& line, RunFlags& flags) {
-  line.Add("log_every_n_steps", flags.log_every_n_steps, "a line in the log")
-      ->check(CLI::PositiveNumber);
+  line.Add("log_every_n_steps", flags.log_every_n_steps, "a line in the log; 0: none")
+      ->check(CLI::NonNegativeNumber);
   line.Add("save_summaries_steps", flags.save_summaries_steps, "between summaries; 0: by time")
       ->check(CLI::NonNegativeNumber);
   line.Add("save_summaries_secs", flags.save_summaries_secs,

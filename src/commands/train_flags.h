@@ -11,9 +11,6 @@
 
 namespace carole::commands {
 
-// TF-Slim leaves the seed to the clock; a fixed one makes every run repeatable.
-constexpr uint64_t kDefaultSeed = 1;
-
 // How and how long to train.
 struct RunFlags {
   std::string train_dir = "/tmp/tfmodel/";
@@ -38,7 +35,7 @@ struct RunFlags {
   double moving_average_decay = 0;
   bool sync_replicas = false;
   int64_t replicas_to_aggregate = 1;
-  uint64_t seed = kDefaultSeed;
+  uint64_t seed = 1;  // TF-Slim leaves it to the clock; a fixed one makes every run repeatable
 };
 
 struct FineTuningFlags {

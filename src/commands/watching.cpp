@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "io/disk.h"
 #include "io/host.h"
 #include "launch/cores.h"
 #include "src/commands/version.h"
@@ -92,6 +93,7 @@ std::vector<std::unique_ptr<train::Watcher>> MakeWatchers(const WatchFlags& flag
                                                           train::TrainStep& step, const Job& job) {
   std::vector<std::unique_ptr<train::Watcher>> watchers;
   if (!flags.trace.empty()) {
+    io::RequireNoDevice("flags", flags.trace);
     watch::TraceOptions options{.path = flags.trace, .kernels = flags.trace_kernels};
     watch::ParseTraceSteps(flags.trace_steps, options);
     watchers.push_back(std::make_unique<watch::Trace>(options, step, job.communicator()));

@@ -1,7 +1,5 @@
 #include "src/graph/precision.h"
 
-#include <algorithm>
-
 #include "src/graph/schedule.h"
 
 namespace carole {

@@ -3,7 +3,6 @@
 // are the new ones, so the old ones need not have been kept for backward.
 #pragma once
 
-#include <cstddef>
 #include <vector>
 
 #include "src/graph/graph.h"

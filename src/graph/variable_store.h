@@ -8,7 +8,6 @@
 #pragma once
 
 #include <functional>
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -64,7 +63,6 @@ class VariableStore {
     return Span<T>(statistics_.get(), statistics_count_);
   }
   int64_t trainable_count() const { return trainable_count_; }
-  int64_t statistics_count() const { return statistics_count_; }
   size_t weights_bytes() const { return Bytes(trainable_count_); }
   size_t statistics_bytes() const { return Bytes(statistics_count_); }
 

@@ -1,4 +1,3 @@
-#include "src/core/check.h"
 #include "src/ops/ops.h"
 
 namespace carole::ops {

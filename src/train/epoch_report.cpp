@@ -47,6 +47,10 @@ void ReportEpoch(const io::Batch& last, const io::BatchSource& source,
                "epoch {}: the ranks did not see each record once: {} of {} records, hash {:016x}, "
                "want {:016x}",
                last.epoch, met, expected.seen, counts.hash, expected.hash);
+  if (counts.seen == 0) {
+    throw DataError(fmt::format("[data] epoch {}: not one good record: {}; see the warnings above",
+                                last.epoch, DescribeCounts(counts)));
+  }
   if (communicator.rank() == 0)
     LogInfo("train", "epoch {}: {}", last.epoch, DescribeCounts(counts));
 }

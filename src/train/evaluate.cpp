@@ -2,6 +2,7 @@
 
 #include <span>
 
+#include "src/core/error.h"
 #include "src/train/phase.h"
 
 namespace carole::train {
@@ -25,6 +26,8 @@ std::optional<Metrics> Evaluator::Run(io::BatchSource& source,
   }
   net_.ReleaseMemory();  // training goes on
   metrics.SumOverRanks(communicator);
+  if (metrics.samples() == 0)
+    throw DataError("[eval] the split holds no good record: see the warnings above");
   return metrics;
 }
 

@@ -11,7 +11,6 @@
 //   step.Begin(batch 0); step.Begin(batch 1); step.End() -> step 0; step.Begin(batch 2); …
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>

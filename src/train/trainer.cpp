@@ -110,8 +110,9 @@ void Trainer::Fill() {
   RefuseEarlierBest();
   step_.store().Initialize(state_.seed);
   LogInfo("train", "starting with fresh weights, seed {}", state_.seed);
-  if (options_.warm_start) options_.warm_start(step_.store());
+  // Before weights are restored, as in TF-Slim, whose averages begin with first weights.
   if (step_.replica().averages != nullptr) step_.replica().averages->Reset();
+  if (options_.warm_start) options_.warm_start(step_.store());
 }
 
 // A place in an epoch of other records, or of these in another order, would lose some of them.
@@ -139,6 +140,7 @@ void Trainer::RefuseEarlierBest() const {
 }
 
 ExitCode Trainer::Run() {
+  LogInfo("", "Starting Session.");  // here and below, TF-Slim's words
   Start();
   bool owes_evaluation = OwesEvaluation();
   bool stop = (!finished() || owes_evaluation) && AskedToStop();
@@ -147,7 +149,10 @@ ExitCode Trainer::Run() {
     owes_evaluation = stop;
   };
   if (owes_evaluation && !stop) evaluate();
-  if (!finished() && !stop) OpenSource();
+  if (!finished() && !stop) {
+    LogInfo("", "Starting Queues.");
+    OpenSource();
+  }
   while (!finished() && !stop) {
     const StepResult result = Step();
     stop = result.stop;
@@ -381,7 +386,7 @@ void Trainer::Save() {
 
 void Trainer::LogStep(const StepResult& result, double seconds) {
   if (communicator_.rank() != 0) return;
-  if (state_.step % options_.log_every_n_steps == 0) {
+  if (options_.log_every_n_steps > 0 && state_.step % options_.log_every_n_steps == 0) {
     LogInfo("", "global step {}: loss = {:.4f} ({:.3f} sec/step)", state_.step, result.total_loss,
             seconds);
   }

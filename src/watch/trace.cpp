@@ -9,7 +9,6 @@
 #include <span>
 #include <utility>
 
-#include "src/core/check.h"
 #include "src/core/error.h"
 #include "src/core/log.h"
 #include "src/core/parse_number.h"

@@ -4,7 +4,6 @@
 // these hold kernels; its collectives are another: one holds the wait for ranks that came later.
 #pragma once
 
-#include <chrono>
 #include <iosfwd>
 #include <string>
 

@@ -92,6 +92,30 @@ TEST_F(BadInputTest, BudgetDoesNotFitReproducibleRuns) {
                         {"--max_bad_records", "--reproducible", "want 0"}));
 }
 
+// Bad records are few; a run or an evaluation that saw nothing has learned nothing.
+TEST_F(BadInputTest, NoGoodRecordAtAll) {
+  WriteFile(train_file_, "no records");
+  EXPECT_TRUE(FailsWith(TrainAnEpoch({"--max_bad_records=5"}), 65, {"not one good record"}));
+  WriteFile(data_dir_ + "/mnist_test.tfrecord", "no records");
+  train_dir_ += "_good";
+  const ProcessResult built = Carole({"dataset", "build", "--dataset_name=mnist", "--raw_dir",
+                                      folder_ / "raw", "--dataset_dir", folder_ / "good"});
+  ASSERT_EQ(built.exit_code, 0) << built.err;
+  ASSERT_EQ(Carole(TrainWords(train_dir_,
+                              {"--dataset_dir=" + folder_ / "good", "--max_number_of_steps=1"}))
+                .exit_code,
+            0);
+  EXPECT_TRUE(FailsWith(Carole(EvalWords(train_dir_, {"--max_bad_records=5"})), 65,
+                        {"the split holds no good record"}));
+}
+
+TEST_F(BadInputTest, TruthsMayBeWordsOfTheirOwn) {
+  const ProcessResult run =
+      Carole(TrainWords(train_dir_, {"--report", "false", "--max_number_of_steps=1"}));
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_FALSE(std::filesystem::exists(train_dir_ + "/report.html"));
+}
+
 TEST_F(BadInputTest, FlagsThatWouldDoNothing) {
   EXPECT_TRUE(FailsWith(TrainAnEpoch({"--keep_best"}), 64, {"--keep_best", "--eval_every"}));
   EXPECT_TRUE(FailsWith(Carole(EvalWords(train_dir_, {"--until_trained"})), 64,

@@ -128,6 +128,8 @@ TEST_F(FineTuningTest, FollowsARunUntilNothingComes) {
     std::filesystem::remove(train_dir_ + "/model.ckpt-" + std::to_string(step) + ".h5");
   Train(train_dir_, {"--max_number_of_steps=3"});
   ASSERT_TRUE(follows("model.ckpt-3.h5, step 3"));
+  WriteText(train_dir_ + "/model.ckpt-4.h5", "cut short");
+  ASSERT_TRUE(follows("it is passed over"));
   std::filesystem::create_symlink("pruned",
                                   train_dir_ + "/model.ckpt-5.h5");  // gone once it is read
   const ProcessResult result = follower.Wait();

@@ -119,6 +119,12 @@ TEST(ProgramTest, ConfigFileHoldsFlags) {
   std::ofstream(folder / "bad.toml") << "model_nam = \"lenet\"\n";
   EXPECT_TRUE(FailsWith(Carole({"train", "--config", folder / "bad.toml"}), 64,
                         {"model_nam", "--model_name?"}));
+  for (const auto& [text, said] :
+       {std::pair{"[train]\nbatch_size = 4\n", "section [train]: flags"},
+        {"batch_size = 4\nbatch-size = 5\n", "batch_size: got it twice"}}) {
+    WriteText(folder / "bad.toml", text);
+    EXPECT_TRUE(FailsWith(Carole({"train", "--config", folder / "bad.toml"}), 64, {said}));
+  }
   EXPECT_TRUE(FailsWith(Carole({"train", "--config", folder / "none.toml"}), 64, {"none.toml"}));
   EXPECT_TRUE(FailsWith(Carole({"train", "--config", "/dev/zero"}), 64, {"no regular file"}));
   std::ofstream(folder / "long.toml") << std::string((1 << 20) + 1, '#');

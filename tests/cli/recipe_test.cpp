@@ -196,6 +196,10 @@ TEST_F(RecipeTest, ImagenetMainTakesBeginningsOfNames) {
                 {"--batch_norm: may stand for several: --batch_norm_decay, --batch_norm_epsilon"}));
   EXPECT_TRUE(FailsWith(Carole({"train", "--train_b=4"}), 64,
                         {"no such flag; did you mean --train_batch_size?"}));
+  WriteText(folder_ / "recipe.toml", "recipe = \"imagenet_main\"");
+  EXPECT_TRUE(FailsWith(Carole({"train", "--config", folder_ / "recipe.toml", "--train_b=4"}), 64,
+                        {"--output_dir: missing"}))
+      << "the file's recipe brings its spellings, too";
 }
 
 // The Keras programs read the raw files.

@@ -1,5 +1,11 @@
 #include "io/bytes.h"
 
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "io/disk.h"
+#include "io/host.h"
 #include "tests/io/damage.h"
 
 namespace carole::io {
@@ -34,6 +40,33 @@ TEST(Bytes, SinkWithoutCommitLeavesNothing) {
   { CreateFile(folder / "a")->Append("new"); }
   EXPECT_EQ(ReadText(folder / "a"), "old");
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
+}
+
+// Of a process that was killed, where hosts give numbers again: in a container that begins anew.
+TEST(Bytes, LeftoversOfTheSameNameAreNotInTheWay) {
+  const TemporaryFolder folder;
+  for (int count = 0; count < 40; ++count)
+    WriteText(folder / fmt::format(".a.{}-{}-{}.tmp", HostName(), getpid(), count), "old");
+  WriteWholeFile(folder / "a", "new");
+  EXPECT_EQ(ReadText(folder / "a"), "new");
+}
+
+TEST(Bytes, NoDeviceIsReplaced) {
+  const TemporaryFolder folder;
+  const std::string pipe = folder / "pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_THAT(TextOf<UsageError>([&] { CreateFile(pipe); }),
+              testing::HasSubstr("/pipe: got a device or a pipe, want a file"));
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe));
+}
+
+TEST(Bytes, CopiesHaveTheSameContent) {
+  const TemporaryFolder folder;
+  for (const size_t size : {0, 5, 1 << 20, (1 << 20) + 1}) {
+    WriteText(folder / "a", std::string(size, 'a'));
+    CopyFile(folder / "a", folder / "b");
+    EXPECT_EQ(ReadText(folder / "b"), std::string(size, 'a'));
+  }
 }
 
 TEST(Bytes, ErrorsNameThePath) {

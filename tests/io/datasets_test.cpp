@@ -126,6 +126,10 @@ TEST(Datasets, ClassNamesComeFromLabelsFileThenTable) {
   WriteText(folder / "labels.txt", "0:a:b\r\n\n2:c\n");
   EXPECT_THAT(ClassNames(flowers, folder.path()),
               ElementsAre("a:b", "dandelion", "c", "sunflowers", "tulips"));
+  const DatasetEntry& folder_set = FindDataset("folder");
+  WriteText(folder / "labels.txt", "0:a\n1:b\n0:c\n");
+  EXPECT_THAT(TextOf<DataError>([&] { NumClasses(folder_set, folder.path()); }),
+              HasSubstr("labels.txt: class 0: got two lines, the second 'c', want one"));
   WriteText(folder / "labels.txt", "0:a\nb\n");
   EXPECT_THAT(TextOf<DataError>([&] { ClassNames(flowers, folder.path()); }),
               HasSubstr("labels.txt: line 2: got 'b', want INDEX:NAME"));

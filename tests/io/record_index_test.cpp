@@ -99,6 +99,17 @@ TEST(RecordIndex, IsCachedBesideTheData) {
   EXPECT_EQ(LoadRecordIndex(options).num_records(), 5);
 }
 
+TEST(RecordIndex, IsOneForAllSpellingsOfTheFolder) {
+  const TemporaryFolder folder;
+  RecordIndexOptions options = TwoShards(folder);
+  LoadRecordIndex(options);
+  for (const char* spelling : {"/./", "//"}) {
+    options.shards = {folder.path() + spelling + "a", folder.path() + spelling + "b"};
+    EXPECT_EQ(LoadRecordIndex(options).num_records(), 5);
+  }
+  EXPECT_EQ(FilesIn(folder.path()).size(), 3u);
+}
+
 TEST(RecordIndex, ChangedShardIsScannedAgain) {
   const TemporaryFolder folder;
   const RecordIndexOptions options = TwoShards(folder);

@@ -86,6 +86,22 @@ TEST(LearningRateTest, EpochsAreDividedAsTfSlimDoes) {
   EXPECT_EQ(rate.decay_steps(), 200);
 }
 
+// TensorFlow's graph optimizer multiplies by 1 / 41 before it takes the floor, in fp32: as of 2.21
+// a rate of 0.94 is taken so many times.
+TEST(LearningRateTest, DecaysWhereTensorFlowDoes) {
+  const LearningRate rate({.type = "exponential",
+                           .learning_rate = 1,
+                           .decay_factor = 0.94,
+                           .num_epochs_per_decay = 1,
+                           .num_samples = 41,
+                           .batch_size = 1});
+  ASSERT_EQ(rate.decay_steps(), 41);
+  constexpr int kDecays[] = {0, 0, 1, 3, 3, 5, 6, 6};
+  for (int k = 0; k < 8; ++k)
+    EXPECT_FLOAT_EQ(rate.At(41 * k), static_cast<float>(std::pow(0.94, kDecays[k]))) << k;
+  EXPECT_FLOAT_EQ(rate.At(42), 0.94f);
+}
+
 TEST(LearningRateTest, GrowsWithTheGlobalBatchAfterWarmUp) {
   const LearningRate rate({.type = "fixed",
                            .learning_rate = 0.1,

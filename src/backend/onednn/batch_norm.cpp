@@ -4,7 +4,6 @@
 // twice. The gradient of the residual is written over dy and dx over x, so that stores hit lines
 // that the loads have brought. Sums are made for each piece of a fixed grid and joined in a fixed
 // order: results do not depend on timing.
-#include <omp.h>
 
 #include <algorithm>
 #include <cmath>
@@ -12,7 +11,6 @@
 #include "src/backend/batch_moments.h"
 #include "src/backend/onednn/planes.h"
 #include "src/backend/onednn/vector.h"
-#include "src/core/check.h"
 #include "src/core/divide_up.h"
 #include "src/tensor/buffer.h"
 

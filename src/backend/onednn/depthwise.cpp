@@ -4,7 +4,6 @@
 
 #include "src/backend/onednn/planes.h"
 #include "src/backend/onednn/vector.h"
-#include "src/core/check.h"
 
 namespace carole::onednn {
 namespace {

@@ -2,7 +2,6 @@
 // primitive. Private to this folder: the only place for dnnl.hpp.
 #pragma once
 
-#include <algorithm>
 #include <dnnl.hpp>
 #include <memory>
 #include <utility>

@@ -1,5 +1,4 @@
 // Copies from one layout to another.
-#include <cstring>
 
 #include "src/backend/onednn/onednn.h"
 

@@ -4,7 +4,6 @@
 //   dx_c = dy_c s_c^-beta - 2 alpha beta x_c sum_{|j-c| <= radius} dy_j x_j s_j^(-beta-1)
 #include <algorithm>
 #include <cmath>
-#include <vector>
 
 #include "src/backend/reference/reference.h"
 

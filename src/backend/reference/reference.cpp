@@ -1,7 +1,5 @@
 #include "src/backend/reference/reference.h"
 
-#include <algorithm>
-
 namespace carole {
 namespace reference {
 namespace {
