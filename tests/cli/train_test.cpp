@@ -59,6 +59,22 @@ double LossAt(const std::string& log, int step) {
   return found == std::string::npos ? -1 : std::stod(log.substr(found + start.size()));
 }
 
+// Rank 0's own ones go on from a checkpoint, too: a step does not look at them.
+TEST_F(TrainTest, MovingStatisticsAreTheRanksMeanOrTheFirstOnes) {
+  const auto train = [&](const std::string& folder, const std::string& flag, int steps) {
+    Train(folder,
+          {"--model_name=mobilenet_v1_025", "--train_image_size=32", flag,
+           "--max_number_of_steps=" + std::to_string(steps)},
+          2);
+  };
+  train(folder_ / "mean", "--average_statistics", 2);
+  train(folder_ / "first", "--noaverage_statistics", 2);
+  EXPECT_NE(DigestOf(folder_ / "first"), DigestOf(folder_ / "mean"));
+  train(train_dir_, "--noaverage_statistics", 1);
+  train(train_dir_, "--noaverage_statistics", 2);
+  EXPECT_EQ(DigestOf(train_dir_), DigestOf(folder_ / "first"));
+}
+
 TEST_F(TrainTest, LogsAsTheOriginalAndLearns) {
   const ProcessResult run = Train(train_dir_, {"--max_number_of_steps=60", "--batch_size=32",
                                                "--num_ps_tasks=2", "--log_dir", folder_ / "log"});

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -40,6 +41,8 @@ struct Job {
   bool poison_weights = false;   // in the third step, on all ranks
   std::set<int64_t> spoil = {};  // batches, counted from 0, with an infinite pixel on the last rank
   std::set<int64_t> lack = {};   // those of which the last rank lacks a record
+  double moving_average_decay = 0;
+  std::vector<float> restored_beta = {};  // what the weights to begin with have, if any
   // The first rank takes so long for first weights, the last one for its data.
   std::chrono::milliseconds start_time{0};
   double deadline_seconds = 60;
@@ -84,9 +87,15 @@ JobResult RunJob(const Job& job) {
     const int64_t local_batch = job.global_batch / c.size();
     SmallNet net(local_batch, job.batch_norm);
     TrainStep step(std::move(net.graph), *backend, c,
-                   {.optimizer = job.optimizer, .local_sgd_steps = job.local_sgd_steps});
+                   {.optimizer = job.optimizer,
+                    .moving_average_decay = job.moving_average_decay,
+                    .local_sgd_steps = job.local_sgd_steps});
     TrainerOptions options = job.options;
-    options.warm_start = [&](VariableStore&) { std::this_thread::sleep_for(job.start_time); };
+    options.warm_start = [&](VariableStore& store) {
+      std::this_thread::sleep_for(job.start_time);
+      if (!job.restored_beta.empty())
+        store.Write(store.Find("net/conv/BatchNorm/beta"), job.restored_beta);
+    };
     int64_t steps = 0;
     if (job.poison_weights) {
       options.stop_requested = [&] {
@@ -149,6 +158,24 @@ TEST(TrainerTest, ResumeIsBitwise) {
     EXPECT_EQ(io::ReadLatest(whole.path())->checkpoint.slots.size(),
               io::ReadLatest(halves.path())->checkpoint.slots.size());
   }
+}
+
+// As TF-Slim's, whose averages are made before weights are restored: of the zeros that beta begins
+// with, not of what the file has.
+TEST(TrainerTest, AveragesBeginWithFirstWeights) {
+  const TemporaryFolder folder;
+  ExpectNoErrors(RunJob({.options = OptionsFor(folder, 1),
+                         .learning_rate = 1e-9,
+                         .batch_norm = true,
+                         .moving_average_decay = 0.5,
+                         .restored_beta = std::vector<float>(12, 5.0f)}));
+  const auto latest = io::ReadLatest(folder.path());
+  const auto& slots = latest->checkpoint.slots;
+  const auto average = std::ranges::find(slots, "net/conv/BatchNorm/beta/ExponentialMovingAverage",
+                                         &io::CheckpointVariable::name);
+  ASSERT_NE(average, slots.end());
+  constexpr double kDecay = 2.0 / 11;  // (1 + n) / (10 + n) behind the first step
+  for (const float value : average->data) EXPECT_NEAR(value, 5 * (1 - kDecay), 1e-5);
 }
 
 // Blocked layouts have padding inside, which a resume fills with zeros, slots included.
