@@ -288,11 +288,17 @@ peer() {
     echo "skipped: no PyTorch for this GPU here"
     return "$skip"
   }
-  file=$out/peer.$1.$2.json
-  for batch in $(echo "$3" | tr , ' '); do measured_ahead "$1" "$2" "$batch"; done >"$file"
-  if [ ! -s "$file" ] && [ "${4:-}" != --eager ]; then
+  file=$out/peer.$1.$2.json left=
+  : >"$file"
+  for batch in $(echo "$3" | tr , ' '); do
+    measured_ahead "$1" "$2" "$batch" >"$out/ahead.txt"
+    [ -s "$out/ahead.txt" ] || left=$left,$batch
+    cat "$out/ahead.txt" >>"$file"
+  done
+  if [ -n "$left" ] && [ "${4:-}" != --eager ]; then
     seconds=$((${CAROLE_SECTION_SECONDS:-110} - 32))
-    [ "$seconds" -le 0 ] || torch "$seconds" "$@" >"$file" # no pipe: what it leaves running would keep it open
+    # No pipe: what it leaves running would keep it open.
+    [ "$seconds" -le 0 ] || torch "$seconds" "$1" "$2" "${left#,}" >>"$file"
     [ -s "$file" ] || {
       tail -n 5 "$out/compile.txt" 2>/dev/null
       echo "no figures: once more, uncompiled"

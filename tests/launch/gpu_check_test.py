@@ -297,6 +297,17 @@ class GpuCheckTest(unittest.TestCase):
         self.assertIn("| vgg_16 | bf16 | 128 | 7000 | 5000 |\n", text)
         self.assertEqual(os.path.getsize(f"{self.out}/ahead.vgg_16.bf16.128.json"), 0)
 
+    def test_a_batch_that_was_not_compiled_ahead_is_compiled_then(self):
+        ahead = f"{self.out}/ahead.resnet_v1_50.bf16.256"
+        os.makedirs(self.out, exist_ok=True)
+        for path, text in ((f"{ahead}.ready", ""), (f"{ahead}.json", '{"batch_size": 256, "ahead": true}')):
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text + "\n")
+        code, text = self.check("peer", "resnet_v1_50", "bf16", "256,512", CAROLE_HAS_TORCH="yes")
+        self.assertEqual(code, 0, text)
+        self.assertIn('"batch_size": 256, "ahead": true', text)
+        self.assertIn('"batch_size": 512, "images_per_second": 5000', text)
+
     def test_what_pytorch_compiles_for_later_calls_is_begun_early(self):
         self.check("--sections=goldens")
         with open(f"{self.out}/compile.txt", encoding="utf-8") as file:
