@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -36,9 +36,11 @@ class TemporaryFolder {
   std::string path_;
 };
 
+// What can be read of it: a process may end while its file in /proc is looked at.
 inline std::string ReadText(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
+  std::ostringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
 }
 
 inline void WriteText(const std::string& path, std::string_view text) {
