@@ -66,13 +66,8 @@ class FileSink : public Sink {
  public:
   explicit FileSink(const std::filesystem::path& path) : path_(path) {
     RequireNoDevice(kTag, path.string());
-    // A process that was killed may have left one of this name, where hosts give numbers again.
-    do {
-      temporary_ = TemporaryName(path);
-      file_ =
-          FileDescriptor(open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-    } while (!file_.is_open() && errno == EEXIST);
-    if (!file_.is_open()) ThrowDiskError(kTag, temporary_.string(), "create", errno);
+    file_ = CreateNewFile(
+        kTag, [&] { return TemporaryName(path); }, temporary_);
     buffer_.reserve(kBufferBytes);
   }
 
@@ -91,7 +86,7 @@ class FileSink : public Sink {
 
   void Commit() override {
     Flush();
-    CommitFile(kTag, temporary_.string(), path_.string());
+    CommitFile(kTag, temporary_, path_.string());
     committed_ = true;
   }
 
@@ -99,7 +94,7 @@ class FileSink : public Sink {
   static constexpr size_t kBufferBytes = size_t{1} << 20;
 
   // Unique among the processes and threads of all hosts that may write the same file at once.
-  static std::filesystem::path TemporaryName(const std::filesystem::path& path) {
+  static std::string TemporaryName(const std::filesystem::path& path) {
     static std::atomic<int> counter{0};
     return path.parent_path() / fmt::format(".{}.{}-{}-{}.tmp", path.filename().string(),
                                             HostName(), getpid(), counter++);
@@ -119,7 +114,7 @@ class FileSink : public Sink {
   }
 
   std::filesystem::path path_;
-  std::filesystem::path temporary_;
+  std::string temporary_;
   FileDescriptor file_;
   std::string buffer_;
   bool committed_ = false;

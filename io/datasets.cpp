@@ -195,8 +195,7 @@ int NumClasses(const DatasetEntry& dataset, const fs::path& dataset_dir) {
     num_classes = std::max(num_classes, std::min(index, kMaxClasses) + 1);
     if (seen.insert(index).second) return;
     throw DataError(
-        fmt::format("[io.datasets] {}: class {}: got two lines, the second '{}', want "
-                    "one",
+        fmt::format("[io.datasets] {}: class {}: got two lines, the second '{}', want one",
                     labels.string(), index, name.substr(0, 80)));
   });
   if (num_classes > 0 && num_classes <= kMaxClasses) return num_classes;

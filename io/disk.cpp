@@ -70,6 +70,16 @@ FileDescriptor& FileDescriptor::operator=(FileDescriptor&& other) noexcept {
   return *this;
 }
 
+FileDescriptor CreateNewFile(std::string_view tag, const std::function<std::string()>& next_name,
+                             std::string& path) {
+  for (;;) {
+    path = next_name();
+    FileDescriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    if (file.is_open()) return file;
+    if (errno != EEXIST) ThrowDiskError(tag, path, "create", errno);
+  }
+}
+
 void MakeFolder(std::string_view tag, const std::string& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -30,6 +31,12 @@ class FileDescriptor {
  private:
   int fd_;
 };
+
+// A new file, open for writing; `path` becomes the first of the names that `next_name` gives which
+// is free: a process that was killed may have left others, where containers begin anew with the
+// same host and number. Throws DiskError.
+FileDescriptor CreateNewFile(std::string_view tag, const std::function<std::string()>& next_name,
+                             std::string& path);
 
 // With the folders above it; nothing when it is there. Throws DiskError.
 void MakeFolder(std::string_view tag, const std::string& path);

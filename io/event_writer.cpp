@@ -1,6 +1,5 @@
 #include "io/event_writer.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -60,12 +59,9 @@ std::string MakePath(const std::string& folder) {
 }  // namespace
 
 EventWriter::EventWriter(const std::string& folder, int64_t first_step)
-    : last_flush_(std::chrono::steady_clock::now()) {
-  do {  // containers that begin anew may get the same number in the same second
-    path_ = MakePath(folder);
-    file_ = FileDescriptor(open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-  } while (!file_.is_open() && errno == EEXIST);
-  if (!file_.is_open()) ThrowDiskError(kTag, path_, "create", errno);
+    : file_(CreateNewFile(
+          kTag, [&] { return MakePath(folder); }, path_)),
+      last_flush_(std::chrono::steady_clock::now()) {
   std::string event;
   protozero::pbf_writer writer(event);
   writer.add_double(field::kWallTime, WallTime());

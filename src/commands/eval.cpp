@@ -113,9 +113,6 @@ Evaluated Read(const EvalFlags& flags, const std::string& path, const train::Run
   return evaluated;
 }
 
-// Only rank 0 needs to see the checkpoint, and all ranks evaluate the same one. Its run's data are
-// compared with `facts`, unless null. nullopt: it has gone since it was found, as those of a run
-// that is followed do.
 bool IsWhole(const std::string& checkpoint) {
   try {
     io::ReadCheckpoint(checkpoint);
@@ -125,6 +122,9 @@ bool IsWhole(const std::string& checkpoint) {
   }
 }
 
+// Only rank 0 needs to see the checkpoint, and all ranks evaluate the same one. Its run's data are
+// compared with `facts`, unless null. nullopt, where a run is followed: it has gone since it
+// was found, or is damaged.
 std::optional<Evaluated> ShareCheckpoint(const EvalFlags& flags, const std::string& path,
                                          const train::RunFacts* facts, const Job& job,
                                          VariableStore& store) {

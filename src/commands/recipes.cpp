@@ -103,8 +103,7 @@ constexpr Recipe kRecipes[] = {
          "training is synchronous, ranks share the data out, an epoch ends with a short "
          "batch, moving averages follow the update, moving statistics are the ranks' mean, "
          "not the first clone's (--noaverage_statistics), schedules count all ranks' batches "
-         "(--sync_replicas: as many "
-         "as it says), and evaluation counts each image once"},
+         "(--sync_replicas: as many as it says), and evaluation counts each image once"},
     {.name = "imagenet_main",
      .program = "the official ResNet on ImageNet",
      .train = kImagenetMainTrain,
@@ -113,8 +112,8 @@ constexpr Recipe kRecipes[] = {
      .required = "output_dir",
      .otherwise = "ranks share the data out, moving statistics are updated (version 2.0 did "
                   "neither) and the ranks' mean, an epoch ends with a short batch, first weights "
-                  "are drawn as in version 1.4, a short last "
-                  "batch weighs by its images, --epochs_per_eval says how often it evaluates, and "
+                  "are drawn as in version 1.4, a short last batch weighs by its images, "
+                  "--epochs_per_eval says how often it evaluates, and "
                   "TensorBoard's tags are TF-Slim's"},
     {.name = "mnist",
      .program = "mnist.py of Keras",

@@ -293,12 +293,12 @@ std::unique_ptr<Kernel> MakeNormalize(const OpSpec& spec, const Device& device) 
 void MaskGradient(cudaStream_t stream, DType type, void* dx, const void* y, int64_t rows,
                   int64_t columns, float* db, std::byte* workspace) {
   const ReluBackward mask{static_cast<float>(ReluTop(0))};
-  WithPacks(type, columns, [&]<typename T, int N>() {
+  // Without sums the elements may lie across rows in a pack.
+  WithPacks(type, db == nullptr ? rows * columns : columns, [&]<typename T, int N>() {
     T* const to = static_cast<T*>(dx);
     const T* const results = static_cast<const T*>(y);
-    if (db == nullptr) {
+    if (db == nullptr)
       return ForEach(stream, rows * columns / N, Map<T, N, ReluBackward>{to, results, to, mask});
-    }
     const MaskedRows<T, N> matrix{to, results, to, rows, columns, mask};
     ChannelSums<1, N>(stream, rows, columns, workspace, matrix, WriteSum<float>{db});
   });
