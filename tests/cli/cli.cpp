@@ -178,6 +178,14 @@ Words CliTest::EvalWords(const std::string& checkpoint, const Words& more) const
          << result.err;
 }
 
+std::vector<double> LossesIn(const std::string& log) {
+  constexpr std::string_view kStart = ": loss = ";
+  std::vector<double> losses;
+  for (size_t at = log.find(kStart); at != std::string::npos; at = log.find(kStart, at + 1))
+    losses.push_back(std::stod(log.substr(at + kStart.size())));
+  return losses;
+}
+
 std::string DigestOf(const std::string& path) {
   const ProcessResult result = Carole({"checkpoint", "inspect", "--json", path});
   if (result.exit_code != 0) return "no checkpoint in " + path + ": " + LastLine(result.err);

@@ -51,6 +51,9 @@ class CliTest : public ::testing::Test {
 // The exit code, the last line that says it, and a line with all of `words`.
 ::testing::AssertionResult FailsWith(const ProcessResult& result, int code, const Words& words);
 
+// Of each step that a log of training has.
+std::vector<double> LossesIn(const std::string& log);
+
 // The digest of weights, slots and place of a folder's newest good checkpoint, or of a file.
 std::string DigestOf(const std::string& path);
 

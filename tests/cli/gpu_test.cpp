@@ -60,6 +60,74 @@ TEST_F(GpuTest, TrainsAndEvaluates) {
   EXPECT_EQ(Carole(EvalWords(train_dir_, {"--backend=cuda"})).exit_code, 0);
 }
 
+// The whole CUDA backend on an emulated GPU (tests/support/cuda_emulation): plans that are timed,
+// steps that are recorded, images that are copied beside them.
+class EmulatedGpuTest : public CliTest {
+ protected:
+  ProcessResult OnEmulatedGpu(const Words& arguments) {
+    Words words{"env", "LD_LIBRARY_PATH=" CAROLE_FAKE_GPU ":" CAROLE_ONEDNN_FOLDER,
+                "XDG_CACHE_HOME=" + cache_, CAROLE_EMULATED_GPU "/carole"};
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    words.push_back("--backend=cuda");
+    return RunProcess(words);
+  }
+  // Plans that were found to be the fastest, and answers of yes or no.
+  size_t NumRemembered() {
+    const std::string cache = ReadText(cache_ + "/carole/plans");
+    return static_cast<size_t>(std::count(cache.begin(), cache.end(), '\n'));
+  }
+  // Of five steps, the fourth and the fifth recorded.
+  std::vector<double> Losses(const Words& flags) {
+    Words words = TrainWords(
+        "", {"--learning_rate=0.0001", "--log_every_n_steps=1", "--max_number_of_steps=5"});
+    words.insert(words.end(), flags.begin(), flags.end());
+    const bool on_cpu = words.back() == "--backend=reference";
+    const ProcessResult run = on_cpu ? Carole(words) : OnEmulatedGpu(words);
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    return LossesIn(run.err);
+  }
+
+  const std::string cache_ = folder_ / "cache";
+};
+
+TEST_F(EmulatedGpuTest, LosesAsTheCpuDoes) {
+  const struct {
+    Words flags;
+    double tolerance;  // relative
+  } rows[] = {{{"--precision=fp32"}, 1e-4},
+              {{"--precision=tf32"}, 1e-2},
+              {{"--precision=bf16"}, 2e-2},
+              {{"--precision=fp16", "--loss_scale=128"}, 1e-2}};
+  const std::vector<double> want = Losses({"--backend=reference"});
+  ASSERT_EQ(want.size(), 5);
+  for (const auto& [flags, tolerance] : rows) {
+    SCOPED_TRACE(flags[0]);
+    const std::vector<double> losses = Losses(flags);
+    ASSERT_EQ(losses.size(), want.size());
+    for (size_t step = 0; step < want.size(); ++step)
+      EXPECT_NEAR(losses[step], want[step], tolerance * want[step]) << "step " << step;
+  }
+  EXPECT_GT(NumRemembered(), 4 * 4);
+}
+
+TEST_F(EmulatedGpuTest, GoesOnAndEvaluatesWithPlansThatItRemembers) {
+  const auto train = [&](const std::string& folder, int steps) {
+    const ProcessResult run = OnEmulatedGpu(
+        TrainWords(folder, {"--precision=bf16", "--max_number_of_steps=" + std::to_string(steps)}));
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+  };
+  train(folder_ / "whole", 8);
+  const size_t remembered = NumRemembered();
+  train(train_dir_, 5);
+  train(train_dir_, 8);
+  EXPECT_EQ(NumRemembered(), remembered);
+  EXPECT_EQ(DigestOf(train_dir_), DigestOf(folder_ / "whole"));
+  const ProcessResult on_gpu = OnEmulatedGpu(EvalWords(train_dir_));
+  const ProcessResult on_cpu = Carole(EvalWords(train_dir_, {"--backend=reference"}));
+  ASSERT_EQ(on_gpu.exit_code, 0) << on_gpu.err;
+  EXPECT_EQ(on_gpu.out, on_cpu.out);
+}
+
 // Drawn JPEGs, and a GPU that is none (tests/support/fake_gpu).
 class NvJpegTest : public ::testing::Test {
  protected:

@@ -19,14 +19,6 @@ double ToleranceAt(size_t step, const nlohmann::json& run) {
   return own < 5e-4 || step < 3 ? 2e-3 : std::max(1e-2, 2 * own);
 }
 
-std::vector<double> LossesIn(const std::string& log) {
-  constexpr std::string_view kStart = ": loss = ";
-  std::vector<double> losses;
-  for (size_t at = log.find(kStart); at != std::string::npos; at = log.find(kStart, at + 1))
-    losses.push_back(std::stod(log.substr(at + kStart.size())));
-  return losses;
-}
-
 class Losses : public ::testing::Test {
  protected:
   void SetUp() override {

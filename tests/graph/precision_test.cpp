@@ -55,8 +55,8 @@ class Plans : public ::testing::TestWithParam<Row> {
       narrow_ = entry.make(2);
     }
     if (GetParam().backend == "emulated_cuda") {
-      wide_ = MakeEmulatedCudaBackend(MakeReferenceBackend(2));
-      narrow_ = MakeEmulatedCudaBackend(MakeReferenceBackend(2));
+      wide_ = MakeEmulatedCudaBackend(2);
+      narrow_ = MakeEmulatedCudaBackend(2);
     }
     const std::string trouble = PrecisionTrouble(GetParam().precision, *narrow_);
     if (!trouble.empty()) GTEST_SKIP() << "skipped: " << trouble;

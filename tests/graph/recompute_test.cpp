@@ -71,7 +71,7 @@ TEST(Recompute, EveryOperationKeepsItsBits) {
 
 // Where all filters are cast before the first kernel.
 TEST(Recompute, SoItDoesInBf16OnADevice) {
-  const auto backend = MakeEmulatedCudaBackend(MakeReferenceBackend(1));
+  const auto backend = MakeEmulatedCudaBackend(1);
   backend->SetPrecision(Precision::kBf16);
   for (const SampleGraph& sample : kSampleGraphs) {
     SCOPED_TRACE(sample.name);

@@ -41,7 +41,7 @@ class StreamBackend : public Backend {
       : stream_(stream),
         communicator_(communicator),
         replays_(replays),
-        kernels_(MakeEmulatedCudaBackend(nullptr, &stream)) {}
+        kernels_(MakeEmulatedCudaBackend({.stream = &stream})) {}
 
   std::string_view name() const override { return "stream"; }
   int threads() const override { return 1; }

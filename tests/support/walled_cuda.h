@@ -27,13 +27,12 @@ class WalledCudaStream : public CUstream_st {
   const SharedStream stream_;
 };
 
-// Convolutions and products are the reference backend's.
 class WalledCuda : public WalledBackend {
  public:
   explicit WalledCuda(CopyTime copy_time = CopyTime::kLate)
-      : WalledBackend(MakeEmulatedCudaBackend(MakeReferenceBackend(1)), copy_time),
+      : WalledBackend(MakeEmulatedCudaBackend(1), copy_time),
         cuda_stream_(WalledBackend::stream()),
-        kernels_(MakeEmulatedCudaBackend(nullptr, &cuda_stream_)) {}
+        kernels_(MakeEmulatedCudaBackend({.stream = &cuda_stream_})) {}
 
   void BeginRun(const RunContext& context) const override {
     WalledBackend::BeginRun(context);

@@ -82,8 +82,7 @@ std::unique_ptr<Backend> MakeEarlyCopying(int threads) {
                                          carole::testing::CopyTime::kEarly);
 }
 std::unique_ptr<Backend> MakeEmulatedCuda(int threads) {
-  return std::make_unique<WalledBackend>(
-      carole::testing::MakeEmulatedCudaBackend(MakeReferenceBackend(threads)));
+  return std::make_unique<WalledBackend>(carole::testing::MakeEmulatedCudaBackend(threads));
 }
 
 // Copied beside the step before, normalised by a kernel of the step that is replayed.

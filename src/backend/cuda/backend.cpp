@@ -1,5 +1,5 @@
-// The CUDA backend: its device, and which maker serves which operation. Loaded at run time, see
-// CudaOptions in src/backend/backend.h.
+// The CUDA backend: its device, memory and copies. Loaded at run time, see CudaOptions in
+// src/backend/backend.h.
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 #include <cudnn.h>
@@ -17,21 +17,6 @@
 namespace carole {
 namespace cuda {
 namespace {
-
-KernelMaker* FindMaker(const OpSpec& spec) {
-  if (!HasTypes(spec)) return nullptr;
-  if (KernelMaker* maker = FindMakerWithoutCudnn(spec)) return maker;
-  switch (spec.kind) {
-    case OpKind::kConv2d:
-      return MakeConv2d;
-    case OpKind::kConv2dBackwardData:
-      return MakeConv2dBackwardData;
-    case OpKind::kConv2dBackwardFilter:
-      return MakeConv2dBackwardFilter;
-    default:
-      return nullptr;
-  }
-}
 
 int DeviceCount() {
   int count = 0;

@@ -74,9 +74,8 @@ KernelMaker MakeSoftmax, MakeSoftmaxCrossEntropy;
 KernelMaker MakeChannelCopy;  // concat, slice
 KernelMaker MakePad2d, MakeNormalize, MakeReorder, MakeCasts;
 
-// The maker of one of our own kernels or of a product, or nullptr where it takes cuDNN or there is
-// none.
-KernelMaker* FindMakerWithoutCudnn(const OpSpec& spec);
+// nullptr where there is none for the operation in these types.
+KernelMaker* FindMaker(const OpSpec& spec);
 
 // So many channels tensor cores take always; images of fewer may get some of zeros (conv2d.cpp).
 inline constexpr int64_t kNeverPaddedChannels = 8;

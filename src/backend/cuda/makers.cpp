@@ -1,4 +1,5 @@
-// Which kernel serves an operation: one of our own, or a product of cuBLASLt's.
+// Which kernel serves an operation: one of our own, a convolution of cuDNN's or a product of
+// cuBLASLt's.
 #include <algorithm>
 
 #include "src/backend/cuda/cuda.h"
@@ -19,15 +20,18 @@ bool AllPlain(const OpSpec& spec) {
 
 }  // namespace
 
-KernelMaker* FindMakerWithoutCudnn(const OpSpec& spec) {
+KernelMaker* FindMaker(const OpSpec& spec) {
+  if (!HasTypes(spec)) return nullptr;
   switch (spec.kind) {
     case OpKind::kConv2d:
       if (IsWideProduct(spec)) return MakeWideProduct;
-      return IsDepthwise(spec, spec.inputs[0].shape) ? MakeDepthwise : nullptr;
+      return IsDepthwise(spec, spec.inputs[0].shape) ? MakeDepthwise : MakeConv2d;
     case OpKind::kConv2dBackwardData:
-      return IsDepthwise(spec, spec.outputs[0].shape) ? MakeDepthwiseBackwardData : nullptr;
+      return IsDepthwise(spec, spec.outputs[0].shape) ? MakeDepthwiseBackwardData
+                                                      : MakeConv2dBackwardData;
     case OpKind::kConv2dBackwardFilter:
-      return IsDepthwise(spec, spec.inputs[0].shape) ? MakeDepthwiseBackwardFilter : nullptr;
+      return IsDepthwise(spec, spec.inputs[0].shape) ? MakeDepthwiseBackwardFilter
+                                                     : MakeConv2dBackwardFilter;
     case OpKind::kLinear:
       return MakeLinear;
     case OpKind::kLinearBackwardData:

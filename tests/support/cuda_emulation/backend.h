@@ -1,6 +1,5 @@
-// The CUDA backend's own kernels and its products as a backend that runs on the CPU (see
-// cuda_runtime.h and cublasLt.h here). Convolutions, which are cuDNN's, are not there, or another
-// backend's.
+// The CUDA backend's kernels as a backend that runs on the CPU (see cuda_runtime.h,
+// cudnn_frontend.h and cublasLt.h here).
 #pragma once
 
 #include <memory>
@@ -9,13 +8,20 @@
 #include "src/backend/backend.h"
 
 struct CUstream_st;
+namespace carole {
+class ChoiceCache;
+}
 
 namespace carole::testing {
 
+struct EmulatedCudaOptions {
+  CUstream_st* stream = nullptr;  // of the kernels; null: they run at once
+  ChoiceCache* plans = nullptr;   // of convolutions; null: they are not timed
+  bool takes_optional = false;    // as in CudaOptions
+};
+// What the options point to outlives it.
+std::unique_ptr<Backend> MakeEmulatedCudaBackend(const EmulatedCudaOptions& options);
 std::unique_ptr<Backend> MakeEmulatedCudaBackend(int threads);
-// Kernels go to the stream, which outlives it; null: they run at once.
-std::unique_ptr<Backend> MakeEmulatedCudaBackend(std::unique_ptr<Backend> libraries,
-                                                 CUstream_st* stream = nullptr);
 
 // How the last product was asked of cuBLASLt: operands' type, whether each is transposed, the
 // result's type and what is done to it, as in "bf16 NT to f32, relu, bias".

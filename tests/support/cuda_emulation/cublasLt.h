@@ -6,14 +6,13 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
 
-#include "src/core/float16.h"
+#include "tests/support/cuda_emulation/numbers.h"
 
 enum cublasStatus_t {
   CUBLAS_STATUS_SUCCESS = 0,
@@ -64,6 +63,14 @@ struct EmulatedAttributes {
 
 struct cublasLtContext {};
 using cublasLtHandle_t = cublasLtContext*;
+inline cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
+  *handle = new cublasLtContext;
+  return CUBLAS_STATUS_SUCCESS;
+}
+inline cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
+  delete handle;
+  return CUBLAS_STATUS_SUCCESS;
+}
 struct cublasLtMatrixLayoutOpaque_t {
   cudaDataType_t type;
   uint64_t rows, columns;
@@ -198,30 +205,31 @@ struct EmulatedMatrix {
   cublasLtMatrixLayoutOpaque_t layout;
   void* data;
 
-  size_t Place(uint64_t row, uint64_t column) const { return row + column * layout.leading; }
-  float Get(uint64_t row, uint64_t column) const {
-    const size_t i = Place(row, column);
-    if (layout.type == CUDA_R_16BF) return static_cast<const carole::Bf16*>(data)[i];
-    if (layout.type == CUDA_R_16F) return static_cast<const carole::Fp16*>(data)[i];
-    return static_cast<const float*>(data)[i];
+  // Row by row, or column by column.
+  std::vector<double> Read(bool by_rows) const {
+    const uint64_t outer = by_rows ? layout.rows : layout.columns;
+    const uint64_t inner = by_rows ? layout.columns : layout.rows;
+    std::vector<double> numbers;
+    numbers.reserve(outer * inner);
+    for (uint64_t i = 0; i < outer; ++i)
+      for (uint64_t k = 0; k < inner; ++k)
+        numbers.push_back(EmulatedGet(type(), data, by_rows ? Place(i, k) : Place(k, i)));
+    return numbers;
   }
   void Put(uint64_t row, uint64_t column, float value) const {
-    const size_t i = Place(row, column);
-    if (layout.type == CUDA_R_16BF) {
-      static_cast<carole::Bf16*>(data)[i] = carole::Bf16(value);
-    } else if (layout.type == CUDA_R_16F) {
-      static_cast<carole::Fp16*>(data)[i] = carole::Fp16(value);
-    } else {
-      static_cast<float*>(data)[i] = value;
-    }
+    EmulatedPut(type(), data, Place(row, column), value);
+  }
+
+ private:
+  int64_t Place(uint64_t row, uint64_t column) const {
+    return static_cast<int64_t>(row) + static_cast<int64_t>(column) * layout.leading;
+  }
+  EmulatedType type() const {
+    return layout.type == CUDA_R_16BF  ? EmulatedType::kBF16
+           : layout.type == CUDA_R_16F ? EmulatedType::kF16
+                                       : EmulatedType::kF32;
   }
 };
-
-inline float EmulatedTf32(float value) {
-  auto bits = std::bit_cast<uint32_t>(value);
-  bits = (bits + 0x0FFF + ((bits >> 13) & 1)) & ~uint32_t{0x1FFF};
-  return std::bit_cast<float>(bits);
-}
 
 inline void EmulatedDescribe(const cublasLtMatmulDescOpaque_t& d,
                              const cublasLtMatrixLayoutOpaque_t& a,
@@ -240,17 +248,15 @@ inline void EmulatedDescribe(const cublasLtMatmulDescOpaque_t& d,
 inline void EmulatedMultiply(const cublasLtMatmulDescOpaque_t& d, const EmulatedMatrix& a,
                              const EmulatedMatrix& b, const EmulatedMatrix& result) {
   const uint64_t inner = d.transposes_a() ? a.layout.rows : a.layout.columns;
-  const auto rounded = [&](float v) {
-    return d.compute == CUBLAS_COMPUTE_32F_FAST_TF32 ? EmulatedTf32(v) : v;
-  };
+  std::vector<double> left = a.Read(!d.transposes_a()), right = b.Read(d.transposes_b());
+  if (d.compute == CUBLAS_COMPUTE_32F_FAST_TF32) {
+    for (double& v : left) v = EmulatedTf32(static_cast<float>(v));
+    for (double& v : right) v = EmulatedTf32(static_cast<float>(v));
+  }
   for (uint64_t column = 0; column < result.layout.columns; ++column) {
     for (uint64_t row = 0; row < result.layout.rows; ++row) {
-      double sum = 0;
-      for (uint64_t i = 0; i < inner; ++i) {
-        const float left = d.transposes_a() ? a.Get(i, row) : a.Get(row, i);
-        const float right = d.transposes_b() ? b.Get(column, i) : b.Get(i, column);
-        sum += static_cast<double>(rounded(left)) * rounded(right);
-      }
+      double sum =
+          EmulatedDot(&left[row * inner], &right[column * inner], static_cast<int64_t>(inner));
       if ((d.epilogue() & CUBLASLT_EPILOGUE_BIAS) != 0) sum += d.bias()[row];
       if ((d.epilogue() & CUBLASLT_EPILOGUE_RELU) != 0) sum = sum > 0 ? sum : 0;
       result.Put(row, column, static_cast<float>(sum));

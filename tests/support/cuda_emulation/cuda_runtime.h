@@ -6,6 +6,7 @@
 // vectors that are not aligned; not all races, and not bad speed.
 #pragma once
 
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <bit>
@@ -34,6 +35,18 @@ inline cudaError_t cudaGetDevice(int* device) {
   *device = 0;
   return cudaSuccess;
 }
+inline cudaError_t cudaGetDeviceCount(int* count) {
+  *count = 1;
+  return cudaSuccess;
+}
+struct cudaDeviceProp {
+  char name[256];
+  int major, minor;
+};
+inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
+  *properties = {"emulated GPU", 9, 0};
+  return cudaSuccess;
+}
 
 // Memory is the host's.
 inline cudaError_t cudaMalloc(void** memory, size_t bytes) {
@@ -52,7 +65,7 @@ inline cudaError_t cudaFree(void* memory) {
 }
 inline cudaError_t cudaFreeHost(void* memory) { return cudaFree(memory); }
 inline cudaError_t cudaMemGetInfo(size_t* free, size_t* all) {
-  *free = *all = 0;
+  *free = *all = size_t{16} << 30;
   return cudaSuccess;
 }
 inline cudaError_t cudaMemset(void* memory, int value, size_t bytes) {
@@ -85,7 +98,8 @@ struct cudaLaunchConfig_t {
 
 namespace cuda_emulation {
 
-// The threads of one block, run in turn from barrier to barrier.
+// The threads of one block, run in turn from barrier to barrier. A fiber goes from thread to thread
+// until one waits at a barrier, which keeps it.
 class Block {
  public:
   explicit Block(unsigned threads) : fibers_(threads) {
@@ -94,58 +108,75 @@ class Block {
 
   void Run(const std::function<void()>& kernel, bool backwards) {
     kernel_ = &kernel;
+    backwards_ = backwards;
     current_block = this;
-    for (size_t i = 0; i < fibers_.size(); ++i) Prepare(fibers_[i]);
-    for (size_t waiting = fibers_.size(); waiting > 0;) {
+    started_ = 0;
+    size_t waiting = 0;
+    while (started_ < fibers_.size()) waiting += Start(waiting) ? 1 : 0;
+    while (waiting > 0) {
+      if (waiting < fibers_.size()) {
+        std::fputs("emulated GPU: a barrier that some threads of a block do not come to\n", stderr);
+        std::abort();
+      }
       waiting = 0;
-      for (size_t i = 0; i < fibers_.size(); ++i)
-        waiting += Continue(backwards ? fibers_.size() - 1 - i : i) ? 1 : 0;
-      if (waiting == 0 || waiting == fibers_.size()) continue;
-      std::fputs("emulated GPU: a barrier that some threads of a block do not come to\n", stderr);
-      std::abort();
+      for (size_t i = 0; i < fibers_.size(); ++i) waiting += Continue(i) ? 1 : 0;
     }
   }
 
-  void Barrier() { swapcontext(&fibers_[current_].context, &scheduler_); }
+  void Barrier() {
+    if (_setjmp(fibers_[current_].waits) == 0) _longjmp(scheduler_, 1);
+  }
 
   static inline Block* current_block = nullptr;
 
  private:
-  // Until it waits at a barrier; false: it has returned.
-  bool Continue(size_t i) {
-    current_ = i;
-    threadIdx = dim3(static_cast<unsigned>(i));
-    swapcontext(&scheduler_, &fibers_[i].context);
-    return !fibers_[i].done;
-  }
-
   static constexpr size_t kStackBytes = 64 << 10;
   struct Fiber {
-    ucontext_t context;
     std::vector<char> stack;
+    jmp_buf waits;
+    unsigned thread = 0;
     bool done = false;
   };
 
+  // Whether its thread waits at a barrier; else there is none left to run.
+  bool Start(size_t i) {
+    Fiber& fiber = fibers_[i];
+    current_ = i;
+    fiber.done = false;
+    ucontext_t context;
+    getcontext(&context);
+    context.uc_stack.ss_sp = fiber.stack.data();
+    context.uc_stack.ss_size = fiber.stack.size();
+    makecontext(&context, &Block::Enter, 0);
+    if (_setjmp(scheduler_) == 0) setcontext(&context);
+    return !fibers_[current_].done;
+  }
+  // By jumps, which take no calls of the system, as contexts do.
+  bool Continue(size_t i) {
+    current_ = i;
+    threadIdx = dim3(fibers_[i].thread);
+    if (_setjmp(scheduler_) == 0) _longjmp(fibers_[i].waits, 1);
+    return !fibers_[current_].done;
+  }
   static void Enter() {
     Block& block = *current_block;
-    (*block.kernel_)();
-    block.fibers_[block.current_].done = true;
+    Fiber& fiber = block.fibers_[block.current_];
+    while (block.started_ < block.fibers_.size()) {
+      const size_t number = block.started_++;
+      fiber.thread =
+          static_cast<unsigned>(block.backwards_ ? block.fibers_.size() - 1 - number : number);
+      threadIdx = dim3(fiber.thread);
+      (*block.kernel_)();
+    }
+    fiber.done = true;
     block.Barrier();
   }
 
-  void Prepare(Fiber& fiber) {
-    getcontext(&fiber.context);
-    fiber.context.uc_stack.ss_sp = fiber.stack.data();
-    fiber.context.uc_stack.ss_size = fiber.stack.size();
-    fiber.context.uc_link = nullptr;
-    fiber.done = false;
-    makecontext(&fiber.context, &Block::Enter, 0);
-  }
-
-  std::vector<Fiber> fibers_;
-  ucontext_t scheduler_;
+  std::vector<Fiber> fibers_;  // one for each thread
+  jmp_buf scheduler_;
   const std::function<void()>* kernel_ = nullptr;
-  size_t current_ = 0;
+  size_t current_ = 0, started_ = 0;  // the fiber that runs; how many threads
+  bool backwards_ = false;
 };
 
 // Kept from launch to launch: its stacks are large.

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <cstdio>
@@ -19,6 +20,7 @@
 
 using cudaError_t = int;
 inline constexpr cudaError_t cudaSuccess = 0, cudaErrorMemoryAllocation = 2;
+inline constexpr cudaError_t cudaErrorNoDevice = 100;
 inline constexpr cudaError_t cudaErrorInvalidConfiguration = 9;
 inline constexpr cudaError_t cudaErrorNotReady = 600;
 inline constexpr cudaError_t cudaErrorStreamCaptureUnsupported = 900;
@@ -110,6 +112,7 @@ struct CUevent_st {
     stream.PushNow([this, number = ++recorded] {
       const std::lock_guard in_stream(mutex);
       completed = number;
+      time = std::chrono::steady_clock::now();
       changed.notify_all();
     });
   }
@@ -119,6 +122,7 @@ struct CUevent_st {
   }
   std::atomic<EmulatedCapture*> capture{nullptr};  // that recorded it last
   uint64_t recorded = 0, completed = 0;
+  std::chrono::steady_clock::time_point time;  // of the last that is completed
 };
 using cudaEvent_t = EmulatedEvent*;
 
@@ -195,6 +199,14 @@ inline cudaError_t cudaStreamQuery(cudaStream_t stream) {
 }
 inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   *event = new EmulatedEvent;
+  return cudaSuccess;
+}
+inline cudaError_t cudaEventCreate(cudaEvent_t* event) {
+  return cudaEventCreateWithFlags(event, 0);
+}
+inline cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
+  const std::scoped_lock lock(begin->mutex, end->mutex);
+  *milliseconds = std::chrono::duration<float, std::milli>(end->time - begin->time).count();
   return cudaSuccess;
 }
 inline cudaError_t cudaEventDestroy(cudaEvent_t event) {

@@ -1,0 +1,46 @@
+// What the libraries' stand-ins here have in common: numbers of any type, and products of them.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "src/core/float16.h"
+
+enum class EmulatedType { kF32, kF16, kBF16 };
+
+inline float EmulatedGet(EmulatedType type, const void* data, int64_t place) {
+  if (type == EmulatedType::kBF16) return static_cast<const carole::Bf16*>(data)[place];
+  if (type == EmulatedType::kF16) return static_cast<const carole::Fp16*>(data)[place];
+  return static_cast<const float*>(data)[place];
+}
+inline void EmulatedPut(EmulatedType type, void* data, int64_t place, float value) {
+  if (type == EmulatedType::kBF16) {
+    static_cast<carole::Bf16*>(data)[place] = carole::Bf16(value);
+  } else if (type == EmulatedType::kF16) {
+    static_cast<carole::Fp16*>(data)[place] = carole::Fp16(value);
+  } else {
+    static_cast<float*>(data)[place] = value;
+  }
+}
+
+// As tensor cores round fp32.
+inline float EmulatedTf32(float value) {
+  auto bits = std::bit_cast<uint32_t>(value);
+  bits = (bits + 0x0FFF + ((bits >> 13) & 1)) & ~uint32_t{0x1FFF};
+  return std::bit_cast<float>(bits);
+}
+
+// Where most of the time goes: not slowed down by checks that are for kernels.
+[[gnu::no_sanitize("alignment")]] inline double EmulatedDot(const double* a, const double* b,
+                                                            int64_t count) {
+  double sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < count; ++i) sum += a[i] * b[i];
+  return sum;
+}
+// to += factor * from
+[[gnu::no_sanitize("alignment")]] inline void EmulatedAddScaled(double* to, double factor,
+                                                                const double* from, int64_t count) {
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) to[i] += factor * from[i];
+}
