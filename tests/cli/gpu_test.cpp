@@ -64,11 +64,13 @@ TEST_F(GpuTest, TrainsAndEvaluates) {
 // steps that are recorded, images that are copied beside them.
 class EmulatedGpuTest : public CliTest {
  protected:
-  ProcessResult OnEmulatedGpu(const Words& arguments) {
+  // A GPU for each rank.
+  ProcessResult OnEmulatedGpu(Words arguments, int ranks = 1) {
+    arguments.push_back("--backend=cuda");
     Words words{"env", "LD_LIBRARY_PATH=" CAROLE_FAKE_GPU ":" CAROLE_ONEDNN_FOLDER,
-                "XDG_CACHE_HOME=" + cache_, CAROLE_EMULATED_GPU "/carole"};
-    words.insert(words.end(), arguments.begin(), arguments.end());
-    words.push_back("--backend=cuda");
+                "XDG_CACHE_HOME=" + cache_, "CAROLE_EMULATED_GPUS=" + std::to_string(ranks)};
+    for (const std::string& word : CaroleWords(arguments, ranks))
+      words.push_back(word == CAROLE_BINARY ? CAROLE_EMULATED_GPU "/carole" : word);
     return RunProcess(words);
   }
   // Plans that were found to be the fastest, and answers of yes or no.
@@ -77,12 +79,12 @@ class EmulatedGpuTest : public CliTest {
     return static_cast<size_t>(std::count(cache.begin(), cache.end(), '\n'));
   }
   // Of five steps, the fourth and the fifth recorded.
-  std::vector<double> Losses(const Words& flags) {
+  std::vector<double> Losses(const Words& flags, int ranks = 1) {
     Words words = TrainWords(
         "", {"--learning_rate=0.0001", "--log_every_n_steps=1", "--max_number_of_steps=5"});
     words.insert(words.end(), flags.begin(), flags.end());
     const bool on_cpu = words.back() == "--backend=reference";
-    const ProcessResult run = on_cpu ? Carole(words) : OnEmulatedGpu(words);
+    const ProcessResult run = on_cpu ? Carole(words, ranks) : OnEmulatedGpu(words, ranks);
     EXPECT_EQ(run.exit_code, 0) << run.err;
     return LossesIn(run.err);
   }
@@ -108,6 +110,16 @@ TEST_F(EmulatedGpuTest, LosesAsTheCpuDoes) {
       EXPECT_NEAR(losses[step], want[step], tolerance * want[step]) << "step " << step;
   }
   EXPECT_GT(NumRemembered(), 4 * 4);
+}
+
+// Gradients are summed by NCCL (tests/support/nccl_emulation) while backward still runs.
+TEST_F(EmulatedGpuTest, RanksLoseAsOnTheCpu) {
+  const std::vector<double> want = Losses({"--backend=reference"}, 2);
+  const std::vector<double> losses = Losses({"--precision=fp32"}, 2);
+  ASSERT_EQ(want.size(), 5);
+  ASSERT_EQ(losses.size(), want.size());
+  for (size_t step = 0; step < want.size(); ++step)
+    EXPECT_NEAR(losses[step], want[step], 1e-4 * want[step]) << "step " << step;
 }
 
 TEST_F(EmulatedGpuTest, GoesOnAndEvaluatesWithPlansThatItRemembers) {

@@ -53,13 +53,8 @@ class StreamBackend : public Backend {
   }
   DeviceMemory AllocateShared(size_t bytes) const override {
     const DeviceMemory memory = kernels_->Allocate(bytes);
-    const char* begin = reinterpret_cast<const char*>(memory.get());
-    const std::lock_guard lock(DeviceRanges().mutex);
-    DeviceRanges().ranges.insert({begin, begin + bytes});
-    return {memory.get(), [memory, begin, bytes](std::byte*) {
-              const std::lock_guard in_free(DeviceRanges().mutex);
-              DeviceRanges().ranges.erase({begin, begin + bytes});
-            }};
+    DeviceRanges().Add(memory.get(), bytes);
+    return {memory.get(), [memory](std::byte*) { DeviceRanges().Remove(memory.get()); }};
   }
   void BeginRun(const RunContext& context) const override { kernels_->BeginRun(context); }
   void Synchronize() const override { stream_.Wait(); }

@@ -22,12 +22,7 @@ namespace carole::testing {
 class EmulatedDevice {
  public:
   EmulatedDevice(collectives::Communicator& communicator, size_t count) : values_(count) {
-    const char* begin = reinterpret_cast<const char*>(values_.data());
-    range_ = {begin, begin + count * sizeof(float)};
-    {
-      const std::lock_guard lock(DeviceRanges().mutex);
-      DeviceRanges().ranges.insert(range_);
-    }
+    DeviceRanges().Add(values_.data(), count * sizeof(float));
     collectives::NcclId id{};
     if (communicator.rank() == 0) id = carole_nccl_module()->make_id();
     communicator.Broadcast(std::as_writable_bytes(std::span(id)), 0, {.what = "id"});
@@ -39,8 +34,7 @@ class EmulatedDevice {
   EmulatedDevice& operator=(const EmulatedDevice&) = delete;
   ~EmulatedDevice() {
     stream_.Wait();
-    const std::lock_guard lock(DeviceRanges().mutex);
-    DeviceRanges().ranges.erase(range_);
+    DeviceRanges().Remove(values_.data());
   }
 
   EmulatedStream* stream() { return &stream_; }
@@ -56,7 +50,6 @@ class EmulatedDevice {
 
  private:
   std::vector<float> values_;
-  std::pair<const char*, const char*> range_;
   EmulatedStream stream_;
 };
 

@@ -31,12 +31,9 @@
 #define __launch_bounds__(...)
 #define __shared__ static
 
-inline cudaError_t cudaGetDevice(int* device) {
-  *device = 0;
-  return cudaSuccess;
-}
 inline cudaError_t cudaGetDeviceCount(int* count) {
-  *count = 1;
+  const char* set = std::getenv("CAROLE_EMULATED_GPUS");
+  *count = set == nullptr ? 1 : std::atoi(set);
   return cudaSuccess;
 }
 struct cudaDeviceProp {
@@ -49,21 +46,28 @@ inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
 }
 
 // Memory is the host's.
-inline cudaError_t cudaMalloc(void** memory, size_t bytes) {
+inline cudaError_t cudaMallocHost(void** memory, size_t bytes) {
   if (EmulatedStickyError() != cudaSuccess) return EmulatedStickyError();
   if (thread_captures) return cudaErrorStreamCaptureUnsupported;
   *memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
   return *memory == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
 }
+inline cudaError_t cudaMalloc(void** memory, size_t bytes) {
+  const cudaError_t status = cudaMallocHost(memory, bytes);
+  if (status == cudaSuccess) DeviceRanges().Add(*memory, bytes);
+  return status;
+}
 inline cudaError_t cudaMallocManaged(void** memory, size_t bytes) {
   return cudaMalloc(memory, bytes);
 }
-inline cudaError_t cudaMallocHost(void** memory, size_t bytes) { return cudaMalloc(memory, bytes); }
-inline cudaError_t cudaFree(void* memory) {
+inline cudaError_t cudaFreeHost(void* memory) {
   std::free(memory);
   return cudaSuccess;
 }
-inline cudaError_t cudaFreeHost(void* memory) { return cudaFree(memory); }
+inline cudaError_t cudaFree(void* memory) {
+  DeviceRanges().Remove(memory);
+  return cudaFreeHost(memory);
+}
 inline cudaError_t cudaMemGetInfo(size_t* free, size_t* all) {
   *free = *all = size_t{16} << 30;
   return cudaSuccess;

@@ -310,8 +310,8 @@ class Graph {
            w.dim[0] % s.groups() == 0 && y.dim[2] == OutputSize(x, w, s.convolution, 0) &&
            y.dim[3] == OutputSize(x, w, s.convolution, 1);
   }
-  // Results have their operands' type, as on Hopper with cuDNN 9.19. Groups and dilated filters leave
-  // the rest to another pass, so that such passes are taken, too.
+  // Results have their operands' type, as on Hopper with cuDNN 9.19. Groups and dilated filters
+  // leave the rest to another pass, so that such passes are taken, too.
   bool IsSupported(int64_t i) const {
     const Step& first = steps_.front();
     const bool fuses = steps_.size() > 1;

@@ -13,7 +13,6 @@
 #include <functional>
 #include <map>
 #include <mutex>
-#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -178,7 +177,15 @@ inline cudaError_t cudaDeviceGetPCIBusId(char* place, int bytes, int device) {
   std::snprintf(place, static_cast<size_t>(bytes), "0000:%02x:00.0", device);
   return cudaSuccess;
 }
-inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+inline thread_local int thread_device = 0;
+inline cudaError_t cudaSetDevice(int device) {
+  thread_device = device;
+  return cudaSuccess;
+}
+inline cudaError_t cudaGetDevice(int* device) {
+  *device = thread_device;
+  return cudaSuccess;
+}
 inline cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
   *least = *greatest = 0;
   return cudaSuccess;
@@ -322,19 +329,30 @@ struct cudaPointerAttributes {
 };
 // Memory that passes for a device's.
 struct EmulatedMemory {
+  void Add(const void* memory, size_t bytes) {
+    const std::lock_guard lock(mutex);
+    ranges[static_cast<const char*>(memory)] = bytes;
+  }
+  void Remove(const void* memory) {
+    const std::lock_guard lock(mutex);
+    ranges.erase(static_cast<const char*>(memory));
+  }
+  bool Holds(const void* memory) {
+    const std::lock_guard lock(mutex);
+    const auto next = ranges.upper_bound(static_cast<const char*>(memory));
+    if (next == ranges.begin()) return false;
+    const auto& [begin, bytes] = *std::prev(next);
+    return memory < begin + bytes;
+  }
   std::mutex mutex;
-  std::set<std::pair<const char*, const char*>> ranges;
+  std::map<const char*, size_t> ranges;  // bytes, by where they begin
 };
 inline EmulatedMemory& DeviceRanges() {
   static EmulatedMemory memory;
   return memory;
 }
 inline cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* p) {
-  EmulatedMemory& memory = DeviceRanges();
-  const std::lock_guard lock(memory.mutex);
   if (EmulatedStickyError() != cudaSuccess) return EmulatedStickyError();
-  attributes->type = cudaMemoryTypeUnregistered;
-  for (const auto& [begin, end] : memory.ranges)
-    if (begin <= p && p < end) attributes->type = cudaMemoryTypeDevice;
+  attributes->type = DeviceRanges().Holds(p) ? cudaMemoryTypeDevice : cudaMemoryTypeUnregistered;
   return cudaSuccess;
 }

@@ -1,12 +1,17 @@
-// NCCL as collectives/nccl uses it, among threads of one process: a sum waits in its stream until
-// all ranks' streams have come to theirs.
+// NCCL as collectives/nccl uses it, among threads or processes of one machine: a sum waits in its
+// stream until all ranks' streams have come to theirs.
 #pragma once
 
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <atomic>
-#include <cstring>
-#include <map>
+#include <chrono>
+#include <cstdio>
 #include <memory>
-#include <vector>
+#include <thread>
 
 #include "cuda_runtime.h"
 
@@ -28,21 +33,28 @@ struct ncclConfig_t {
 #define NCCL_CONFIG_INITIALIZER \
   { 1 }
 
+// What the ranks of a communicator share: memory that has the name of their id, and a slot of it
+// for each rank's numbers.
 struct EmulatedGroup {
-  std::mutex mutex;
-  std::condition_variable changed;
-  int joined = 0;
-  bool is_aborted = false;
-  struct Round {
-    int come = 0, gone = 0;
-    std::vector<double> sum;
-  };
-  std::map<int, Round> rounds;
+  static constexpr size_t kSlot = 16384, kMostRanks = 16;
+  std::atomic<int> joined, waiting, rounds;
+  std::atomic<bool> is_aborted;
+  double slots[kMostRanks][kSlot];
+
+  // Of every rank; false: the group is aborted.
+  bool Barrier(int size, const std::atomic<bool>& hangs) {
+    const int round = rounds;
+    if (++waiting == size && !hangs) {
+      waiting = 0;
+      ++rounds;
+    }
+    while (rounds == round && !is_aborted) std::this_thread::yield();
+    return !is_aborted;
+  }
 };
 struct EmulatedComm {
-  std::shared_ptr<EmulatedGroup> group;
-  int size = 0;
-  int round = 0;
+  EmulatedGroup* group = nullptr;
+  int rank = 0, size = 0;
   std::atomic<int> num_asked{0}, num_recorded{0};  // sums
 };
 using ncclComm_t = EmulatedComm*;
@@ -67,26 +79,23 @@ inline ncclResult_t ncclGetVersion(int* version) {
 }
 inline ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   static std::atomic<int> next{1};
-  std::memset(id, 0, sizeof *id);
-  const int number = next++;
-  std::memcpy(id->internal, &number, sizeof number);
+  std::snprintf(id->internal, sizeof id->internal, "/carole-emulated-%d-%d", getpid(), next++);
   return ncclSuccess;
 }
-inline ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id, int,
+inline ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id, int rank,
                                            ncclConfig_t* config) {
-  static std::mutex mutex;
-  static std::map<std::string, std::shared_ptr<EmulatedGroup>> groups;
-  if (config->blocking != 0) return ncclInvalidUsage;
-  const std::lock_guard lock(mutex);
-  auto& group = groups[std::string(id.internal, sizeof id.internal)];
-  if (group == nullptr) group = std::make_shared<EmulatedGroup>();
-  *comm = new EmulatedComm{.group = group, .size = size};
-  const std::lock_guard in_group(group->mutex);
-  ++group->joined;
+  if (config->blocking != 0 || size > int{EmulatedGroup::kMostRanks}) return ncclInvalidUsage;
+  const int file = shm_open(id.internal, O_RDWR | O_CREAT, 0600);
+  if (file < 0 || ftruncate(file, sizeof(EmulatedGroup)) != 0) return ncclSystemError;
+  void* shared = mmap(nullptr, sizeof(EmulatedGroup), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  close(file);
+  if (shared == MAP_FAILED) return ncclSystemError;
+  *comm =
+      new EmulatedComm{.group = static_cast<EmulatedGroup*>(shared), .rank = rank, .size = size};
+  if (++(*comm)->group->joined == size) shm_unlink(id.internal);
   return ncclInProgress;
 }
 inline ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
-  const std::lock_guard lock(comm->group->mutex);
   *state = NcclFaults().fails                          ? ncclRemoteError
            : comm->group->joined < comm->size          ? ncclInProgress
            : NcclFaults().pends && comm->num_asked > 0 ? ncclInProgress
@@ -94,28 +103,27 @@ inline ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) 
   return ncclSuccess;
 }
 inline ncclResult_t ncclCommAbort(ncclComm_t comm) {
-  {
-    const std::lock_guard lock(comm->group->mutex);
-    comm->group->is_aborted = true;
-    comm->group->changed.notify_all();
-  }
+  comm->group->is_aborted = true;
   // As the library does, without end, for graphs that hold its sums.
   while (comm->num_recorded > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   return ncclSuccess;  // leaked: streams may still look at it
 }
 
+// The same bits on every rank.
 template <typename T>
-void EmulatedSum(EmulatedComm* comm, int number, T* data, size_t count) {
-  EmulatedGroup& group = *comm->group;
-  std::unique_lock lock(group.mutex);
-  EmulatedGroup::Round& round = group.rounds[number];
-  round.sum.resize(count);
-  for (size_t i = 0; i < count; ++i) round.sum[i] += data[i];
-  ++round.come;
-  group.changed.notify_all();
-  group.changed.wait(
-      lock, [&] { return group.is_aborted || (round.come == comm->size && !NcclFaults().hangs); });
-  for (size_t i = 0; i < count && !group.is_aborted; ++i) data[i] = static_cast<T>(round.sum[i]);
+void EmulatedSum(const EmulatedComm& comm, T* data, size_t count) {
+  EmulatedGroup& group = *comm.group;
+  for (size_t begin = 0; begin < count; begin += EmulatedGroup::kSlot) {
+    const size_t part = std::min(EmulatedGroup::kSlot, count - begin);
+    std::copy_n(data + begin, part, group.slots[comm.rank]);
+    if (!group.Barrier(comm.size, NcclFaults().hangs)) return;
+    for (size_t i = 0; i < part; ++i) {
+      double sum = 0;
+      for (int rank = 0; rank < comm.size; ++rank) sum += group.slots[rank][i];
+      data[begin + i] = static_cast<T>(sum);
+    }
+    if (!group.Barrier(comm.size, NcclFaults().hangs)) return;
+  }
 }
 // What a graph holds of a sum counts until the graph ends.
 inline ncclResult_t ncclAllReduce(const void*, void* data, size_t count, ncclDataType_t type,
@@ -128,9 +136,8 @@ inline ncclResult_t ncclAllReduce(const void*, void* data, size_t count, ncclDat
     recorded.reset(comm, [](EmulatedComm* of) { --of->num_recorded; });
   }
   stream->Push([=, recorded = std::move(recorded)] {
-    const int number = comm->round++;
-    if (type == ncclFloat32) return EmulatedSum(comm, number, static_cast<float*>(data), count);
-    EmulatedSum(comm, number, static_cast<double*>(data), count);
+    if (type == ncclFloat32) return EmulatedSum(*comm, static_cast<float*>(data), count);
+    EmulatedSum(*comm, static_cast<double*>(data), count);
   });
   return ncclSuccess;
 }
