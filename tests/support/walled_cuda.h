@@ -39,7 +39,7 @@ class WalledCuda : public WalledBackend {
     kernels_->BeginRun(context);
   }
   std::unique_ptr<Kernel> MakeKernel(const OpSpec& spec) const override {
-    return kernels_->Supports(spec) ? kernels_->MakeKernel(spec) : WalledBackend::MakeKernel(spec);
+    return kernels_->MakeKernel(spec);
   }
 
  private:
