@@ -28,7 +28,7 @@ struct [[nodiscard]] error_t {
   error_t(error_code_t code, std::string words) : code(code), words(std::move(words)) {}
   bool is_good() const { return code == error_code_t::OK; }
   bool is_bad() const { return !is_good(); }
-  std::string get_message() const { return words; }
+  std::string get_message() { return words; }  // as the library has it
   error_code_t code = error_code_t::OK;
   std::string words;
 };
