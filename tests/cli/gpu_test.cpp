@@ -1,5 +1,6 @@
 // Training and evaluation on a GPU, or what is said where there is none or not all that it takes;
 // JPEGs that a GPU decodes.
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 
@@ -9,15 +10,19 @@
 namespace carole::testing {
 namespace {
 
-// carole, with the libraries of these folders before all others, and more variables.
-ProcessResult CaroleWith(const std::string& folders, const Words& arguments,
-                         const Words& variables = {}) {
+// A command, with the libraries of these folders before all others, and more variables.
+ProcessResult RunWith(const std::string& folders, const Words& command, const Words& variables) {
   const char* others = std::getenv("LD_LIBRARY_PATH");
   Words words = {"env", "LD_LIBRARY_PATH=" + folders + (others == nullptr ? "" : ":") +
                             (others == nullptr ? "" : others)};
   words.insert(words.end(), variables.begin(), variables.end());
-  for (const std::string& word : CaroleWords(arguments)) words.push_back(word);
+  words.insert(words.end(), command.begin(), command.end());
   return RunProcess(words);
+}
+
+ProcessResult CaroleWith(const std::string& folders, const Words& arguments,
+                         const Words& variables = {}) {
+  return RunWith(folders, CaroleWords(arguments), variables);
 }
 
 class GpuTest : public CliTest {};
@@ -67,26 +72,37 @@ class EmulatedGpuTest : public CliTest {
   // A GPU for each rank.
   ProcessResult OnEmulatedGpu(Words arguments, int ranks = 1) {
     arguments.push_back("--backend=cuda");
-    Words words{"env", "LD_LIBRARY_PATH=" CAROLE_FAKE_GPU ":" CAROLE_ONEDNN_FOLDER,
-                "XDG_CACHE_HOME=" + cache_, "CAROLE_EMULATED_GPUS=" + std::to_string(ranks)};
-    for (const std::string& word : CaroleWords(arguments, ranks))
-      words.push_back(word == CAROLE_BINARY ? CAROLE_EMULATED_GPU "/carole" : word);
-    return RunProcess(words);
+    Words words = CaroleWords(arguments, ranks);
+    std::ranges::replace(words, std::string(CAROLE_BINARY),
+                         std::string(CAROLE_EMULATED_GPU "/carole"));
+    return RunWith(CAROLE_EMULATED_GPU_LIBRARIES, words,
+                   {"XDG_CACHE_HOME=" + cache_, "CAROLE_EMULATED_GPUS=" + std::to_string(ranks)});
   }
   // Plans that were found to be the fastest, and answers of yes or no.
   size_t NumRemembered() {
     const std::string cache = ReadText(cache_ + "/carole/plans");
     return static_cast<size_t>(std::count(cache.begin(), cache.end(), '\n'));
   }
-  // Of five steps, the fourth and the fifth recorded.
-  std::vector<double> Losses(const Words& flags, int ranks = 1) {
+  // The fourth and the fifth are recorded on a GPU.
+  Words FiveSteps(const Words& flags) const {
     Words words = TrainWords(
         "", {"--learning_rate=0.0001", "--log_every_n_steps=1", "--max_number_of_steps=5"});
     words.insert(words.end(), flags.begin(), flags.end());
-    const bool on_cpu = words.back() == "--backend=reference";
-    const ProcessResult run = on_cpu ? Carole(words, ranks) : OnEmulatedGpu(words, ranks);
-    EXPECT_EQ(run.exit_code, 0) << run.err;
-    return LossesIn(run.err);
+    return words;
+  }
+  ProcessResult FiveStepsOnCpu(int ranks) const {
+    return Carole(FiveSteps({"--backend=reference"}), ranks);
+  }
+  // Each loss but for such a part of it.
+  static void ExpectSameLosses(const ProcessResult& got, const ProcessResult& want,
+                               double tolerance) {
+    ASSERT_EQ(got.exit_code, 0) << got.err;
+    ASSERT_EQ(want.exit_code, 0) << want.err;
+    const std::vector<double> losses = LossesIn(got.err), wanted = LossesIn(want.err);
+    ASSERT_EQ(wanted.size(), 5);
+    ASSERT_EQ(losses.size(), wanted.size());
+    for (size_t step = 0; step < wanted.size(); ++step)
+      EXPECT_NEAR(losses[step], wanted[step], tolerance * wanted[step]) << "step " << step;
   }
 
   const std::string cache_ = folder_ / "cache";
@@ -100,26 +116,17 @@ TEST_F(EmulatedGpuTest, LosesAsTheCpuDoes) {
               {{"--precision=tf32"}, 1e-2},
               {{"--precision=bf16"}, 2e-2},
               {{"--precision=fp16", "--loss_scale=128"}, 1e-2}};
-  const std::vector<double> want = Losses({"--backend=reference"});
-  ASSERT_EQ(want.size(), 5);
+  const ProcessResult want = FiveStepsOnCpu(1);
   for (const auto& [flags, tolerance] : rows) {
     SCOPED_TRACE(flags[0]);
-    const std::vector<double> losses = Losses(flags);
-    ASSERT_EQ(losses.size(), want.size());
-    for (size_t step = 0; step < want.size(); ++step)
-      EXPECT_NEAR(losses[step], want[step], tolerance * want[step]) << "step " << step;
+    ExpectSameLosses(OnEmulatedGpu(FiveSteps(flags)), want, tolerance);
   }
   EXPECT_GT(NumRemembered(), 4 * 4);
 }
 
 // Gradients are summed by NCCL (tests/support/nccl_emulation) while backward still runs.
 TEST_F(EmulatedGpuTest, RanksLoseAsOnTheCpu) {
-  const std::vector<double> want = Losses({"--backend=reference"}, 2);
-  const std::vector<double> losses = Losses({"--precision=fp32"}, 2);
-  ASSERT_EQ(want.size(), 5);
-  ASSERT_EQ(losses.size(), want.size());
-  for (size_t step = 0; step < want.size(); ++step)
-    EXPECT_NEAR(losses[step], want[step], 1e-4 * want[step]) << "step " << step;
+  ExpectSameLosses(OnEmulatedGpu(FiveSteps({"--precision=fp32"}), 2), FiveStepsOnCpu(2), 1e-4);
 }
 
 TEST_F(EmulatedGpuTest, GoesOnAndEvaluatesWithPlansThatItRemembers) {

@@ -16,7 +16,6 @@ class EmulatedCudaBackend : public Backend {
     device_.numbers = &numbers_;
     device_.stream = options.stream;
     device_.cudnn = &cudnn_;
-    device_.plans = options.plans;
     device_.takes_optional = options.takes_optional;
   }
 

@@ -8,18 +8,14 @@
 #include "src/backend/backend.h"
 
 struct CUstream_st;
-namespace carole {
-class ChoiceCache;
-}
 
 namespace carole::testing {
 
 struct EmulatedCudaOptions {
   CUstream_st* stream = nullptr;  // of the kernels; null: they run at once
-  ChoiceCache* plans = nullptr;   // of convolutions; null: they are not timed
   bool takes_optional = false;    // as in CudaOptions
 };
-// What the options point to outlives it.
+// The stream outlives it.
 std::unique_ptr<Backend> MakeEmulatedCudaBackend(const EmulatedCudaOptions& options);
 std::unique_ptr<Backend> MakeEmulatedCudaBackend(int threads);
 

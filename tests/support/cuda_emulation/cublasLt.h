@@ -250,8 +250,8 @@ inline void EmulatedMultiply(const cublasLtMatmulDescOpaque_t& d, const Emulated
   const uint64_t inner = d.transposes_a() ? a.layout.rows : a.layout.columns;
   std::vector<double> left = a.Read(!d.transposes_a()), right = b.Read(d.transposes_b());
   if (d.compute == CUBLAS_COMPUTE_32F_FAST_TF32) {
-    for (double& v : left) v = EmulatedTf32(static_cast<float>(v));
-    for (double& v : right) v = EmulatedTf32(static_cast<float>(v));
+    EmulatedRoundToTf32(left);
+    EmulatedRoundToTf32(right);
   }
   for (uint64_t column = 0; column < result.layout.columns; ++column) {
     for (uint64_t row = 0; row < result.layout.rows; ++row) {

@@ -163,26 +163,28 @@ class Graph {
     tensors_.push_back(std::make_shared<Tensor_attributes>(attributes));
     return tensors_.back();
   }
-  TensorPointer conv_fprop(TensorPointer x, TensorPointer w, const Convolution_attributes& a) {
-    const TensorPointer y = AddConvolution(Kind::kForward, {x, w}, a);
+  TensorPointer conv_fprop(const TensorPointer& x, const TensorPointer& w,
+                           const Convolution_attributes& a) {
+    const TensorPointer y = AddStep({.kind = Kind::kForward, .a = x, .b = w, .convolution = a});
     y->dim = {x->dim[0], w->dim[0], OutputSize(*x, *w, a, 0), OutputSize(*x, *w, a, 1)};
     return y;
   }
-  TensorPointer conv_dgrad(TensorPointer dy, TensorPointer w, const Convolution_attributes& a) {
-    return AddConvolution(Kind::kData, {std::move(dy), std::move(w)}, a);
+  TensorPointer conv_dgrad(const TensorPointer& dy, const TensorPointer& w,
+                           const Convolution_attributes& a) {
+    return AddStep({.kind = Kind::kData, .a = dy, .b = w, .convolution = a});
   }
-  TensorPointer conv_wgrad(TensorPointer dy, TensorPointer x, const Convolution_attributes& a) {
-    return AddConvolution(Kind::kFilter, {std::move(dy), std::move(x)}, a);
+  TensorPointer conv_wgrad(const TensorPointer& dy, const TensorPointer& x,
+                           const Convolution_attributes& a) {
+    return AddStep({.kind = Kind::kFilter, .a = dy, .b = x, .convolution = a});
   }
   TensorPointer pointwise(const TensorPointer& a, const Pointwise_attributes& attributes) {
     return pointwise(a, nullptr, attributes);
   }
   TensorPointer pointwise(const TensorPointer& a, const TensorPointer& b,
                           const Pointwise_attributes& attributes) {
-    const TensorPointer result = AddVirtual();
+    const TensorPointer result =
+        AddStep({.kind = Kind::kPointwise, .a = a, .b = b, .mode = attributes.mode});
     result->dim = a->dim;
-    steps_.push_back({.kind = Kind::kPointwise, .a = a, .b = b, .result = result});
-    steps_.back().mode = attributes.mode;
     return result;
   }
 
@@ -271,7 +273,7 @@ class Graph {
   enum class Kind { kForward, kData, kFilter, kPointwise };
   struct Step {
     Kind kind;
-    TensorPointer a, b, result;  // b may be null
+    TensorPointer a, b = nullptr, result = nullptr;  // b may be null
     Convolution_attributes convolution = {};
     PointwiseMode_t mode = PointwiseMode_t::ADD;
 
@@ -291,17 +293,12 @@ class Graph {
     return (x.dim[2 + axis] + 2 * a.padding[axis] - window) / a.stride[axis] + 1;
   }
 
-  TensorPointer AddVirtual() {
-    Tensor_attributes attributes;
-    attributes.is_virtual = true;
-    return tensor(attributes);
-  }
-  TensorPointer AddConvolution(Kind kind, std::pair<TensorPointer, TensorPointer> operands,
-                               const Convolution_attributes& a) {
-    steps_.push_back({.kind = kind, .a = operands.first, .b = operands.second});
-    steps_.back().result = AddVirtual();
-    steps_.back().convolution = a;
-    return steps_.back().result;
+  // Its result, virtual so far.
+  TensorPointer AddStep(Step step) {
+    step.result = tensor({});
+    step.result->is_virtual = true;
+    steps_.push_back(step);
+    return step.result;
   }
 
   static bool Fits(const Step& s) {
@@ -343,8 +340,8 @@ class Graph {
         continue;
       }
       if (IsWide(s.a->type) && !plan.notes.empty()) {
-        for (double& v : a) v = EmulatedTf32(static_cast<float>(v));
-        for (double& v : b) v = EmulatedTf32(static_cast<float>(v));
+        EmulatedRoundToTf32(a);
+        EmulatedRoundToTf32(b);
       }
       passed = Convolve(s, a, b);
     }

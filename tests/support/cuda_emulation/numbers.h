@@ -3,6 +3,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <vector>
 
 #include "src/core/float16.h"
 
@@ -24,10 +25,12 @@ inline void EmulatedPut(EmulatedType type, void* data, int64_t place, float valu
 }
 
 // As tensor cores round fp32.
-inline float EmulatedTf32(float value) {
-  auto bits = std::bit_cast<uint32_t>(value);
-  bits = (bits + 0x0FFF + ((bits >> 13) & 1)) & ~uint32_t{0x1FFF};
-  return std::bit_cast<float>(bits);
+inline void EmulatedRoundToTf32(std::vector<double>& numbers) {
+  for (double& number : numbers) {
+    auto bits = std::bit_cast<uint32_t>(static_cast<float>(number));
+    bits = (bits + 0x0FFF + ((bits >> 13) & 1)) & ~uint32_t{0x1FFF};
+    number = std::bit_cast<float>(bits);
+  }
 }
 
 // Where most of the time goes: not slowed down by checks that are for kernels.
