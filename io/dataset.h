@@ -28,8 +28,8 @@ struct EpochCounts {
   int64_t num_skipped() const { return skipped[0] + skipped[1] + skipped[2]; }
 };
 
-// A batch as kernels want it. Memory belongs to the BatchSource; valid until the next call of
-// Next().
+// A batch as kernels want it. Its memory belongs to the BatchSource and lasts through one more
+// call of Next(): a step is begun before the last one has ended.
 struct Batch {
   std::span<const float> images;    // (local_batch, height, width, channels), row-major; or
   std::span<const uint8_t> pixels;  // the same as bytes, which the net normalises (preprocessing.h)
@@ -62,8 +62,9 @@ class BatchSource {
  public:
   virtual ~BatchSource() = default;
 
-  // The next batch, or nullptr at the end (evaluation: after one pass; training never ends). Blocks
-  // until it is there. Throws what the reading threads threw (DataError, DiskError).
+  // The next batch, itself valid until the call after, or nullptr at the end (evaluation: after one
+  // pass; training never ends). Blocks until it is there. Throws what the reading threads threw
+  // (DataError, DiskError).
   virtual const Batch* Next() = 0;
 
   virtual int64_t num_samples() const = 0;  // of the split, over all ranks

@@ -53,7 +53,7 @@ class Pipeline : public BatchSource {
                        .block_records = options.shuffle_block_records,
                        .seed = options.seed},
         next_plan_{options.start_epoch, options.start_position},
-        slots_(static_cast<size_t>(options.depth)) {
+        slots_(static_cast<size_t>(options.depth) + 1) {
     for (Slot& slot : slots_) {
       const auto values = static_cast<size_t>(options.local_batch * reader_.image_values());
       slot.images.resize(options.dtype == DType::kU8 ? 0 : values);
@@ -66,7 +66,7 @@ class Pipeline : public BatchSource {
     if (order_options_.shuffle && order_options_.block_records > 0)
       read_ahead_ = std::make_unique<ReadAhead>(reader_);
     CAROLE_CHECK(next_plan_.position >= 0, "start at {} in an epoch", next_plan_.position);
-    for (int i = 0; i < options.depth; ++i) Plan();
+    for (size_t i = 0; i < slots_.size(); ++i) Plan();
     for (int t = 0; t < options.threads; ++t) {
       threads_.emplace_back([this](const std::stop_token& stop) { Work(stop); });
     }
@@ -78,7 +78,7 @@ class Pipeline : public BatchSource {
 
   const Batch* Next() override {
     if (failure_) std::rethrow_exception(failure_);
-    if (next_batch_ > 0) Plan();  // the batch given last is given back
+    if (next_batch_ > 1) Plan();  // the last batch but one is given back
     if (next_batch_ == planned_.load()) return nullptr;
     Slot& slot = slots_[next_batch_ % slots_.size()];
     {

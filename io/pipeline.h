@@ -56,7 +56,7 @@ struct PipelineOptions {
   bool fast_mode = true;                       // of Inception's training
   bool use_bounding_boxes = false;             // of the records, in Inception's training
   int threads = 1;
-  int depth = 4;  // batches in memory
+  int depth = 4;  // batches in memory, beside one that the consumer still has
 };
 
 // Finds the shards, loads or builds their index, starts the threads. Throws UsageError, DataError

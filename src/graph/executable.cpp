@@ -68,9 +68,8 @@ void Executable::Bind(const VariableStore& store) {
     const Value& value = graph_.value(id);
     if (value.producer != kNone || value.variable != kNone) continue;
     const size_t bytes = Locate(primary_[id]).bytes();
-    ahead_[value.name] = {
-        .staging = {backend_.AllocateStaging(bytes), backend_.AllocateStaging(bytes)},
-        .landing = backend_.Allocate(bytes)};
+    ahead_[value.name] = {.staging = backend_.AllocateStaging(bytes),
+                          .landing = backend_.Allocate(bytes)};
   }
   backend_.EndReading();  // uploads come after what zeroes this memory
 }
@@ -83,32 +82,23 @@ Tensor Executable::Input(const std::string& name) const {
   Tensor input = Locate(primary_[graph_.input(name)]);
   if (backend_.on_host()) return input;
   backend_.WaitForUploads();
-  input.data = ahead_.at(name).staging[staging_].get();
+  input.data = ahead_.at(name).staging.get();
   return input;
-}
-
-void Executable::Upload() {
-  for (const auto& [name, ahead] : ahead_) {
-    const size_t bytes = Locate(primary_[graph_.input(name)]).bytes();
-    backend_.Upload(ahead.landing.get(), ahead.staging[staging_].get(), bytes);
-  }
-}
-
-void Executable::Send() {
-  Upload();
-  staging_ = 1 - staging_;
-  is_sent_ = true;
 }
 
 void Executable::Receive(const RunContext& context) {
   CAROLE_CHECK(store_ != nullptr, "Run() before Bind()");
+  const auto for_each_input = [&](const auto& use) {
+    for (const auto& [name, ahead] : ahead_) use(Locate(primary_[graph_.input(name)]), ahead);
+  };
   if (!ahead_.empty()) {
-    if (!std::exchange(is_sent_, false)) Upload();
+    for_each_input([&](const Tensor& input, const Ahead& ahead) {
+      backend_.Upload(ahead.landing.get(), ahead.staging.get(), input.bytes());
+    });
     backend_.BeginReading();
-    for (const auto& [name, ahead] : ahead_) {
-      const Tensor input = Locate(primary_[graph_.input(name)]);
+    for_each_input([&](const Tensor& input, const Ahead& ahead) {
       backend_.arena_math()->Copy(input.data, ahead.landing.get(), input.bytes());
-    }
+    });
     backend_.EndReading();
   }
   backend_.BeginRun(context);

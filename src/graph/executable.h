@@ -9,7 +9,6 @@
 //   step.Run(context, [&](int ready) { reducer.MarkReady(ready); });
 #pragma once
 
-#include <array>
 #include <chrono>
 #include <functional>
 #include <map>
@@ -71,13 +70,9 @@ class Executable {
   void Bind(const VariableStore& store);
 
   // Plain memory of the host (NHWC, row-major) for a graph input; kept between runs. Where the
-  // backend is not on_host() each Run() copies it, and this waits for the copy of the last one.
+  // backend is not on_host() each Run() copies it beside the one in progress, and this waits for
+  // the copy of the last one.
   Tensor Input(const std::string& name) const;
-
-  // Where the backend is not on_host(): copies the inputs for the next run, beside the one in
-  // progress. Then Input() gives other memory, to be filled anew, and this is kept until it does so
-  // again.
-  void Send();
 
   // A copy of a value marked as output, in plain order (NHWC for rank 4).
   std::vector<double> Output(ValueId value) const;
@@ -89,7 +84,7 @@ class Executable {
   using GradientReady = std::function<void(int ready_index)>;
   // Receive() and RunKernels().
   void Run(const RunContext& context, const GradientReady& gradient_ready = {});
-  // Brings the inputs that were sent, or are copied now, to where kernels read them.
+  // Brings the inputs to where kernels read them.
   void Receive(const RunContext& context);
   // May be recorded by the backend: then kernels get what a device reads of the context from
   // Receive().
@@ -104,6 +99,7 @@ class Executable {
   // and outputs lose their values.
   void ReleaseMemory();
 
+  const Backend& backend() const { return backend_; }
   const ExecutableStatistics& statistics() const { return statistics_; }
   // Of the nodes in the order in which their kernels run, those that run twice included.
   uint64_t ScheduleHash() const;
@@ -123,7 +119,6 @@ class Executable {
   class Compiler;
 
   Tensor Locate(int representation) const;
-  void Upload();
 
   const Graph& graph_;
   const Backend& backend_;
@@ -137,12 +132,10 @@ class Executable {
   DeviceMemory arena_;
   // Of an input, where the arena is not the host's: the batch after the one that is computed.
   struct Ahead {
-    std::array<DeviceMemory, 2> staging;  // the host's
-    DeviceMemory landing;                 // the device's
+    DeviceMemory staging;  // the host's
+    DeviceMemory landing;  // the device's
   };
   std::map<std::string, Ahead> ahead_;
-  int staging_ = 0;       // which one Input() gives
-  bool is_sent_ = false;  // what the next run shall read
   ExecutableStatistics statistics_;
   std::vector<KernelObserver> observers_;
   bool waits_for_kernels_ = false;

@@ -12,15 +12,18 @@
 namespace carole::train {
 namespace {
 
-// Of those that copy for a device: as fast as memory, and the others' cores are left to decoders,
+// Those that copy for a device: as fast as memory, and the others' cores are left to decoders,
 // which threads that wait for the next copy would keep busy.
-constexpr int kDeviceThreads = 4;
+int CopyThreads(bool on_host) {
+  constexpr int kDeviceThreads = 4;
+  const int all = omp_get_max_threads();
+  return on_host ? all : std::min(kDeviceThreads, all);
+}
 
 template <typename From, typename To>
 void CopyImages(std::span<const From> from, int threads, const Tensor& images) {
   CAROLE_CHECK_EQ(static_cast<int64_t>(from.size()), images.size(), "pixels of a batch");
   To* to = images.as<To>();
-  if (static_cast<const void*>(from.data()) == to) return;  // it is sent once more
   const auto count = static_cast<int64_t>(from.size());
 #pragma omp parallel for simd schedule(static) if (count > (1 << 18)) num_threads(threads)
   for (int64_t i = 0; i < count; ++i) to[i] = from[i];
@@ -30,28 +33,6 @@ template <typename T>
 void SetWeights(int64_t valid, double row_weight, const Tensor& weights) {
   std::fill_n(weights.as<T>(), weights.size(), T(0));
   std::fill_n(weights.as<T>(), valid, static_cast<T>(row_weight));
-}
-
-void CopyWith(int threads, const io::Batch& batch, double row_weight,
-              const Executable& executable) {
-  const Tensor images = executable.Input("images");
-  const Tensor labels = executable.Input("labels");
-  const Tensor weights = executable.Input("weights");
-  CAROLE_CHECK_EQ(static_cast<int64_t>(batch.labels.size()), labels.size(), "labels of a batch");
-  if (batch.labels.data() != labels.as<int32_t>())
-    std::copy(batch.labels.begin(), batch.labels.end(), labels.as<int32_t>());
-  if (images.dtype == DType::kU8) {
-    CopyImages<uint8_t, uint8_t>(batch.pixels, threads, images);
-  } else if (images.dtype == DType::kF64) {
-    CopyImages<float, double>(batch.images, threads, images);
-  } else {
-    CopyImages<float, float>(batch.images, threads, images);
-  }
-  if (weights.dtype == DType::kF64) {
-    SetWeights<double>(batch.valid, row_weight, weights);
-  } else {
-    SetWeights<float>(batch.valid, row_weight, weights);
-  }
 }
 
 }  // namespace
@@ -96,21 +77,24 @@ void CheckBatch(const io::Batch& batch, int64_t num_classes) {
 }
 
 void CopyIn(const io::Batch& batch, double row_weight, const Executable& executable) {
-  CopyWith(omp_get_max_threads(), batch, row_weight, executable);
-}
-
-io::Batch Send(const io::Batch& batch, double row_weight, Executable& executable) {
-  CopyWith(std::min(kDeviceThreads, omp_get_max_threads()), batch, row_weight, executable);
-  const Tensor images = executable.Input("images"), labels = executable.Input("labels");
-  executable.Send();
-  io::Batch kept = batch;
+  const int threads = CopyThreads(executable.backend().on_host());
+  const Tensor images = executable.Input("images");
+  const Tensor labels = executable.Input("labels");
+  const Tensor weights = executable.Input("weights");
+  CAROLE_CHECK_EQ(static_cast<int64_t>(batch.labels.size()), labels.size(), "labels of a batch");
+  std::copy(batch.labels.begin(), batch.labels.end(), labels.as<int32_t>());
   if (images.dtype == DType::kU8) {
-    kept.pixels = {images.as<uint8_t>(), batch.pixels.size()};
+    CopyImages<uint8_t, uint8_t>(batch.pixels, threads, images);
+  } else if (images.dtype == DType::kF64) {
+    CopyImages<float, double>(batch.images, threads, images);
   } else {
-    kept.images = {images.as<float>(), batch.images.size()};
+    CopyImages<float, float>(batch.images, threads, images);
   }
-  kept.labels = {labels.as<int32_t>(), batch.labels.size()};
-  return kept;
+  if (weights.dtype == DType::kF64) {
+    SetWeights<double>(batch.valid, row_weight, weights);
+  } else {
+    SetWeights<float>(batch.valid, row_weight, weights);
+  }
 }
 
 }  // namespace carole::train

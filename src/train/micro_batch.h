@@ -20,9 +20,4 @@ void CheckBatch(const io::Batch& batch, int64_t num_classes);
 // the loss, the others 0.
 void CopyIn(const io::Batch& batch, double row_weight, const Executable& executable);
 
-// The same where the inputs are a device's: copies them there beside the run in progress, for the
-// next one (Executable::Send). Returns the batch as the host keeps it until the second Send() from
-// now; it may be sent again.
-io::Batch Send(const io::Batch& batch, double row_weight, Executable& executable);
-
 }  // namespace carole::train

@@ -99,10 +99,9 @@ bool TrainStep::MayRecord() const {
   return options_.replay && backend_.CanRecord() && !NeedsHost(options_) && !is_observed_;
 }
 
-// Micro-batches lie in memory that the next batch is made in; an audit reads the weights.
+// An audit reads the weights.
 bool TrainStep::CanRunAhead() const {
-  if (!UpdatesFirst() || options_.accumulation_steps > 1 || is_observed_) return false;
-  if (num_under_way() != 1) return false;
+  if (!UpdatesFirst() || is_observed_ || num_under_way() != 1) return false;
   const int64_t done = under_way_[ended_ % under_way_.size()].input.step + 1;
   return options_.audit_every_n_steps == 0 || done % options_.audit_every_n_steps != 0;
 }
@@ -163,19 +162,12 @@ void TrainStep::Launch(UnderWay& step, bool continues) {
   step.step_ms = watch.Lap();
 }
 
-// Returns the piece in memory that lasts.
-io::Batch TrainStep::Bring(const io::Batch& piece, UnderWay& step) {
+void TrainStep::Bring(const io::Batch& piece, UnderWay& step) {
   Stopwatch watch;
-  io::Batch kept = piece;
-  if (backend_.on_host()) {
-    CopyIn(piece, RowWeight(step), *own_.executable);
-  } else {
-    kept = Send(piece, RowWeight(step), *own_.executable);
-  }
-  step.losses->BeginPiece(options_.accumulation_steps > 1 ? piece : kept, step.loss_scale.value());
+  CopyIn(piece, RowWeight(step), *own_.executable);
+  step.losses->BeginPiece(piece, step.loss_scale.value());
   own_.executable->Receive(ContextOf(piece, step.input));
   step.result.input_ms += watch.Lap();
-  return kept;
 }
 
 void TrainStep::RunKernels(const io::Batch& piece, const StepInput& input,
@@ -245,7 +237,7 @@ void TrainStep::RunOnDevice(UnderWay& step) {
     end();
   } else {
     step.losses->BeginStep();
-    step.batch = Bring(step.batch, step);
+    Bring(step.batch, step);
     replay_.Run(
         [&] {
           begin();

@@ -134,7 +134,7 @@ class TrainStep {
 
   void AskForObservers(int64_t step);
   void Launch(UnderWay& step, bool continues);
-  io::Batch Bring(const io::Batch& piece, UnderWay& step);
+  void Bring(const io::Batch& piece, UnderWay& step);
   void RunKernels(const io::Batch& piece, const StepInput& input, const OnReady& on_ready);
   void Compute(UnderWay& step, const OnReady& on_ready);
   void RunOnHost(UnderWay& step);

@@ -130,6 +130,21 @@ TEST_F(PipelineTest, ThreadsAndDepthChangeNothing) {
   }
 }
 
+TEST_F(PipelineTest, BatchLastsThroughOneMoreCall) {
+  PipelineOptions options = WithRandomness(Options());
+  options.depth = 1;
+  const auto once = MakePipeline(options), again = MakePipeline(options);
+  Batch before = *once->Next();
+  for (int i = 0; i < 20; ++i) {
+    const Rows want = Copy(*again->Next());
+    const Batch next = *once->Next();
+    const Rows got = Copy(before);
+    ASSERT_EQ(got.images, want.images) << "batch " << i;
+    ASSERT_EQ(got.labels, want.labels) << "batch " << i;
+    before = next;
+  }
+}
+
 TEST_F(PipelineTest, RanksSeeTheirSlicesOfOneRanksBatch) {
   PipelineOptions alone = WithRandomness(Options());
   alone.local_batch = 8;

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "nets/nets.h"
@@ -82,22 +84,26 @@ class FormulaSource : public io::BatchSource {
   explicit FormulaSource(const Options& options, const train::RunState& start = {})
       : o_(options), epoch_(start.epoch), position_(start.position) {
     const auto values = static_cast<size_t>(o_.local_batch * o_.pixels);
-    images_.resize(o_.dtype == DType::kU8 ? 0 : values);
-    pixels_.resize(o_.dtype == DType::kU8 ? values : 0);
-    labels_.resize(static_cast<size_t>(o_.local_batch));
+    for (Slot& slot : slots_) {
+      slot.images.resize(o_.dtype == DType::kU8 ? 0 : values);
+      slot.pixels.resize(o_.dtype == DType::kU8 ? values : 0);
+      slot.labels.resize(static_cast<size_t>(o_.local_batch));
+    }
   }
 
   const io::Batch* Next() override {
     if (position_ == o_.num_samples) return nullptr;
+    std::swap(slots_[0], slots_[1]);
+    Slot& slot = slots_[0];
     const int64_t first = position_ + o_.rank * o_.local_batch;
     batch_.global_valid = std::min(o_.size * o_.local_batch, o_.num_samples - position_);
     batch_.valid =
         std::clamp<int64_t>(batch_.global_valid - o_.rank * o_.local_batch, 0, o_.local_batch);
     for (int64_t row = 0; row < o_.local_batch; ++row)
-      Fill(row, row < batch_.valid ? first + row : position_);
-    batch_.images = images_;
-    batch_.pixels = pixels_;
-    batch_.labels = labels_;
+      Fill(row, row < batch_.valid ? first + row : position_, slot);
+    batch_.images = slot.images;
+    batch_.pixels = slot.pixels;
+    batch_.labels = slot.labels;
     batch_.first_sample = first;
     batch_.epoch = epoch_;
     position_ += batch_.global_valid;
@@ -112,26 +118,30 @@ class FormulaSource : public io::BatchSource {
   int64_t num_samples() const override { return o_.num_samples; }
 
  private:
-  void Fill(int64_t row, int64_t sample) {
+  struct Slot {
+    std::vector<float> images;
+    std::vector<uint8_t> pixels;
+    std::vector<int32_t> labels;
+  };
+
+  void Fill(int64_t row, int64_t sample, Slot& slot) const {
     const auto image = golden::FormulaInput("sample/" + std::to_string(sample), o_.pixels);
     for (int64_t i = 0; i < o_.pixels; ++i) {
       const auto byte =
           static_cast<uint8_t>(std::clamp(std::round(128.0 + 128.0 * image[i]), 0.0, 255.0));
       const int64_t at = row * o_.pixels + i;
       if (o_.dtype == DType::kU8) {
-        pixels_[at] = byte;
+        slot.pixels[at] = byte;
       } else {
-        images_[at] = static_cast<float>(o_.whole ? (byte - 128) / 128.0 : image[i]);
+        slot.images[at] = static_cast<float>(o_.whole ? (byte - 128) / 128.0 : image[i]);
       }
     }
-    labels_[row] = static_cast<int32_t>(sample * 7 % 10);
+    slot.labels[row] = static_cast<int32_t>(sample * 7 % 10);
   }
 
   const Options o_;
   int64_t epoch_, position_;
-  std::vector<float> images_;
-  std::vector<uint8_t> pixels_;
-  std::vector<int32_t> labels_;
+  std::array<Slot, 2> slots_;  // the last batch lasts, too
   io::Batch batch_;
 };
 
