@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
+#include <utility>
 
 namespace carole {
 namespace {
@@ -174,12 +175,42 @@ bool MaskByBits(Graph& graph, Node& backward, const Backend& backend) {
   return true;
 }
 
+// Of Fuse(): a convolution of an average that nobody else reads. They change places; the value
+// between them gets the convolution's channels.
+bool AverageLast(Graph& graph, Node& conv, const std::vector<int>& uses) {
+  const ValueId between = conv.inputs[Conv2dPlaces::kX], y = conv.outputs[0];
+  Node* const pool = ProducerOf(graph, between);
+  if (pool == nullptr || pool->kind != OpKind::kPool2d || uses[between] != 1 ||
+      std::get<Pool2dAttributes>(pool->attributes).mode != Pool2dAttributes::Mode::kAverage)
+    return false;
+  const auto& a = std::get<Conv2dAttributes>(conv.attributes);
+  const Shape &w = graph.shape(conv.inputs[Conv2dPlaces::kW]), made = graph.shape(y);
+  const bool is_linear = !a.relu && conv.inputs[Conv2dPlaces::kBias] == kNone &&
+                         conv.inputs[Conv2dPlaces::kResidual] == kNone;
+  const bool is_of_pixels = w[2] == 1 && w[3] == 1 && a.groups == 1;
+  Shape averaged = graph.shape(pool->inputs[0]);
+  if (!is_linear || !is_of_pixels || made[1] >= averaged[1]) return false;
+  averaged[1] = made[1];
+  if (averaged != made) return false;
+  std::swap(conv, *pool);
+  Node &first = *pool, &second = conv;
+  first.inputs[Conv2dPlaces::kX] = std::exchange(second.inputs[0], between);
+  first.outputs[0] = between;
+  second.outputs[0] = y;
+  graph.SetShape(between, made);
+  return true;
+}
+
 class Fuser {
  public:
   Fuser(Graph& graph, const Backend& backend)
       : graph_(graph), backend_(backend), uses_(CountUses(graph)) {}
 
   RewriteCounts Run() {
+    for (Node& node : graph_.mutable_nodes()) {
+      if (!node.dead && node.kind == OpKind::kConv2d)
+        counts_.averages_last += AverageLast(graph_, node, uses_);
+    }
     for (size_t i = 0; i < graph_.nodes().size(); ++i) {
       Node& node = graph_.mutable_nodes()[i];
       if (node.dead) continue;

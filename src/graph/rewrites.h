@@ -12,12 +12,15 @@ struct RewriteCounts {
   int batch_norm_add = 0;  // with or without ReLU behind
   int conv_add = 0;        // likewise
   int conv_relu = 0;       // convolution or linear, + bias + ReLU
+  int averages_last = 0;
 };
 
 // Call before Differentiate(). Values marked as outputs are kept, so what they cut through stays
 // unfused.
 //   batch norm -> ReLU, ReLU6;  convolution | linear (+ bias) -> ReLU;
 //   batch norm | convolution (+ bias) -> add -> [ReLU]
+// And an average of as many pixels as it is of -> 1x1 convolution: the other way round, where there
+// are fewer channels to average then. Both are linear, so that only rounding tells.
 RewriteCounts Fuse(Graph& graph, const Backend& backend);
 
 // Differentiate() ends with it. Sums of two gradients are made by the backward of a batch norm

@@ -356,6 +356,24 @@ TEST(Rewrites, FusionChangesNoNumberOfOneDnn) {
   ExpectFusionChangesNothing(*MakeOneDnnBackend(1), DType::kF32, 1e-4);
 }
 
+TEST(Rewrites, FewChannelsAreAveragedWhereTheyMayBe) {
+  Graph g;
+  Sketch s(g);
+  BuildAverages(s);
+  EXPECT_EQ(Fuse(g, Reference()).averages_last, 1);
+  std::map<std::string, int64_t> averaged;  // channels, by who reads them
+  for (const Node& node : g.nodes()) {
+    for (ValueId id : node.inputs) {
+      const NodeId producer = id == kNone ? kNone : g.value(id).producer;
+      if (producer != kNone && g.nodes()[producer].kind == OpKind::kPool2d)
+        averaged[node.name] = g.shape(id)[1];
+    }
+  }
+  EXPECT_EQ(averaged.at("fewer_norm"), 8);
+  EXPECT_EQ(averaged.at("more"), 12);
+  EXPECT_EQ(averaged.at("twice"), 12);
+}
+
 TEST(Rewrites, SamplesAreFused) {
   Graph residual, plain;
   Sketch s(residual), t(plain);

@@ -130,6 +130,26 @@ inline void BuildBranches(Sketch& s) {
                 {.mode = Pool2dAttributes::Mode::kAverage, .window_h = 6, .window_w = 6}));
 }
 
+// Averages before convolutions: of fewer channels, of more, read twice, and of a larger map.
+inline void BuildAverages(Sketch& s) {
+  const ValueId x = s.graph.AddInput("images", {3, 12, 7, 7}, s.graph.compute());
+  const auto average = [&](ValueId of, int64_t stride) {
+    return s.Pool(of, {.mode = Pool2dAttributes::Mode::kAverage,
+                       .window_h = 3,
+                       .window_w = 3,
+                       .stride_h = stride,
+                       .stride_w = stride,
+                       .padding = {1, 1, 1, 1}});
+  };
+  const ValueId root = s.Relu(s.Conv(x, "root", 12, 1));
+  const ValueId fewer = s.BatchNorm(s.Conv(average(root, 1), "fewer", 8, 1), "fewer_norm");
+  const ValueId more = s.Conv(average(root, 1), "more", 16, 1);
+  const ValueId twice = average(root, 1);
+  const ValueId read = s.Add(s.Conv(twice, "twice", 12, 1), twice);
+  const ValueId y = ops::Concat(s.graph, {s.Relu(fewer), s.Conv(more, "again", 8, 1), read});
+  s.Head(s.Conv(average(y, 2), "last", 6, 1));
+}
+
 inline constexpr SampleGraph kSampleGraphs[] = {{"residual", BuildResidual},
                                                 {"plain", BuildPlain},
                                                 {"maxima", BuildMaxima},
@@ -137,6 +157,7 @@ inline constexpr SampleGraph kSampleGraphs[] = {{"residual", BuildResidual},
                                                 {"echo", BuildEcho},
                                                 {"shared", BuildShared},
                                                 {"branches", BuildBranches},
+                                                {"averages", BuildAverages},
                                                 {"norm_first", BuildUnits<Unit::kNormFirst>},
                                                 {"norm_last", BuildUnits<Unit::kNormLast>},
                                                 {"linear", BuildUnits<Unit::kLinear>}};

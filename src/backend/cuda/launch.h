@@ -30,11 +30,18 @@ void Launch(cudaStream_t stream, dim3 grid, void (*kernel)(Parameters...),
         "cudaLaunchKernelEx");
 }
 
+// use(0), use(1), … below kCount, written out: nvcc unrolls few loops.
+template <int kCount, typename Use>
+__device__ void Unroll(const Use& use) {
+  const auto each = [&]<int... k>(std::integer_sequence<int, k...>) { (use(k), ...); };
+  each(std::make_integer_sequence<int, kCount>());
+}
+
 // write(k, read(k)) for k = 0, 1, … below kCount, all of them read before any is written: a GPU's
 // memory is only busy while enough of it is under way.
 template <int kCount, typename Read, typename Write>
 __device__ void ReadFirst(const Read& read, const Write& write) {
-  const auto each = [&]<int... k>(std::integer_sequence<int, k...>) {  // nvcc unrolls few loops
+  const auto each = [&]<int... k>(std::integer_sequence<int, k...>) {
     const decltype(read(0)) values[] = {read(k)...};
     (write(k, values[k]), ...);
   };

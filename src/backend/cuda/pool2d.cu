@@ -1,6 +1,6 @@
-// Pooling, one thread for each element of the result. argmax holds the place of the maximum in its
-// window, row by row: a byte each, packed in front of its tensor, but of windows too large for
-// that.
+// Pooling, one thread for each pack of the result, or of its tiles. argmax holds the place of the
+// maximum in its window, row by row: a byte each, packed in front of its tensor, but of windows too
+// large for that.
 #include <type_traits>
 
 #include "src/backend/cuda/element.h"
@@ -13,21 +13,37 @@ namespace {
 struct Range {
   int begin, end;
 
+  __device__ int count() const { return end - begin; }
   // The k-th one, or the last one.
   __device__ int At(int k) const { return begin + k < end ? begin + k : end - 1; }
 };
+
+// 1 / count. kWindow: 0, or the largest count, from among which it is chosen then: a division takes
+// as long as all else.
+template <int kWindow>
+__device__ float Reciprocal(int count) {
+  if constexpr (kWindow == 0) return 1 / static_cast<float>(count);
+  float reciprocal = 1;
+  Unroll<kWindow>([&](int k) { reciprocal = count == k + 1 ? 1.0f / (k + 1) : reciprocal; });
+  return reciprocal;
+}
 
 // One direction of a window: `size` pixels under windows of `window`, `stride` apart. In 32 bits,
 // since divisions of 64 take several times as long.
 struct Axis {
   int size, windows, window, stride, before;
+  // Of `stride` pixels each, up to the one with which the next window begins. The last window that
+  // holds any of tile i is number first_window + i.
+  int tiles, first_window;
 
   Axis(int64_t size, int64_t windows, int64_t window, int64_t stride, int64_t before)
       : size(static_cast<int>(size)),
         windows(static_cast<int>(windows)),
         window(static_cast<int>(window)),
         stride(static_cast<int>(stride)),
-        before(static_cast<int>(before)) {}
+        before(static_cast<int>(before)),
+        tiles(static_cast<int>((size - 1 + before) / stride - before / stride + 1)),
+        first_window(static_cast<int>(before / stride)) {}
 
   // The pixels of window number i, and the one it would begin with if the image had it.
   __device__ Range Pixels(int64_t i) const {
@@ -35,13 +51,17 @@ struct Axis {
     return {first > 0 ? first : 0, last < size ? last : size};
   }
   __device__ int First(int64_t i) const { return static_cast<int>(i) * stride - before; }
-  // The windows that hold pixel i. kStride: 0 or the stride, by which nothing need be divided then.
-  template <int kStride>
-  __device__ Range Windows(int64_t i) const {
-    const unsigned shifted = static_cast<unsigned>(i) + before, by = kStride > 0 ? kStride : stride;
-    const int first = i + before < window ? 0 : (shifted - window) / by + 1;
-    const int last = shifted / by + 1;
+  // The windows that hold pixel i.
+  __device__ Range Windows(int i) const {
+    const int shifted = i + before, last = shifted / stride + 1;
+    const int first = shifted < window ? 0 : (shifted - window) / stride + 1;
     return {first, last < windows ? last : windows};
+  }
+  __device__ bool Has(int window) const { return window >= 0 && window < windows; }
+  // Of one of its pixels in an average, as far as this direction goes.
+  template <int kWindow>
+  __device__ float Share(int i) const {
+    return Reciprocal<kWindow>(Pixels(i).count());
   }
 };
 
@@ -112,14 +132,6 @@ struct MaxPool {
   }
 };
 
-// Of an average. Once for all channels: a division takes as long as all else that is done to one.
-template <int kWindow>
-__device__ float ShareOfPixel(Range rows, Range columns) {
-  const int pixels = (rows.end - rows.begin) * (columns.end - columns.begin);
-  if (kWindow > 0 && pixels == kWindow * kWindow) return 1.0f / (kWindow * kWindow);
-  return 1 / static_cast<float>(pixels);
-}
-
 template <typename T, int N, int kWindow>
 struct AveragePool {
   Geometry g;
@@ -139,57 +151,117 @@ struct AveragePool {
           const Floats<N> values = ToFloats(pack);
           for (int n = 0; n < N; ++n) sums[n] = exists ? sums[n] + values[n] : sums[n];
         });
-    const float share = ShareOfPixel<kWindow>(h, w);
+    const float share = Reciprocal<kWindow>(h.count()) * Reciprocal<kWindow>(w.count());
     for (int n = 0; n < N; ++n) sums[n] *= share;
     Store<N>(y + pixel * g.channels + channel, sums);
   }
 };
 
-// Each pixel of x asks the windows that hold it, so nothing is added by two threads. Place: void
-// for averages.
-template <typename T, int N, typename Place, int kWindow, int kStride>
-struct PoolBackward {
+// Pixels of x ask the windows that hold them, so nothing is added by two threads. Place: void for
+// averages.
+template <typename T, int N, typename Place>
+struct PoolBackwardTask {
   static constexpr bool kMax = !std::is_void_v<Place>;
-  static constexpr int kWindows = kWindow > 0 ? (kWindow - 1) / kStride + 1 : 0;  // hold a pixel
   Geometry g;
   const T* dy;
   const Place* argmax;
   T* dx;
 
   struct Nothing {};
-  struct Packs {
+  struct Packs {  // of a window
     Pack<T, N> dy;
     std::conditional_t<kMax, Pack<Place, N>, Nothing> argmax;
   };
+  __device__ int64_t Column(int64_t channel) const { return channel; }
+  // Where window (p, q) lies.
+  __device__ int64_t Element(int64_t channel, int64_t image, int p, int q) const {
+    return (image * g.all_windows() + p * g.columns.windows + q) * g.channels + channel;
+  }
   __device__ Packs Read(int64_t at) const {
     Packs packs{ReadPack<N>(dy + at), {}};
     if constexpr (kMax) packs.argmax = ReadPack<N>(argmax + at);
     return packs;
   }
-  __device__ int64_t Column(int64_t channel) const { return channel; }
+  template <int kWindow>
+  __device__ float Share(int p, int q) const {
+    return kMax ? 1 : g.rows.Share<kWindow>(p) * g.columns.Share<kWindow>(q);
+  }
+  // Adds what a window gives to a pixel at this place in it.
+  __device__ void Add(const Packs& packs, float share, int place, Floats<N>& sums) const {
+    const Floats<N> gradients = ToFloats(packs.dy);
+    if constexpr (kMax) {
+      const Elements<Place, N> best(packs.argmax);
+      for (int n = 0; n < N; ++n)
+        if (best.values[n] == place) sums[n] += gradients[n];
+    } else {
+      for (int n = 0; n < N; ++n) sums[n] += gradients[n] * share;
+    }
+  }
+};
+
+// Of any windows: a thread has one pixel.
+template <typename T, int N, typename Place>
+struct PoolBackward : PoolBackwardTask<T, N, Place> {
   __device__ void operator()(int64_t channel, int64_t pixel) const {
+    const Geometry& g = this->g;
     const ImagePixel at(pixel, g.rows.size, g.columns.size);
-    const Range p = g.rows.Windows<kStride>(at.row), q = g.columns.Windows<kStride>(at.column);
-    const int64_t image = at.image * g.all_windows();
+    const Range rows = g.rows.Windows(at.row), columns = g.columns.Windows(at.column);
     Floats<N> sums{};
-    ForPlaces<kWindows>(
-        p, q,
-        [&](int i, int j) {
-          return Read((image + i * g.columns.windows + j) * g.channels + channel);
-        },
-        [&](int i, int j, bool exists, const Packs& packs) {
-          const Floats<N> gradients = ToFloats(packs.dy);
-          if constexpr (kMax) {
-            const int row = at.row - g.rows.First(i), column = at.column - g.columns.First(j);
-            const int place = exists ? row * g.columns.window + column : -1;
-            const Elements<Place, N> best(packs.argmax);
-            for (int n = 0; n < N; ++n) sums[n] += best.values[n] == place ? gradients[n] : 0;
-          } else {
-            const float share = ShareOfPixel<kWindow>(g.rows.Pixels(i), g.columns.Pixels(j));
-            for (int n = 0; n < N; ++n) sums[n] = exists ? sums[n] + gradients[n] * share : sums[n];
-          }
-        });
-    Store<N>(dx + pixel * g.channels + channel, sums);
+    for (int p = rows.begin; p < rows.end; ++p) {
+      for (int q = columns.begin; q < columns.end; ++q) {
+        const int row = at.row - g.rows.First(p), column = at.column - g.columns.First(q);
+        this->Add(this->Read(this->Element(channel, at.image, p, q)), this->template Share<0>(p, q),
+                  row * g.columns.window + column, sums);
+      }
+    }
+    Store<N>(this->dx + pixel * g.channels + channel, sums);
+  }
+};
+
+// A thread has the pixels of a tile as large as the stride, which all lie in the same windows: so
+// each window is read as often as tiles lie in it, and not as often as pixels do.
+template <typename T, int N, typename Place, int kWindow, int kStride>
+struct TiledPoolBackward : PoolBackwardTask<T, N, Place> {
+  using Packs = typename PoolBackwardTask<T, N, Place>::Packs;
+  static constexpr int kWindows = (kWindow - 1) / kStride + 1;  // that a tile lies in, each way
+  static constexpr int kAll = kWindows * kWindows;
+
+  __device__ void operator()(int64_t channel, int64_t tile) const {
+    const Geometry& g = this->g;
+    const ImagePixel at(tile, g.rows.tiles, g.columns.tiles);
+    const int p = g.rows.first_window + at.row, q = g.columns.first_window + at.column;
+    const int first_p = p - (kWindows - 1), first_q = q - (kWindows - 1);
+    const int64_t first = this->Element(channel, at.image, first_p, first_q);
+    const int next_column = static_cast<int>(g.channels);
+    const int next_row = g.columns.windows * next_column;
+    Packs packs[kAll];
+    const auto read = [&](int k) {
+      packs[k] = this->Read(first + k / kWindows * next_row + k % kWindows * next_column);
+    };
+    if (g.rows.Has(first_p) && g.rows.Has(p) && g.columns.Has(first_q) && g.columns.Has(q)) {
+      Unroll<kAll>(read);  // mostly: nothing to ask of each
+    } else {
+      Unroll<kAll>([&](int k) {
+        packs[k] = {};
+        if (g.rows.Has(first_p + k / kWindows) && g.columns.Has(first_q + k % kWindows)) read(k);
+      });
+    }
+    Floats<N> sums[kStride * kStride]{};
+    Unroll<kAll>([&](int k) {
+      const float share =
+          this->template Share<kWindow>(first_p + k / kWindows, first_q + k % kWindows);
+      Unroll<kStride * kStride>([&](int pixel) {
+        const int i = (kWindows - 1 - k / kWindows) * kStride + pixel / kStride;
+        const int j = (kWindows - 1 - k % kWindows) * kStride + pixel % kStride;
+        if (i < kWindow && j < kWindow) this->Add(packs[k], share, i * kWindow + j, sums[pixel]);
+      });
+    });
+    Unroll<kStride * kStride>([&](int pixel) {
+      const int i = g.rows.First(p) + pixel / kStride, j = g.columns.First(q) + pixel % kStride;
+      if (i < 0 || i >= g.rows.size || j < 0 || j >= g.columns.size) return;
+      const int64_t to = at.image * g.pixels() + i * g.columns.size + j;
+      Store<N>(this->dx + to * g.channels + channel, sums[pixel]);
+    });
   }
 };
 
@@ -237,18 +309,27 @@ class Pool2dBackward : public CudaKernel {
 
   void Run(const RunContext&) override {
     const auto& a = spec_.attributes_as<Pool2dAttributes>();
-    const Geometry g(out_shape(0), in_shape(0), a);
-    const auto pool = [&](auto f) {
-      ForMatrix<N>(device_.stream, PixelsOf(out_shape(0)), g.channels, f);
-    };
     WithWindow(a, [&]<typename Place, int kWindow, int kStride>() {
       const bool finds_maxima = a.mode == Pool2dAttributes::Mode::kMax && kWindow != 1;
-      if (finds_maxima)
-        pool(PoolBackward<T, N, Place, kWindow, kStride>{
-            g, in<T>(0), reinterpret_cast<const Place*>(in<int32_t>(1)), out<T>(0)});
-      else
-        pool(PoolBackward<T, N, void, kWindow, kStride>{g, in<T>(0), nullptr, out<T>(0)});
+      finds_maxima ? Pool<Place, kWindow, kStride>() : Pool<void, kWindow, kStride>();
     });
+  }
+
+ private:
+  template <typename Place, int kWindow, int kStride>
+  void Pool() {
+    const Geometry g(out_shape(0), in_shape(0), spec_.attributes_as<Pool2dAttributes>());
+    const Place* argmax = nullptr;
+    if constexpr (!std::is_void_v<Place>) argmax = reinterpret_cast<const Place*>(in<int32_t>(1));
+    const PoolBackwardTask<T, N, Place> task{g, in<T>(0), argmax, out<T>(0)};
+    if constexpr (kWindow > 0) {
+      const int64_t tiles = out_shape(0)[0] * g.rows.tiles * g.columns.tiles;
+      ForMatrix<N>(device_.stream, tiles, g.channels,
+                   TiledPoolBackward<T, N, Place, kWindow, kStride>{task});
+    } else {
+      ForMatrix<N>(device_.stream, PixelsOf(out_shape(0)), g.channels,
+                   PoolBackward<T, N, Place>{task});
+    }
   }
 };
 
