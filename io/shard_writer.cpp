@@ -20,15 +20,16 @@ namespace fs = std::filesystem;
 // Beside the shards lies the recipe they were made by; what differs is not finished but refused.
 void CheckRecipe(const ShardPlan& plan, bool any_shard) {
   constexpr uint64_t kMaxRecipeBytes = 1 << 20;
-  const std::string_view name = std::string_view(plan.stem).substr(0, plan.stem.size() - 1);
+  const size_t separator = plan.is_one_file ? 0 : 1;
+  const std::string_view name = std::string_view(plan.stem).substr(0, plan.stem.size() - separator);
   const fs::path path = plan.folder / fmt::format(".carole_build_{}", name);
   const std::string recipe = plan.recipe + "\n";
   if (any_shard) {
     if (fs::exists(path) && ReadAll(*OpenFile(path), kMaxRecipeBytes) == recipe) return;
     throw UsageError(
-        fmt::format("[io.build] {}: holds {}* of another build: got shards that were not made by "
+        fmt::format("[io.build] {}: holds {}{} of another build: got shards that were not made by "
                     "'{}'; remove them or choose another --dataset_dir",
-                    plan.folder.string(), plan.stem, plan.recipe));
+                    plan.folder.string(), plan.stem, plan.is_one_file ? "" : "*", plan.recipe));
   }
   WriteWholeFile(path, recipe);
 }
@@ -43,6 +44,7 @@ void RemoveLeftovers(const ShardPlan& plan) {
 
 // A shard of another number of shards would be read beside ours.
 bool HasShards(const ShardPlan& plan) {
+  if (plan.is_one_file) return fs::exists(ShardPath(plan, 0));
   for (const auto& file : fs::directory_iterator(plan.folder)) {
     const std::string name = file.path().filename().string();
     if (name.starts_with(plan.stem) && name.find("-of-") != std::string::npos) return true;
@@ -53,6 +55,7 @@ bool HasShards(const ShardPlan& plan) {
 }  // namespace
 
 fs::path ShardPath(const ShardPlan& plan, int shard) {
+  if (plan.is_one_file) return plan.folder / plan.stem;
   const ShardName name{plan.stem, shard, plan.num_shards(), plan.suffix};
   return plan.folder / name.ToString();
 }

@@ -14,6 +14,7 @@ struct ShardPlan {
   std::filesystem::path folder;  // made when it is not there
   std::string stem;              // "train-", with its last character
   std::string suffix;            // ".tfrecord" or nothing
+  bool is_one_file = false;      // of one shard, whose name is the stem
   // Shard s holds the examples [starts[s], starts[s + 1]).
   std::vector<int64_t> starts;
   // One line with all that decides what the shards hold. Shards of another build are refused.
@@ -25,7 +26,7 @@ struct ShardPlan {
   int num_shards() const { return static_cast<int>(starts.size()) - 1; }
 };
 
-// "train-00003-of-01024".
+// "train-00003-of-01024", or the one file.
 std::filesystem::path ShardPath(const ShardPlan& plan, int shard);
 
 // Bounds of `count` parts of [first, last) as numpy.linspace(first, last, count + 1).astype(int)

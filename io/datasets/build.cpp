@@ -4,47 +4,54 @@
 
 #include <algorithm>
 
+#include "io/bytes.h"
 #include "io/datasets/image_example.h"
 #include "io/disk.h"
-#include "src/core/check.h"
+#include "io/image.h"
+#include "io/shard_writer.h"
 #include "src/core/error.h"
+#include "src/core/hash.h"
 
 namespace carole::io {
-namespace {
 
-std::unique_ptr<Sink> CreateOutput(const std::filesystem::path& folder, std::string_view name) {
-  MakeFolder("io.build", folder.string());
-  return CreateFile(folder / name);
-}
-
-}  // namespace
-
-SplitWriter::SplitWriter(const BuildOptions& options, const SplitEntry& split, int64_t total)
-    : options_(options),
-      split_(split.name),
-      sink_(CreateOutput(options.output_dir, split.pattern)),
-      writer_(*sink_),
-      total_(total) {}
-
-void SplitWriter::Add(const ImageView& image, int label, const std::string& source) {
-  if (label < 0 || label >= options_.dataset->num_classes) {
+void CheckLabels(const DatasetEntry& dataset, std::string_view labels, const std::string& source) {
+  for (size_t i = 0; i < labels.size(); ++i) {
+    const auto label = static_cast<uint8_t>(labels[i]);
+    if (label < dataset.num_classes) continue;
     throw DataError(fmt::format("[io.build] {}: image {}: label out of range: got {}, want 0 to {}",
-                                source, done_, label, options_.dataset->num_classes - 1));
+                                source, i, label, dataset.num_classes - 1));
   }
-  writer_.Write(PhotoExample(
-      {.bytes = EncodePng(image), .height = image.height, .width = image.width}, label));
-  constexpr int64_t kReportEvery = 1000;
-  ++done_;
-  if (done_ % kReportEvery == 0 || full()) options_.Report(split_, done_, total_);
 }
 
-void SplitWriter::Commit() {
-  CAROLE_CHECK_EQ(done_, total_, "images written to split {}", split_);
-  sink_->Commit();
+void WriteImages(const BuildOptions& options, std::string_view split, const RawImages& images) {
+  const auto all = static_cast<int64_t>(images.labels.size());
+  const int64_t count = NumToBuild(options, all);
+  const uint64_t hash = Fnv1a64(images.labels, Fnv1a64(images.pixels));
+  const size_t bytes = static_cast<size_t>(images.height) * images.width * images.channels;
+  WriteShards(
+      {.folder = options.output_dir,
+       .stem = std::string(FindSplit(*options.dataset, split).pattern),
+       .is_one_file = true,
+       .starts = {0, count},
+       .recipe = fmt::format("{} {}: first {} of {} images {:016x}", options.dataset->name, split,
+                             count, all, hash),
+       .threads = options.threads,
+       .progress = [&](int64_t done, int64_t total) { options.Report(split, done, total); }},
+      [&](int64_t i) {
+        const auto* pixels = reinterpret_cast<const uint8_t*>(images.pixels.data());
+        const ImageView image{.pixels = pixels + static_cast<size_t>(i) * bytes,
+                              .height = images.height,
+                              .width = images.width,
+                              .channels = images.channels};
+        return PhotoExample(
+            {.bytes = EncodePng(image), .height = image.height, .width = image.width},
+            static_cast<uint8_t>(images.labels[static_cast<size_t>(i)]));
+      });
 }
 
 void WriteLabels(const BuildOptions& options, std::span<const std::string> names) {
-  const std::unique_ptr<Sink> sink = CreateOutput(options.output_dir, "labels.txt");
+  MakeFolder("io.build", options.output_dir.string());
+  const std::unique_ptr<Sink> sink = CreateFile(options.output_dir / "labels.txt");
   for (size_t i = 0; i < names.size(); ++i) sink->Append(fmt::format("{}:{}\n", i, names[i]));
   sink->Commit();
 }

@@ -1,39 +1,31 @@
-// What the builders of datasets share: images to one TFRecord file in TF-Slim's form.
+// What the builders of datasets share.
 #pragma once
 
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 
-#include "io/bytes.h"
 #include "io/datasets.h"
-#include "io/image.h"
-#include "io/tfrecord.h"
 
 namespace carole::io {
 
-// Writes one split. The file appears at Commit().
-class SplitWriter {
- public:
-  // total: images that will come, for the progress report.
-  SplitWriter(const BuildOptions& options, const SplitEntry& split, int64_t total);
-
-  // Throws DataError, naming `source` and the image's number, when the label is not one of the
-  // dataset's classes.
-  void Add(const ImageView& image, int label, const std::string& source);
-
-  bool full() const { return done_ == total_; }
-  void Commit();
-
- private:
-  const BuildOptions& options_;
-  std::string_view split_;
-  std::unique_ptr<Sink> sink_;
-  TfRecordWriter writer_;
-  int64_t done_ = 0;
-  int64_t total_ = 0;
+// Small images of one size, in memory as they are distributed.
+struct RawImages {
+  int height = 0;
+  int width = 0;
+  int channels = 1;
+  std::string_view pixels;  // (count, height, width, channels), bytes
+  std::string_view labels;  // (count), a byte each
 };
+
+// Writes the first max_images of them to the split's one TFRecord file, as PNGs in TF-Slim's form.
+// A file that is there already is left alone when it was made of the same, else refused with
+// UsageError.
+void WriteImages(const BuildOptions& options, std::string_view split, const RawImages& images);
+
+// Throws DataError, naming `source` and the image's number, for one that is none of the dataset's
+// classes.
+void CheckLabels(const DatasetEntry& dataset, std::string_view labels, const std::string& source);
 
 // Writes labels.txt: INDEX:NAME lines. Without names: those of the table.
 void WriteLabels(const BuildOptions& options, std::span<const std::string> names);

@@ -8,22 +8,35 @@
 namespace carole::io {
 namespace {
 
-void BuildSplit(const BuildOptions& options, const std::filesystem::path& folder,
-                std::string_view split, const std::vector<std::string>& batches) {
-  int64_t count = 0;
-  for (const std::string& batch : batches)
-    count += static_cast<int64_t>(OpenFile(folder / batch)->size().value_or(0)) / kCifarRecordBytes;
-  SplitWriter writer(options, FindSplit(*options.dataset, split), NumToBuild(options, count));
-  std::vector<uint8_t> pixels(kCifarRecordBytes - 1);
+struct RawSplit {
+  std::string pixels, labels;
+};
+
+RawSplit ReadSplit(const DatasetEntry& dataset, const std::filesystem::path& folder,
+                   const std::vector<std::string>& batches) {
+  RawSplit split;
+  std::vector<uint8_t> image(kCifarRecordBytes - 1);
   for (const std::string& batch : batches) {
     const std::unique_ptr<Source> file = OpenFile(folder / batch);
     const std::string records = ReadCifarBatch(*file);
-    for (size_t at = 0; at < records.size() && !writer.full(); at += kCifarRecordBytes) {
-      const int label = CifarImage(std::string_view(records).substr(at), pixels.data());
-      writer.Add({pixels.data(), kCifarSide, kCifarSide, 3}, label, file->name());
+    std::string labels;
+    for (size_t at = 0; at < records.size(); at += kCifarRecordBytes) {
+      labels += static_cast<char>(CifarImage(std::string_view(records).substr(at), image.data()));
+      split.pixels.append(image.begin(), image.end());
     }
+    CheckLabels(dataset, labels, file->name());
+    split.labels += labels;
   }
-  writer.Commit();
+  return split;
+}
+
+void WriteSplit(const BuildOptions& options, std::string_view name, const RawSplit& split) {
+  WriteImages(options, name,
+              {.height = kCifarSide,
+               .width = kCifarSide,
+               .channels = 3,
+               .pixels = split.pixels,
+               .labels = split.labels});
 }
 
 }  // namespace
@@ -37,10 +50,12 @@ void BuildCifar10(const BuildOptions& options) {
                     "cifar-10-batches-bin: want CIFAR-10's binary version, unpacked",
                     options.raw_dir.string()));
   }
-  BuildSplit(options, folder, "train",
-             {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin",
-              "data_batch_5.bin"});
-  BuildSplit(options, folder, "test", {"test_batch.bin"});
+  const RawSplit train = ReadSplit(*options.dataset, folder,
+                                   {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin",
+                                    "data_batch_4.bin", "data_batch_5.bin"});
+  const RawSplit test = ReadSplit(*options.dataset, folder, {"test_batch.bin"});
+  WriteSplit(options, "train", train);
+  WriteSplit(options, "test", test);
   WriteLabels(options);
 }
 

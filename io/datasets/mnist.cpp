@@ -60,14 +60,11 @@ void CheckSizes(const RawSplit& split) {
 }
 
 void BuildSplit(const BuildOptions& options, std::string_view name, const RawSplit& split) {
-  const IdxImages& images = split.images;
-  SplitWriter writer(options, FindSplit(*options.dataset, name), NumToBuild(options, images.count));
-  const auto* pixels = reinterpret_cast<const uint8_t*>(images.pixels.data());
-  for (int64_t i = 0; !writer.full(); ++i, pixels += 28 * 28) {
-    const ImageView image{.pixels = pixels, .height = 28, .width = 28, .channels = 1};
-    writer.Add(image, static_cast<uint8_t>(split.labels[i]), split.labels_name);
-  }
-  writer.Commit();
+  WriteImages(options, name,
+              {.height = split.images.height,
+               .width = split.images.width,
+               .pixels = split.images.pixels,
+               .labels = split.labels});
 }
 
 }  // namespace
@@ -96,7 +93,10 @@ void BuildMnist(const BuildOptions& options) {
     train = ReadNpzSplit(file, "train");
     test = ReadNpzSplit(file, "test");
   }
-  for (const RawSplit* split : {&train, &test}) CheckSizes(*split);
+  for (const RawSplit* split : {&train, &test}) {
+    CheckSizes(*split);
+    CheckLabels(*options.dataset, split->labels, split->labels_name);
+  }
   BuildSplit(options, "train", train);
   BuildSplit(options, "test", test);
   WriteLabels(options);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "io/bytes.h"
 #include "io/datasets/build.h"
 #include "io/datasets/image_example.h"
 #include "io/datasets/python_random.h"

@@ -339,7 +339,7 @@ void CommandLine::PrintHelp(bool full) {
     for (const Ignored& ignored : ignored_) ignored.option->group("");
     for (const Spelling& spelling : spellings_) app_.get_option("--" + spelling.name)->group("");
   }
-  std::cout << app_.help();
+  fmt::print("{}", app_.help());
 }
 
 bool CommandLine::Parse(const std::vector<std::string>& arguments) {

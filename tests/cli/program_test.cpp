@@ -35,7 +35,7 @@ TEST(ProgramTest, VersionNamesTheParts) {
 
 TEST(ProgramTest, FullOutputIsAnErrorOfTheDisk) {
   // Less and more than a buffer.
-  for (const std::string command : {"--version", "model list"}) {
+  for (const std::string command : {"--version", "model list", "train --helpfull"}) {
     const ProcessResult result =
         RunProcess({"sh", "-c", CaroleWords({})[0] + " " + command + " > /dev/full"});
     EXPECT_TRUE(FailsWith(result, 74, {"No space left"}));

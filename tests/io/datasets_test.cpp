@@ -1,5 +1,7 @@
 #include "io/datasets.h"
 
+#include <set>
+
 #include "io/cifar.h"
 #include "tests/io/damage.h"
 
@@ -179,7 +181,8 @@ TEST(BuildMnist, WritesRecordsInSlimsForm) {
               .progress = [&](std::string_view split, int64_t done, int64_t total) {
                 reports.push_back(fmt::format("{} {}/{}", split, done, total));
               }});
-  EXPECT_THAT(reports, ElementsAre("train 3/3", "test 3/3"));
+  EXPECT_EQ(std::set(reports.begin(), reports.end()),
+            (std::set<std::string>{"train 0/3", "train 3/3", "test 0/3", "test 3/3"}));
   EXPECT_THAT(ReadText(out / "made/labels.txt"), HasSubstr("0:T-shirt/top\n1:Trouser\n"));
 
   const auto source = OpenRecords(out / "made/fashion_mnist_train.tfrecord");
@@ -231,6 +234,24 @@ TEST(BuildMnist, HalfADataSetIsNotWritten) {
               }),
               HasSubstr("t10k-labels"));
   EXPECT_TRUE(std::filesystem::is_empty(out.path()));
+}
+
+TEST(BuildMnist, ABuildOfOtherImagesIsRefused) {
+  const TemporaryFolder raw, out;
+  WriteMnist(raw, std::string("\x09\x00\x05", 3));
+  BuildOptions options{
+      .dataset = &FindDataset("mnist"), .raw_dir = raw.path(), .output_dir = out.path()};
+  BuildMnist(options);
+  const std::string whole = ReadText(out / "mnist_train.tfrecord");
+  WriteText(out / ".mnist_train.tfrecord.host-1-2.tmp", "of a killed run");
+  BuildMnist(options);
+  EXPECT_FALSE(std::filesystem::exists(out / ".mnist_train.tfrecord.host-1-2.tmp"));
+  options.max_images = 2;
+  EXPECT_THAT(
+      TextOf<UsageError>([&] { BuildMnist(options); }),
+      HasSubstr("holds mnist_train.tfrecord of another build: got shards that were not made "
+                "by 'mnist train: first 2 of 3 images"));
+  EXPECT_EQ(ReadText(out / "mnist_train.tfrecord"), whole);
 }
 
 TEST(BuildCifar10, WritesRecords) {
