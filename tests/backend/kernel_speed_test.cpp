@@ -62,12 +62,24 @@ void AddWindows(int64_t n, std::vector<SpeedCase>& cases) {
     cases.push_back({"depthwise_backward_filter" + name, Conv2dBackwardFilterSpec(conv)});
   }
   const PoolSizes max{{n, 64, 112, 112}, {.window_h = 3, .window_w = 3, .padding = {0, 0, 1, 1}}};
-  PoolSizes average{{n, 2048, 7, 7}, {.window_h = 7, .window_w = 7}};
-  average.attributes.mode = Pool2dAttributes::Mode::kAverage;
-  cases.push_back({"max_pool 3x3/2 64x112x112", Pool2dSpec(max)});
-  cases.push_back({"max_pool_backward 3x3/2 64x112x112", Pool2dBackwardSpec(max)});
-  cases.push_back({"average_pool 2048x7x7", Pool2dSpec(average)});
-  cases.push_back({"average_pool_backward 2048x7x7", Pool2dBackwardSpec(average)});
+  const PoolSizes maxima{{n, 64, 224, 224}, {}};
+  const auto kAverage = Pool2dAttributes::Mode::kAverage;
+  const PoolSizes average{{n, 2048, 7, 7}, {.mode = kAverage, .window_h = 7, .window_w = 7}};
+  const PoolSizes averages{{n, 192, 17, 17},
+                           {.mode = kAverage,
+                            .window_h = 3,
+                            .window_w = 3,
+                            .stride_h = 1,
+                            .stride_w = 1,
+                            .padding = {1, 1, 1, 1}}};
+  for (const auto& [name, sizes] : {std::pair(" 3x3/2 64x112x112", max),
+                                    {" 2x2/2 64x224x224", maxima},
+                                    {" 2048x7x7", average},
+                                    {" 3x3/1 192x17x17", averages}}) {
+    const std::string kind = sizes.is_max() ? "max_pool" : "average_pool";
+    cases.push_back({kind + name, Pool2dSpec(sizes)});
+    cases.push_back({kind + "_backward" + name, Pool2dBackwardSpec(sizes)});
+  }
 }
 
 void AddOthers(int64_t n, std::vector<SpeedCase>& cases) {

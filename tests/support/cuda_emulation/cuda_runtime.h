@@ -49,8 +49,7 @@ inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
 inline cudaError_t cudaMallocHost(void** memory, size_t bytes) {
   if (EmulatedStickyError() != cudaSuccess) return EmulatedStickyError();
   if (thread_captures) return cudaErrorStreamCaptureUnsupported;
-  *memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
-  return *memory == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
+  return posix_memalign(memory, 256, bytes) == 0 ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 inline cudaError_t cudaMalloc(void** memory, size_t bytes) {
   const cudaError_t status = cudaMallocHost(memory, bytes);
