@@ -6,16 +6,26 @@ namespace carole {
 
 std::vector<UpdateBlock> CutIntoBlocks(const UpdateJob& job) {
   std::vector<UpdateBlock> blocks;
-  int64_t at = 0;
-  const auto cut = [&](int64_t end, int segment) {
-    for (; at < end; at = blocks.back().range.end)
-      blocks.push_back({{at, std::min(at + UpdateBlock::kElements, end)}, segment});
-  };
-  for (size_t s = 0; s < job.regularized.size(); ++s) {
-    cut(job.regularized[s].begin, -1);
-    cut(job.regularized[s].end, static_cast<int>(s));
+  size_t regularized = 0, copied = 0;  // the first segments that do not end before `at`
+  for (int64_t at = 0; at < job.count; at = blocks.back().range.end) {
+    UpdateBlock block{.range = {at, std::min(at + UpdateBlock::kElements, job.count)}};
+    // Whether the block lies in the segment, up to the next border of which it reaches.
+    const auto is_in = [&](const Segment& segment) {
+      const bool has_begun = segment.begin <= at;
+      block.range.end = std::min(block.range.end, has_begun ? segment.end : segment.begin);
+      return has_begun;
+    };
+    while (regularized < job.regularized.size() && job.regularized[regularized].end <= at)
+      ++regularized;
+    if (regularized < job.regularized.size() && is_in(job.regularized[regularized]))
+      block.segment = static_cast<int>(regularized);
+    while (copied < job.copies.size() && job.copies[copied].of.end <= at) ++copied;
+    if (copied < job.copies.size() && is_in(job.copies[copied].of)) {
+      const WeightCopy& copy = job.copies[copied];
+      block.copy = copy.memory + static_cast<size_t>(at - copy.of.begin) * SizeOf(copy.dtype);
+    }
+    blocks.push_back(block);
   }
-  cut(job.count, -1);
   return blocks;
 }
 

@@ -44,6 +44,13 @@ struct Segment {
   int64_t end = 0;
 };
 
+// Weights of a segment in a narrower type, which an Updater writes beside them.
+struct WeightCopy {
+  Segment of;
+  DType dtype = DType::kBF16;  // or kF16, the same for all
+  std::byte* memory = nullptr;
+};
+
 // The memory that an Updater works on, `count` elements in each arena, and what stays from step to
 // step.
 struct UpdateJob {
@@ -54,6 +61,7 @@ struct UpdateJob {
   std::byte* slots[kMaxSlots] = {};
   int64_t count = 0;
   std::vector<Segment> regularized;  // with L2, by place, not overlapping
+  std::vector<WeightCopy> copies;    // by place, not overlapping; a host's Updater takes none
   double weight_decay = 0;           // the rule sees scale * gradient + weight_decay * weight there
   double clip_norm = 0;  // not 0: scale = clip_norm / max(clip_norm, norm of the gradient)
   double trust = 0;  // not 0: each regularised segment has a rate of its own (update_rules::Trust)
@@ -63,6 +71,7 @@ struct UpdateJob {
 struct UpdateBlock {
   Segment range;
   int segment = -1;                           // of UpdateJob::regularized; -1: none
+  std::byte* copy = nullptr;                  // of its first element, where there are copies
   static constexpr int64_t kElements = 4096;  // at most: weights, gradients and two slots of so
                                               // many fit into the first caches
 };

@@ -147,13 +147,19 @@ class Executable::Compiler {
 
   void AddGradientCasts() { AddCasts("gradients", gradient_casts_); }
 
-  // Before all else: each weight's copy is there for all that reads it.
+  // Before all else: each weight's copy is there for all that reads it, and in training for the
+  // next step, if an optimizer keeps it up.
   void AddWeightCasts() {
-    const size_t steps = e_.steps_.size();
+    if (weight_casts_.from.empty()) return;
     phase_ = Phase::kForward;
     AddCasts("weights", weight_casts_);
-    std::rotate(e_.steps_.begin(), e_.steps_.begin() + static_cast<std::ptrdiff_t>(steps),
-                e_.steps_.end());
+    std::rotate(e_.steps_.begin(), e_.steps_.end() - 1, e_.steps_.end());
+    e_.casts_weights_ = true;
+    const auto& variables = graph_.variables();
+    if (std::none_of(variables.begin(), variables.end(),
+                     [](const Variable& v) { return v.gradient != kNone; }))
+      return;
+    for (int copy : e_.steps_.front().outputs) pinned_.push_back(BlockOf(copy));
   }
 
   void AddCasts(const std::string& name, Casts& casts) {

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <map>
+#include <span>
 #include <utility>
 
 #include "src/backend/arena_math.h"
@@ -140,7 +141,7 @@ std::vector<double> Executable::Output(ValueId value) const {
 void Executable::RunKernels(const RunContext& context, const GradientReady& gradient_ready) {
   using Clock = std::chrono::steady_clock;
   Clock::time_point before = Clock::now();
-  for (Step& step : steps_) {
+  for (Step& step : std::span(steps_).subspan(copies_are_taken_ ? 1 : 0)) {
     step.kernel->Run(context);
     if (waits_for_kernels_ || !observers_.empty()) backend_.Synchronize();
     if (gradient_ready) {
@@ -159,6 +160,24 @@ void Executable::RunKernels(const RunContext& context, const GradientReady& grad
     }
     before = after;
   }
+}
+
+std::vector<Executable::WeightCopy> Executable::TakeWeightCopies() {
+  CAROLE_CHECK(store_ != nullptr, "copies of weights before Bind()");
+  std::vector<WeightCopy> copies;
+  if (!casts_weights_) return copies;
+  copies_are_taken_ = true;
+  const Step& casts = steps_.front();
+  for (size_t i = 0; i < casts.inputs.size(); ++i) {
+    const Representation& weight = representations_[casts.inputs[i]];
+    const int place = store_->Find(graph_.variables()[weight.index].name);
+    if (store_->places()[place].trainable) copies.push_back({place, Locate(casts.outputs[i])});
+  }
+  return copies;
+}
+
+void Executable::CastWeights(const RunContext& context) {
+  if (casts_weights_) steps_.front().kernel->Run(context);
 }
 
 uint64_t Executable::ScheduleHash() const {

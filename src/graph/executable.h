@@ -90,6 +90,16 @@ class Executable {
   // Receive().
   void RunKernels(const RunContext& context, const GradientReady& gradient_ready = {});
 
+  // A trainable variable's weights in another type, which kernels read instead.
+  struct WeightCopy {
+    int variable = 0;  // index into the store's places
+    Tensor memory;     // in the layout of the weights
+  };
+  // Those that each run makes anew before all else. From now on it does not: whoever changes
+  // weights makes theirs, or CastWeights() all. Call after Bind(), in training only.
+  std::vector<WeightCopy> TakeWeightCopies();
+  void CastWeights(const RunContext& context);
+
   // Gets each kernel from now on when it has run, on the thread of Run().
   using KernelObserver = std::function<void(const KernelRecord& record)>;
   void AddObserver(KernelObserver observer) { observers_.push_back(std::move(observer)); }
@@ -136,6 +146,8 @@ class Executable {
     DeviceMemory landing;  // the device's
   };
   std::map<std::string, Ahead> ahead_;
+  bool casts_weights_ = false;     // in the first step
+  bool copies_are_taken_ = false;  // by an optimizer
   ExecutableStatistics statistics_;
   std::vector<KernelObserver> observers_;
   bool waits_for_kernels_ = false;

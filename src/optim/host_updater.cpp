@@ -20,7 +20,9 @@ class HostUpdater : public Updater {
         threads_(threads),
         update_(FindUpdate<T>(job.rule)),
         blocks_(CutIntoBlocks(job)),
-        squares_(blocks_.size()) {}
+        squares_(blocks_.size()) {
+    CAROLE_CHECK(job.copies.empty(), "{} copies of a host's weights", job.copies.size());
+  }
 
   void BeginStep(const UpdateCoefficients& coefficients, bool continues) override {
     now_ = coefficients;

@@ -75,6 +75,7 @@ Optimizer::Optimizer(const OptimizerEntry& entry, const OptimizerOptions& option
                 .gradients = arenas.gradients,
                 .count = count_,
                 .regularized = plan_.trust == 0 ? Merge(arenas.regularized) : arenas.regularized,
+                .copies = arenas.copies,
                 .weight_decay = options.weight_decay,
                 .clip_norm = clip_norm_,
                 .trust = plan_.trust};

@@ -29,6 +29,7 @@ struct Arenas {
   const std::byte* gradients = nullptr;
   int64_t count = 0;                 // elements of each
   std::vector<Segment> regularized;  // each variable with L2, by place, not overlapping
+  std::vector<WeightCopy> copies;    // that change with the weights, by place, not overlapping
 };
 
 // L2 norm of the inspected gradients times `gradient_scale`; not finite when one of them is not.

@@ -156,6 +156,7 @@ void TrainStep::Launch(UnderWay& step, bool continues) {
   const double forward_before = executable.PhaseMilliseconds(Phase::kForward);
   const double backward_before = executable.PhaseMilliseconds(Phase::kBackward);
   own_.optimizer->BeginStep(step.input.learning_rate, 1 / step.loss_scale.value(), continues);
+  if (std::exchange(weights_may_differ_, false)) own_.executable->CastWeights({});
   UpdatesFirst() ? RunOnDevice(step) : RunOnHost(step);
   step.result.forward_ms = executable.PhaseMilliseconds(Phase::kForward) - forward_before;
   step.result.backward_ms = executable.PhaseMilliseconds(Phase::kBackward) - backward_before;

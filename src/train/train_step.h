@@ -97,10 +97,12 @@ class TrainStep {
   const Graph& graph() const { return *own_.graph; }
   const Executable& executable() const { return *own_.executable; }
   Executable& executable() { return *own_.executable; }
-  VariableStore& store() { return *own_.store; }
+  // Through this and replica() weights may be changed until the next Begin().
+  VariableStore& store() { return replica().store; }
   optim::Optimizer& optimizer() { return *own_.optimizer; }
   // All that a checkpoint holds.
   Replica replica() {
+    weights_may_differ_ = true;
     return {*own_.store, *own_.optimizer, own_.averages.get(), &own_.loss_scale};
   }
   const LossScale& loss_scale() const { return own_.loss_scale; }
@@ -159,8 +161,9 @@ class TrainStep {
   std::unique_ptr<DeviceLosses> device_losses_;  // null on hosts
   std::unique_ptr<GradientFlow> flow_;
   StepReplay replay_;
-  bool is_observed_ = false;  // the executable of some rank
-  bool has_drifted_ = false;  // from the other ranks, in local SGD
+  bool is_observed_ = false;        // the executable of some rank
+  bool has_drifted_ = false;        // from the other ranks, in local SGD
+  bool weights_may_differ_ = true;  // from what the optimizer made of them, and their copies
 };
 
 }  // namespace carole::train

@@ -2,11 +2,13 @@
 // kernels, against those of the host.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <bit>
 #include <utility>
 
 #include "src/backend/arena_math.h"
 #include "src/backend/host_view.h"
+#include "src/core/float16.h"
 #include "src/optim/moving_averages.h"
 #include "src/optim/optimizer.h"
 #include "tests/golden/formula.h"
@@ -18,6 +20,7 @@ namespace {
 
 constexpr int64_t kCount = 9001;
 const std::vector<Segment> kRegularized = {{16, 64}, {64, 5000}, {8000, 9000}};
+const std::vector<Segment> kCopied = {{0, 50}, {64, 3000}, {3000, 4000}, {8500, 9001}};
 
 std::vector<float> Formula(const std::string& name) {
   std::vector<float> values(kCount);
@@ -32,7 +35,8 @@ class Problem {
   explicit Problem(std::unique_ptr<Backend> backend)
       : backend_(std::move(backend)),
         weights_(backend_->Allocate(kBytes)),
-        gradients_(backend_->Allocate(kBytes)) {
+        gradients_(backend_->Allocate(kBytes)),
+        copies_(backend_->Allocate(kCount * sizeof(Bf16))) {
     Write(weights_, Formula("w"));
   }
 
@@ -41,7 +45,8 @@ class Problem {
                      {.weights = weights_.get(),
                       .gradients = gradients_.get(),
                       .count = kCount,
-                      .regularized = kRegularized},
+                      .regularized = kRegularized,
+                      .copies = Copies()},
                      *backend_);
   }
   MovingAverages MakeAverages() const {
@@ -66,6 +71,11 @@ class Problem {
     return {values.begin(), values.end()};
   }
   std::vector<float> weights() const { return Read(weights_.get()); }
+  std::vector<Bf16> copies() const {
+    const HostView view(*backend_, copies_.get(), kCount * sizeof(Bf16));
+    const auto values = view.as<Bf16>();
+    return {values.begin(), values.end()};
+  }
   std::byte* weights_base() const { return weights_.get(); }
   void SetGradients(const std::vector<float>& values) const { Write(gradients_, values); }
   void SetWeights(const std::vector<float>& values) const { Write(weights_, values); }
@@ -74,12 +84,20 @@ class Problem {
  private:
   static constexpr size_t kBytes = kCount * sizeof(float);
 
+  std::vector<WeightCopy> Copies() const {
+    std::vector<WeightCopy> copies;
+    for (const Segment& s : kCopied) {
+      if (!backend_->on_host())
+        copies.push_back({s, DType::kBF16, copies_.get() + s.begin * sizeof(Bf16)});
+    }
+    return copies;
+  }
   void Write(const DeviceMemory& to, const std::vector<float>& values) const {
     backend_->CopyFromHost(to.get(), reinterpret_cast<const std::byte*>(values.data()), kBytes);
   }
 
   std::unique_ptr<Backend> backend_;
-  DeviceMemory weights_, gradients_;
+  DeviceMemory weights_, gradients_, copies_;
 };
 
 std::unique_ptr<Backend> MakeDevice() {
@@ -106,6 +124,22 @@ void ExpectSame(std::string_view name, const OptimizerOptions& options) {
     EXPECT_THAT(device.Read(b.slot(slot)),
                 ::testing::Pointwise(::testing::FloatNear(tolerance), host.Read(a.slot(slot))))
         << a.slots()[s].name;
+  }
+}
+
+TEST(DeviceOptimizerTest, WeightsCopiesAreThoseThatACastMakes) {
+  const Problem device(MakeDevice());
+  for (const OptimizerEntry& entry : kOptimizers) {
+    Optimizer optimizer = device.Make(entry.name, {.weight_decay = 0.01});
+    device.Step(optimizer, 0);
+    const std::vector<float> weights = device.weights();
+    const std::vector<Bf16> copies = device.copies();
+    for (int64_t i = 0; i < kCount; ++i) {
+      const bool is_copied =
+          std::ranges::any_of(kCopied, [&](const Segment& s) { return s.begin <= i && i < s.end; });
+      const Bf16 want = is_copied ? Bf16(weights[i]) : Bf16(0.0F);
+      ASSERT_EQ(static_cast<float>(copies[i]), static_cast<float>(want)) << entry.name << " " << i;
+    }
   }
 }
 

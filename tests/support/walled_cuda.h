@@ -34,6 +34,10 @@ class WalledCuda : public WalledBackend {
         cuda_stream_(WalledBackend::stream()),
         kernels_(MakeEmulatedCudaBackend({.stream = &cuda_stream_})) {}
 
+  void SetPrecision(Precision precision) override {
+    WalledBackend::SetPrecision(precision);
+    kernels_->SetPrecision(precision);
+  }
   void BeginRun(const RunContext& context) const override {
     WalledBackend::BeginRun(context);
     kernels_->BeginRun(context);

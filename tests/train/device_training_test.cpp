@@ -386,6 +386,59 @@ TEST(DeviceTraining, StepIsBegunWhileTheDeviceIsAtTheOneBefore) {
   });
 }
 
+std::unique_ptr<Backend> MakeEmulatedBf16() {
+  auto backend = std::make_unique<carole::testing::WalledCuda>();
+  backend->SetPrecision(Precision::kBf16);
+  return backend;
+}
+
+// Kernels read copies of the weights in 16 bits, which the optimizer writes beside them; `casts`:
+// they are made anew before each step.
+std::vector<double> TrainInBf16(StepOptions options, bool casts) {
+  std::vector<double> numbers;
+  RunRanks(1, [&](Communicator& c) {
+    const auto backend = MakeEmulatedBf16();
+    options.optimizer = "momentum";
+    TrainStep step(SmallNet(4, true).graph, *backend, c, options);
+    step.store().Initialize(7);
+    FormulaSource source({.local_batch = 4 * options.accumulation_steps});
+    for (int64_t s = 0; s < kManySteps; ++s) {
+      if (casts) (void)step.store();
+      numbers.push_back(step.Run(*source.Next(), {.step = s, .learning_rate = 0.05}).total_loss);
+    }
+    for (double w : carole::testing::AllWeights(step.store())) numbers.push_back(w);
+  });
+  return numbers;
+}
+
+TEST(DeviceTraining, OptimizerKeepsUpTheCopiesOfWeights) {
+  for (const StepOptions& options : {StepOptions{},
+                                     {.accumulation_steps = 2},
+                                     {.trainable_scopes = {"net/logits"}},
+                                     {.local_sgd_steps = 2}})
+    EXPECT_EQ(TrainInBf16(options, false), TrainInBf16(options, true));
+}
+
+TEST(DeviceTraining, WeightsThatOthersChangeAreThoseOfTheNextStep) {
+  RunRanks(1, [](Communicator& c) {
+    const auto backend = MakeEmulatedBf16();
+    FormulaSource source({});
+    const io::Batch batch = *source.Next();
+    const auto first_loss = [&](int64_t steps_before) {
+      TrainStep step(SmallNet(4, true).graph, *backend, c, {.optimizer = "sgd"});
+      step.store().Initialize(8);
+      for (int64_t s = 0; s < steps_before; ++s) step.Run(batch, {.step = s, .learning_rate = 0.5});
+      step.store().Initialize(7);
+      const double loss = step.Run(batch, {.step = steps_before}).data_loss;
+      EXPECT_EQ(step.replays() > 0, steps_before >= kManySteps);
+      return loss;
+    };
+    const double fresh = first_loss(0);
+    EXPECT_EQ(first_loss(1), fresh);
+    EXPECT_EQ(first_loss(kManySteps), fresh);
+  });
+}
+
 TEST(DeviceTraining, AuditsSeeTheWeightsOfTheirStep) {
   RunRanks(1, [](Communicator& c) {
     const auto backend = MakeWalledReference(1);

@@ -1,5 +1,8 @@
 // The optimizers' rules (src/backend/update_rules.h) over all variables in one launch. What decides
 // whether and how a step is applied stays on the device, where the kernel reads it: nothing waits.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
 #include "src/backend/cuda/arena_math.h"
 #include "src/backend/cuda/device_memory.h"
 #include "src/backend/cuda/launch.h"
@@ -119,8 +122,9 @@ struct UpdateTask {
   float* slots[kMaxSlots];
   const UpdateBlock* blocks;
   double weight_decay;
-  const double* rates;  // of segments; null: the step's
-  double* squares;      // of the blocks' weights; null where nothing decays
+  bool copies_are_bf16;  // else fp16
+  const double* rates;   // of segments; null: the step's
+  double* squares;       // of the blocks' weights; null where nothing decays
 };
 
 // One block of threads for each block of the arenas.
@@ -148,6 +152,13 @@ __global__ void __launch_bounds__(kThreads)
     update_rules::Apply(rule, &e.weight, scale * e.gradient + decay * e.weight, &e.slots[0],
                         &e.slots[1], 0);
     task.weights[i] = e.weight;
+    if (block.copy != nullptr) {
+      const int64_t at = i - block.range.begin;
+      if (task.copies_are_bf16)
+        reinterpret_cast<__nv_bfloat16*>(block.copy)[at] = static_cast<__nv_bfloat16>(e.weight);
+      else
+        reinterpret_cast<__half*>(block.copy)[at] = static_cast<__half>(e.weight);
+    }
     for (int s = 0; s < Rule::kSlots; ++s) task.slots[s][i] = e.slots[s];
     return square;
   };
@@ -235,13 +246,15 @@ class CudaUpdater : public Updater {
     });
     if (has_rates()) FindRates();
     const bool decays = job_.weight_decay != 0 && !job_.regularized.empty();
-    const UpdateTask task{.weights = floats(job_.weights),
-                          .gradients = gradients(),
-                          .slots = {floats(job_.slots[0]), floats(job_.slots[1])},
-                          .blocks = blocks(),
-                          .weight_decay = job_.weight_decay,
-                          .rates = has_rates() ? doubles(rates_) : nullptr,
-                          .squares = decays ? doubles(parts_) : nullptr};
+    const UpdateTask task{
+        .weights = floats(job_.weights),
+        .gradients = gradients(),
+        .slots = {floats(job_.slots[0]), floats(job_.slots[1])},
+        .blocks = blocks(),
+        .weight_decay = job_.weight_decay,
+        .copies_are_bf16 = !job_.copies.empty() && job_.copies[0].dtype == DType::kBF16,
+        .rates = has_rates() ? doubles(rates_) : nullptr,
+        .squares = decays ? doubles(parts_) : nullptr};
     update_rules::Visit<float>(job_.rule, {}, [&](auto rule) {
       Launch(device_.stream, dim3(Blocks(num_blocks_)), UpdateKernel<decltype(rule)>, task,
              numbers);
