@@ -1,10 +1,10 @@
 #include "src/train/inference.h"
 
-#include <algorithm>
+#include <utility>
 
-#include "src/core/check.h"
 #include "src/graph/precision.h"
 #include "src/graph/rewrites.h"
+#include "src/train/micro_batch.h"
 
 namespace carole::train {
 
@@ -28,13 +28,7 @@ void Inference::Bind() {
 
 std::vector<double> Inference::Run(std::span<const float> images, int64_t valid) {
   Bind();
-  const Tensor input = executable_->Input("images");
-  CAROLE_CHECK_EQ(static_cast<int64_t>(images.size()), input.size(), "pixels of a batch");
-  if (input.dtype == DType::kF64) {
-    std::ranges::copy(images, input.as<double>());
-  } else {
-    std::ranges::copy(images, input.as<float>());
-  }
+  CopyImages(images, *executable_);
   executable_->Run({.valid_rows = valid});
   return executable_->Output(logits_);
 }

@@ -14,17 +14,18 @@ namespace {
 
 // Those that copy for a device: as fast as memory, and the others' cores are left to decoders,
 // which threads that wait for the next copy would keep busy.
-int CopyThreads(bool on_host) {
+int CopyThreads(const Backend& backend) {
   constexpr int kDeviceThreads = 4;
   const int all = omp_get_max_threads();
-  return on_host ? all : std::min(kDeviceThreads, all);
+  return backend.on_host() ? all : std::min(kDeviceThreads, all);
 }
 
-template <typename From, typename To>
-void CopyImages(std::span<const From> from, int threads, const Tensor& images) {
+template <typename To, typename From>
+void CopyValues(std::span<const From> from, const Tensor& images, const Executable& executable) {
   CAROLE_CHECK_EQ(static_cast<int64_t>(from.size()), images.size(), "pixels of a batch");
   To* to = images.as<To>();
   const auto count = static_cast<int64_t>(from.size());
+  const int threads = CopyThreads(executable.backend());
 #pragma omp parallel for simd schedule(static) if (count > (1 << 18)) num_threads(threads)
   for (int64_t i = 0; i < count; ++i) to[i] = from[i];
 }
@@ -76,19 +77,25 @@ void CheckBatch(const io::Batch& batch, int64_t num_classes) {
   }
 }
 
+void CopyImages(std::span<const float> from, const Executable& executable) {
+  const Tensor images = executable.Input("images");
+  if (images.dtype == DType::kF64) {
+    CopyValues<double>(from, images, executable);
+  } else {
+    CopyValues<float>(from, images, executable);
+  }
+}
+
 void CopyIn(const io::Batch& batch, double row_weight, const Executable& executable) {
-  const int threads = CopyThreads(executable.backend().on_host());
   const Tensor images = executable.Input("images");
   const Tensor labels = executable.Input("labels");
   const Tensor weights = executable.Input("weights");
   CAROLE_CHECK_EQ(static_cast<int64_t>(batch.labels.size()), labels.size(), "labels of a batch");
   std::copy(batch.labels.begin(), batch.labels.end(), labels.as<int32_t>());
   if (images.dtype == DType::kU8) {
-    CopyImages<uint8_t, uint8_t>(batch.pixels, threads, images);
-  } else if (images.dtype == DType::kF64) {
-    CopyImages<float, double>(batch.images, threads, images);
+    CopyValues<uint8_t>(batch.pixels, images, executable);
   } else {
-    CopyImages<float, float>(batch.images, threads, images);
+    CopyImages(batch.images, executable);
   }
   if (weights.dtype == DType::kF64) {
     SetWeights<double>(batch.valid, row_weight, weights);

@@ -1,6 +1,8 @@
 // A rank's batch as the graph wants it: in pieces of the graph's batch size, checked, weighted.
 #pragma once
 
+#include <span>
+
 #include "io/dataset.h"
 #include "src/graph/executable.h"
 
@@ -15,6 +17,9 @@ int64_t CountMicroBatches(const io::Batch& batch, int64_t pieces);
 
 // Throws DataError for a label outside of [0, num_classes), InternalError for impossible counts.
 void CheckBatch(const io::Batch& batch, int64_t num_classes);
+
+// Fills the input "images".
+void CopyImages(std::span<const float> from, const Executable& executable);
 
 // Fills the inputs "images", "labels" and "weights": each row that counts weighs `row_weight` in
 // the loss, the others 0.

@@ -47,6 +47,12 @@ const StepOptions& Prepared(const StepOptions& options, const Backend& backend,
   return options;
 }
 
+// One for each micro-batch; so many that they would take much memory are not recorded.
+int64_t NumRecordings(const StepOptions& o) {
+  constexpr int64_t kMost = 16;
+  return o.accumulation_steps <= kMost ? o.accumulation_steps : 0;
+}
+
 GradientFlowOptions FlowOptions(const StepOptions& o, const OwnedReplica& own, bool on_host,
                                 int64_t ranks) {
   const bool is_sum = o.local_sgd_steps == 0 && o.reduction == collectives::Reduction::kSum;
@@ -72,8 +78,8 @@ TrainStep::TrainStep(std::unique_ptr<Graph> graph, const Backend& backend,
       options_(Prepared(options, backend, communicator)),
       own_(std::move(graph), backend, communicator, options),
       guard_(*own_.store, own_.frozen),
-      under_way_(backend.on_host() ? 1 : 2),
-      replay_(backend, communicator) {
+      under_way_(backend.on_host() ? 1 : 2) {
+  for (int64_t i = 0; i < NumRecordings(options); ++i) replays_.emplace_back(backend, communicator);
   for (UnderWay& step : under_way_) {
     step.losses =
         std::make_unique<StepLosses>(*own_.graph, *own_.executable, backend, communicator);
@@ -184,21 +190,30 @@ void TrainStep::RunKernels(const io::Batch& piece, const StepInput& input,
   if (UpdatesFirst()) device_losses_->Collect();
 }
 
-// Forward and backward of all micro-batches; on_ready is called in the last.
-void TrainStep::Compute(UnderWay& step, const OnReady& on_ready) {
+// Brings each micro-batch, and runs it.
+void TrainStep::ForPieces(UnderWay& step, int64_t count, const RunPiece& run) {
   const io::Batch& batch = step.batch;
-  const int64_t pieces = options_.accumulation_steps;
-  const int64_t count = options_.reproducible ? pieces : CountMicroBatches(batch, pieces);
-  const int64_t rows = static_cast<int64_t>(batch.labels.size()) / pieces;
+  const int64_t rows = static_cast<int64_t>(batch.labels.size()) / options_.accumulation_steps;
   step.losses->BeginStep();
   for (int64_t i = 0; i < count; ++i) {
     const io::Batch piece = MicroBatch(batch, i, rows);
-    const bool is_last = i + 1 == count;
     Bring(piece, step);
-    RunKernels(piece, step.input, is_last ? on_ready : OnReady());
+    run(piece, i, i + 1 == count);
     step.losses->EndPiece();
-    if (!is_last) flow_->EndMicroBatch();
   }
+}
+
+int64_t TrainStep::CountPieces(const io::Batch& batch) const {
+  const int64_t most = options_.accumulation_steps;
+  return options_.reproducible ? most : CountMicroBatches(batch, most);
+}
+
+// Forward and backward of all micro-batches; on_ready is called in the last.
+void TrainStep::Compute(UnderWay& step, const OnReady& on_ready) {
+  ForPieces(step, CountPieces(step.batch), [&](const io::Batch& piece, int64_t, bool is_last) {
+    RunKernels(piece, step.input, is_last ? on_ready : OnReady());
+    if (!is_last) flow_->EndMicroBatch();
+  });
 }
 
 void TrainStep::RunOnHost(UnderWay& step) {
@@ -232,22 +247,17 @@ void TrainStep::RunOnDevice(UnderWay& step) {
     own_.optimizer->Update();
     guard_.RestoreUnless(&sums->is_finite);
   };
-  if (options_.accumulation_steps > 1) {
-    begin();
-    Compute(step, on_ready);
-    end();
-  } else {
-    step.losses->BeginStep();
-    Bring(step.batch, step);
-    replay_.Run(
-        [&] {
-          begin();
-          RunKernels(step.batch, step.input, on_ready);
-          end();
-        },
-        MayRecord(), step.input.step);
-    step.losses->EndPiece();
-  }
+  // What a micro-batch enqueues depends on its number, and in a short step on theirs.
+  const int64_t count = CountPieces(step.batch);
+  const bool is_whole = count == static_cast<int64_t>(replays_.size());
+  ForPieces(step, count, [&](const io::Batch& piece, int64_t i, bool is_last) {
+    const auto enqueue = [&] {
+      if (i == 0) begin();
+      RunKernels(piece, step.input, is_last ? on_ready : OnReady());
+      is_last ? end() : flow_->EndMicroBatch();
+    };
+    is_whole ? replays_[i].Run(enqueue, MayRecord(), step.input.step) : enqueue();
+  });
   step.sums->Begin(reinterpret_cast<const std::byte*>(sums));
   Count(step.input);
 }

@@ -11,6 +11,7 @@
 //   step.Begin(batch 0); step.Begin(batch 1); step.End() -> step 0; step.Begin(batch 2); …
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -106,12 +107,14 @@ class TrainStep {
     return {*own_.store, *own_.optimizer, own_.averages.get(), &own_.loss_scale};
   }
   const LossScale& loss_scale() const { return own_.loss_scale; }
-  int64_t replays() const { return replay_.replays(); }  // steps whose kernels were recorded
+  // Steps whose kernels were recorded.
+  int64_t replays() const { return replays_.empty() ? 0 : replays_.back().replays(); }
   // Null where nothing is tuned.
   const collectives::BucketTuner* bucket_tuner() const { return flow_->tuner(); }
 
  private:
   using OnReady = Executable::GradientReady;
+  using RunPiece = std::function<void(const io::Batch& piece, int64_t number, bool is_last)>;
 
   struct UnderWay {
     io::Batch batch;
@@ -138,6 +141,8 @@ class TrainStep {
   void Launch(UnderWay& step, bool continues);
   void Bring(const io::Batch& piece, UnderWay& step);
   void RunKernels(const io::Batch& piece, const StepInput& input, const OnReady& on_ready);
+  void ForPieces(UnderWay& step, int64_t count, const RunPiece& run);
+  int64_t CountPieces(const io::Batch& batch) const;
   void Compute(UnderWay& step, const OnReady& on_ready);
   void RunOnHost(UnderWay& step);
   void RunOnDevice(UnderWay& step);
@@ -160,10 +165,10 @@ class TrainStep {
   int64_t begun_ = 0, ended_ = 0;                // steps
   std::unique_ptr<DeviceLosses> device_losses_;  // null on hosts
   std::unique_ptr<GradientFlow> flow_;
-  StepReplay replay_;
-  bool is_observed_ = false;        // the executable of some rank
-  bool has_drifted_ = false;        // from the other ranks, in local SGD
-  bool weights_may_differ_ = true;  // from what the optimizer made of them, and their copies
+  std::vector<StepReplay> replays_;  // of micro-batches
+  bool is_observed_ = false;         // the executable of some rank
+  bool has_drifted_ = false;         // from the other ranks, in local SGD
+  bool weights_may_differ_ = true;   // from what the optimizer made of them, and their copies
 };
 
 }  // namespace carole::train

@@ -73,18 +73,35 @@ TEST(DeviceTraining, ReplayedStepsGiveTheHostsBits) {
   }
 }
 
-TEST(DeviceTraining, ReplaysOfCudasOwnKernelsGiveTheirBits) {
-  RankTraining training{.steps = kManySteps,
-                        .backend = MakeEmulatedCuda,
-                        .options = {.optimizer = "adam"},
+// Each is recorded by itself, but not those of steps that have fewer.
+TEST(DeviceTraining, SoDoReplayedMicroBatches) {
+  RankTraining training{.rows = 2,
+                        .num_samples = 32,
+                        .steps = kManySteps,
+                        .options = {.optimizer = "adam", .accumulation_steps = 4},
                         .graph = MakeDropoutNet};
-  const TrainingOutcome replayed = Train(training);
-  EXPECT_EQ(replayed.replays, kReplayed);
-  training.options.replay = false;
-  const TrainingOutcome eager = Train(training);
-  EXPECT_EQ(eager.replays, 0);
-  EXPECT_EQ(replayed.losses, eager.losses);
-  EXPECT_EQ(replayed.weights, eager.weights);
+  EXPECT_EQ(ExpectSameBits(training, MakeEarlyCopying).replays, kReplayed);
+  training.num_samples = 28;
+  EXPECT_EQ(ExpectSameBits(training, MakeEarlyCopying).replays, kReplayed - 2);
+  training.options.accumulation_steps = 32;
+  EXPECT_EQ(ExpectSameBits(training, MakeEarlyCopying).replays, 0) << "so many are not kept";
+}
+
+TEST(DeviceTraining, ReplaysOfCudasOwnKernelsGiveTheirBits) {
+  for (const int64_t micro_batches : {1, 2}) {
+    RankTraining training{.steps = kManySteps,
+                          .backend = MakeEmulatedCuda,
+                          .options = {.optimizer = "adam", .accumulation_steps = micro_batches},
+                          .graph = MakeDropoutNet};
+    training.num_samples = 16 * micro_batches;
+    const TrainingOutcome replayed = Train(training);
+    EXPECT_EQ(replayed.replays, kReplayed);
+    training.options.replay = false;
+    const TrainingOutcome eager = Train(training);
+    EXPECT_EQ(eager.replays, 0);
+    EXPECT_EQ(replayed.losses, eager.losses);
+    EXPECT_EQ(replayed.weights, eager.weights);
+  }
 }
 
 TEST(DeviceTraining, OneDnnsLayoutsToo) {
