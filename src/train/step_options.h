@@ -39,6 +39,11 @@ struct StepOptions {
   // Lets the communicator sum what the backend holds, where that is not on_host(); several ranks
   // need it there. Collective.
   std::function<void()> connect_devices;
+
+  // Throws UsageError for options that do not go together.
+  void Check() const;
+  // Adasum, and sums whose order is the same for any number of ranks.
+  bool needs_host() const { return reproducible || reduction != collectives::Reduction::kSum; }
 };
 
 }  // namespace carole::train

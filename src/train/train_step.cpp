@@ -6,7 +6,6 @@
 #include <numeric>
 #include <utility>
 
-#include "src/core/error.h"
 #include "src/core/stopwatch.h"
 #include "src/train/averaging.h"
 #include "src/train/micro_batch.h"
@@ -15,22 +14,6 @@
 
 namespace carole::train {
 namespace {
-
-void CheckOptions(const StepOptions& o) {
-  const bool is_plain = o.reduction == collectives::Reduction::kSum && o.local_sgd_steps == 0;
-  if (o.reproducible && (o.sync_batch_norm || !is_plain)) {
-    throw UsageError(
-        "[train] --reproducible: got --sync_batch_norm, --reduction or --local_sgd_steps beside "
-        "it, want none: each shard is normalised by itself and gradients are summed");
-  }
-  if (o.reduction != collectives::Reduction::kSum && o.local_sgd_steps > 0)
-    throw UsageError("[train] --local_sgd_steps: got --reduction beside it, want one of the two");
-}
-
-// Adasum, and sums whose order is the same for any number of ranks.
-bool NeedsHost(const StepOptions& o) {
-  return o.reproducible || o.reduction != collectives::Reduction::kSum;
-}
 
 void ConnectDevices(const StepOptions& o, const Backend& backend, int ranks) {
   CAROLE_CHECK(o.connect_devices, "no way to sum gradients of {} on {} ranks", backend.name(),
@@ -41,7 +24,7 @@ void ConnectDevices(const StepOptions& o, const Backend& backend, int ranks) {
 // Before anything is made.
 const StepOptions& Prepared(const StepOptions& options, const Backend& backend,
                             const collectives::Communicator& communicator) {
-  CheckOptions(options);
+  options.Check();
   if (!backend.on_host() && communicator.size() > 1)
     ConnectDevices(options, backend, communicator.size());
   return options;
@@ -60,7 +43,7 @@ GradientFlowOptions FlowOptions(const StepOptions& o, const OwnedReplica& own, b
       .buckets = o.buckets,
       .tune_buckets = o.tune_buckets && on_host && is_sum,
       .reduction = o.local_sgd_steps > 0 ? collectives::Reduction::kNone : o.reduction,
-      .through_host = !on_host && ranks > 1 && NeedsHost(o),
+      .through_host = !on_host && ranks > 1 && o.needs_host(),
       .num_shards = o.reproducible ? o.accumulation_steps * ranks : 0,
       .statistics = {}};
   const bool are_own = !o.sync_batch_norm && o.local_sgd_steps == 0;
@@ -102,7 +85,7 @@ bool TrainStep::IsLocal() const {
 }
 
 bool TrainStep::MayRecord() const {
-  return options_.replay && backend_.CanRecord() && !NeedsHost(options_) && !is_observed_;
+  return options_.replay && backend_.CanRecord() && !options_.needs_host() && !is_observed_;
 }
 
 // An audit reads the weights.
