@@ -18,21 +18,13 @@ namespace {
 namespace fs = std::filesystem;
 
 // Beside the shards lies the recipe they were made by; what differs is not finished but refused.
-void CheckRecipe(const ShardPlan& plan, bool any_shard) {
-  constexpr uint64_t kMaxRecipeBytes = 1 << 20;
+fs::path RecipePath(const ShardPlan& plan) {
   const size_t separator = plan.is_one_file ? 0 : 1;
   const std::string_view name = std::string_view(plan.stem).substr(0, plan.stem.size() - separator);
-  const fs::path path = plan.folder / fmt::format(".carole_build_{}", name);
-  const std::string recipe = plan.recipe + "\n";
-  if (any_shard) {
-    if (fs::exists(path) && ReadAll(*OpenFile(path), kMaxRecipeBytes) == recipe) return;
-    throw UsageError(
-        fmt::format("[io.build] {}: holds {}{} of another build: got shards that were not made by "
-                    "'{}'; remove them or choose another --dataset_dir",
-                    plan.folder.string(), plan.stem, plan.is_one_file ? "" : "*", plan.recipe));
-  }
-  WriteWholeFile(path, recipe);
+  return plan.folder / fmt::format(".carole_build_{}", name);
 }
+
+std::string RecipeLine(const ShardPlan& plan) { return plan.recipe + "\n"; }
 
 // What killed runs left behind. The caller holds the folder's lock.
 void RemoveLeftovers(const ShardPlan& plan) {
@@ -44,7 +36,7 @@ void RemoveLeftovers(const ShardPlan& plan) {
 
 // A shard of another number of shards would be read beside ours.
 bool HasShards(const ShardPlan& plan) {
-  if (plan.is_one_file) return fs::exists(ShardPath(plan, 0));
+  if (plan.is_one_file || !fs::exists(plan.folder)) return fs::exists(ShardPath(plan, 0));
   for (const auto& file : fs::directory_iterator(plan.folder)) {
     const std::string name = file.path().filename().string();
     if (name.starts_with(plan.stem) && name.find("-of-") != std::string::npos) return true;
@@ -81,11 +73,23 @@ std::vector<int64_t> ShardStarts(int64_t count, int num_shards) {
   return starts;
 }
 
+void CheckShards(const ShardPlan& plan) {
+  constexpr uint64_t kMaxRecipeBytes = 1 << 20;
+  if (!HasShards(plan)) return;
+  const fs::path path = RecipePath(plan);
+  if (fs::exists(path) && ReadAll(*OpenFile(path), kMaxRecipeBytes) == RecipeLine(plan)) return;
+  throw UsageError(
+      fmt::format("[io.build] {}: holds {}{} of another build: got shards that were not made by "
+                  "'{}'; remove them or choose another --dataset_dir",
+                  plan.folder.string(), plan.stem, plan.is_one_file ? "" : "*", plan.recipe));
+}
+
 void WriteShards(const ShardPlan& plan, const std::function<std::string(int64_t)>& make) {
   MakeFolder("io.build", plan.folder.string());
   const RunLock lock(plan.folder.string());
   RemoveLeftovers(plan);
-  CheckRecipe(plan, HasShards(plan));
+  CheckShards(plan);
+  WriteWholeFile(RecipePath(plan), RecipeLine(plan));
   std::atomic<int64_t> done = 0;
   std::vector<int> missing;
   for (int s = 0; s < plan.num_shards(); ++s) {

@@ -37,8 +37,11 @@ std::vector<int64_t> LinearParts(int64_t first, int64_t last, int count);
 // again; a number of shards that 8 does not divide is parted at once.
 std::vector<int64_t> ShardStarts(int64_t count, int num_shards);
 
+// Throws UsageError when the folder holds shards of another recipe.
+void CheckShards(const ShardPlan& plan);
+
 // Writes the shards that are not there. make(i) gives serialized example i, on any thread. Throws
-// UsageError when the folder holds shards of another recipe, DataError for an empty shard.
+// UsageError as CheckShards() does, and for an empty shard.
 void WriteShards(const ShardPlan& plan, const std::function<std::string(int64_t)>& make);
 
 }  // namespace carole::io

@@ -13,6 +13,25 @@
 #include "src/core/hash.h"
 
 namespace carole::io {
+namespace {
+
+ShardPlan PlanOf(const BuildOptions& options, const RawImages& images) {
+  const auto all = static_cast<int64_t>(images.labels.size());
+  const int64_t count = NumToBuild(options, all);
+  const uint64_t hash = Fnv1a64(images.labels, Fnv1a64(images.pixels));
+  return {.folder = options.output_dir,
+          .stem = std::string(FindSplit(*options.dataset, images.split).pattern),
+          .is_one_file = true,
+          .starts = {0, count},
+          .recipe = fmt::format("{} {}: first {} of {} images {:016x}", options.dataset->name,
+                                images.split, count, all, hash),
+          .threads = options.threads,
+          .progress = [&options, split = images.split](int64_t done, int64_t total) {
+            options.Report(split, done, total);
+          }};
+}
+
+}  // namespace
 
 void CheckLabels(const DatasetEntry& dataset, std::string_view labels, const std::string& source) {
   for (size_t i = 0; i < labels.size(); ++i) {
@@ -23,30 +42,21 @@ void CheckLabels(const DatasetEntry& dataset, std::string_view labels, const std
   }
 }
 
-void WriteImages(const BuildOptions& options, std::string_view split, const RawImages& images) {
-  const auto all = static_cast<int64_t>(images.labels.size());
-  const int64_t count = NumToBuild(options, all);
-  const uint64_t hash = Fnv1a64(images.labels, Fnv1a64(images.pixels));
-  const size_t bytes = static_cast<size_t>(images.height) * images.width * images.channels;
-  WriteShards(
-      {.folder = options.output_dir,
-       .stem = std::string(FindSplit(*options.dataset, split).pattern),
-       .is_one_file = true,
-       .starts = {0, count},
-       .recipe = fmt::format("{} {}: first {} of {} images {:016x}", options.dataset->name, split,
-                             count, all, hash),
-       .threads = options.threads,
-       .progress = [&](int64_t done, int64_t total) { options.Report(split, done, total); }},
-      [&](int64_t i) {
-        const auto* pixels = reinterpret_cast<const uint8_t*>(images.pixels.data());
-        const ImageView image{.pixels = pixels + static_cast<size_t>(i) * bytes,
-                              .height = images.height,
-                              .width = images.width,
-                              .channels = images.channels};
-        return PhotoExample(
-            {.bytes = EncodePng(image), .height = image.height, .width = image.width},
-            static_cast<uint8_t>(images.labels[static_cast<size_t>(i)]));
-      });
+void WriteImages(const BuildOptions& options, const std::vector<RawImages>& splits) {
+  for (const RawImages& images : splits) CheckShards(PlanOf(options, images));
+  for (const RawImages& images : splits) {
+    const auto* pixels = reinterpret_cast<const uint8_t*>(images.pixels.data());
+    const size_t bytes = static_cast<size_t>(images.height) * images.width * images.channels;
+    WriteShards(PlanOf(options, images), [&](int64_t i) {
+      const auto place = static_cast<size_t>(i);
+      const ImageView image{.pixels = pixels + place * bytes,
+                            .height = images.height,
+                            .width = images.width,
+                            .channels = images.channels};
+      return PhotoExample({.bytes = EncodePng(image), .height = image.height, .width = image.width},
+                          static_cast<uint8_t>(images.labels[place]));
+    });
+  }
 }
 
 void WriteLabels(const BuildOptions& options, std::span<const std::string> names) {

@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "io/datasets.h"
 
@@ -11,6 +12,7 @@ namespace carole::io {
 
 // Small images of one size, in memory as they are distributed.
 struct RawImages {
+  std::string_view split;
   int height = 0;
   int width = 0;
   int channels = 1;
@@ -18,10 +20,10 @@ struct RawImages {
   std::string_view labels;  // (count), a byte each
 };
 
-// Writes the first max_images of them to the split's one TFRecord file, as PNGs in TF-Slim's form.
-// A file that is there already is left alone when it was made of the same, else refused with
-// UsageError.
-void WriteImages(const BuildOptions& options, std::string_view split, const RawImages& images);
+// Writes the first max_images of each split to its one TFRecord file, as PNGs in TF-Slim's form. A
+// file that is there already is left alone when it was made of the same; else nothing is written:
+// throws UsageError.
+void WriteImages(const BuildOptions& options, const std::vector<RawImages>& splits);
 
 // Throws DataError, naming `source` and the image's number, for one that is none of the dataset's
 // classes.

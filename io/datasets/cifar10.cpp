@@ -30,13 +30,13 @@ RawSplit ReadSplit(const DatasetEntry& dataset, const std::filesystem::path& fol
   return split;
 }
 
-void WriteSplit(const BuildOptions& options, std::string_view name, const RawSplit& split) {
-  WriteImages(options, name,
-              {.height = kCifarSide,
-               .width = kCifarSide,
-               .channels = 3,
-               .pixels = split.pixels,
-               .labels = split.labels});
+RawImages ToRaw(std::string_view name, const RawSplit& split) {
+  return {.split = name,
+          .height = kCifarSide,
+          .width = kCifarSide,
+          .channels = 3,
+          .pixels = split.pixels,
+          .labels = split.labels};
 }
 
 }  // namespace
@@ -54,8 +54,7 @@ void BuildCifar10(const BuildOptions& options) {
                                    {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin",
                                     "data_batch_4.bin", "data_batch_5.bin"});
   const RawSplit test = ReadSplit(*options.dataset, folder, {"test_batch.bin"});
-  WriteSplit(options, "train", train);
-  WriteSplit(options, "test", test);
+  WriteImages(options, {ToRaw("train", train), ToRaw("test", test)});
   WriteLabels(options);
 }
 

@@ -59,12 +59,12 @@ void CheckSizes(const RawSplit& split) {
   }
 }
 
-void BuildSplit(const BuildOptions& options, std::string_view name, const RawSplit& split) {
-  WriteImages(options, name,
-              {.height = split.images.height,
-               .width = split.images.width,
-               .pixels = split.images.pixels,
-               .labels = split.labels});
+RawImages ToRaw(std::string_view name, const RawSplit& split) {
+  return {.split = name,
+          .height = split.images.height,
+          .width = split.images.width,
+          .pixels = split.images.pixels,
+          .labels = split.labels};
 }
 
 }  // namespace
@@ -97,8 +97,7 @@ void BuildMnist(const BuildOptions& options) {
     CheckSizes(*split);
     CheckLabels(*options.dataset, split->labels, split->labels_name);
   }
-  BuildSplit(options, "train", train);
-  BuildSplit(options, "test", test);
+  WriteImages(options, {ToRaw("train", train), ToRaw("test", test)});
   WriteLabels(options);
 }
 

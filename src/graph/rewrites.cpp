@@ -187,11 +187,12 @@ bool AverageLast(Graph& graph, Node& conv, const std::vector<int>& uses) {
   const Shape &w = graph.shape(conv.inputs[Conv2dPlaces::kW]), made = graph.shape(y);
   const bool is_linear = !a.relu && conv.inputs[Conv2dPlaces::kBias] == kNone &&
                          conv.inputs[Conv2dPlaces::kResidual] == kNone;
-  const bool is_of_pixels = w[2] == 1 && w[3] == 1 && a.groups == 1;
-  Shape averaged = graph.shape(pool->inputs[0]);
-  if (!is_linear || !is_of_pixels || made[1] >= averaged[1]) return false;
-  averaged[1] = made[1];
-  if (averaged != made) return false;
+  const bool is_of_pixels = w[2] == 1 && w[3] == 1 && a.stride_h == 1 && a.stride_w == 1 &&
+                            a.padding == Padding{} && a.groups == 1;
+  const Shape& averaged = graph.shape(between);
+  if (!is_linear || !is_of_pixels || made[1] >= averaged[1] ||
+      averaged != graph.shape(pool->inputs[0]))
+    return false;
   std::swap(conv, *pool);
   Node &first = *pool, &second = conv;
   first.inputs[Conv2dPlaces::kX] = std::exchange(second.inputs[0], between);

@@ -62,14 +62,14 @@ class TypedFlow : public GradientFlow {
   TypedFlow(collectives::Communicator& communicator, const VariableStore& store,
             const GradientFlowOptions& options);
 
-  void BeginStep(int64_t step) override;
+  void BeginMicroBatches() override;
   void EndMicroBatch() override;
+  void BeginSums(int64_t step) override;
   void MarkReady(int ready_index) override;
   void EndBackward() override;
   std::optional<collectives::Range> WaitNext() override;
   void WaitForStatistics() override;
   void Tune(double step_ms) override;
-  void Restart() override;
   void Join(int ready_index) override;
   const collectives::BucketTuner* tuner() const override { return tuner_.get(); }
 
@@ -116,14 +116,7 @@ TypedFlow<T>::TypedFlow(collectives::Communicator& communicator, const VariableS
 }
 
 template <typename T>
-void TypedFlow<T>::BeginStep(int64_t step) {
-  step_ = step;
-  reducer_.BeginStep(step);
-  Restart();
-}
-
-template <typename T>
-void TypedFlow<T>::Restart() {
+void TypedFlow<T>::BeginMicroBatches() {
   gradients_.Clear();
   if (options_.num_shards == 0) return;
   for (Statistics& s : statistics_) s.shards.BeginStep();
@@ -134,6 +127,12 @@ void TypedFlow<T>::EndMicroBatch() {
   gradients_.Add(store_.gradients<T>());
   if (options_.num_shards == 0) return;
   for (Statistics& s : statistics_) s.shards.EndShard(false);
+}
+
+template <typename T>
+void TypedFlow<T>::BeginSums(int64_t step) {
+  step_ = step;
+  reducer_.BeginStep(step);
 }
 
 template <typename T>

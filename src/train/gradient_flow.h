@@ -1,8 +1,9 @@
 // The way of the gradients of one step, from one or more micro-batches to sums over ranks; and of
 // the moving statistics of batch norm to their means.
 //
-//   flow.BeginStep(step);
+//   flow.BeginMicroBatches();
 //   for each micro-batch but the last: forward, backward; flow.EndMicroBatch();
+//   flow.BeginSums(step);
 //   the last: forward, backward with flow.MarkReady(p) as gradients become final;
 //   flow.EndBackward();
 //   … flow.WaitNext() until it has no range any more …
@@ -43,17 +44,17 @@ class GradientFlow {
  public:
   virtual ~GradientFlow() = default;
 
-  virtual void BeginStep(int64_t step) = 0;
+  virtual void BeginMicroBatches() = 0;
   virtual void EndMicroBatch() = 0;
+  virtual void BeginSums(int64_t step) = 0;  // of these micro-batches, before the last one
   virtual void MarkReady(int ready_index) = 0;
   virtual void EndBackward() = 0;
   virtual std::optional<collectives::Range> WaitNext() = 0;
   virtual void WaitForStatistics() = 0;
   virtual void Tune(double step_ms) = 0;
 
-  // To compute a step's micro-batches once more, for this rank's own gradients: first Restart(),
-  // and Join() in the place of MarkReady().
-  virtual void Restart() = 0;
+  // In the place of MarkReady() where a step's micro-batches are computed once more, for this
+  // rank's own gradients: nothing is summed over ranks.
   virtual void Join(int ready_index) = 0;
 
   // Null unless buckets are tuned.

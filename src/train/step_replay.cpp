@@ -16,12 +16,13 @@ void StepReplay::Record(const std::function<void()>& enqueue) {
 }
 
 void StepReplay::Run(const std::function<void()>& enqueue, bool may_record, int64_t step) {
-  if (recording_ == nullptr && steps_++ == kStepsBefore) {
+  if (recording_ == nullptr && runs_++ == kRunsBefore) {
     const collectives::Tag tag{.what = "recording", .step = step};
     if (CountRanks(communicator_, !may_record, tag) == 0) Record(enqueue);
   }
   if (recording_ == nullptr) return enqueue();
-  communicator_.Replay([this] { recording_->Replay(); }, {.what = "recorded step", .step = step});
+  const auto replay = [this] { recording_->Replay(); };
+  has_sums_ ? communicator_.Replay(replay, {.what = "recorded step", .step = step}) : replay();
   ++replays_;
 }
 

@@ -30,12 +30,6 @@ const StepOptions& Prepared(const StepOptions& options, const Backend& backend,
   return options;
 }
 
-// One for each micro-batch; so many that they would take much memory are not recorded.
-int64_t NumRecordings(const StepOptions& o) {
-  constexpr int64_t kMost = 16;
-  return o.accumulation_steps <= kMost ? o.accumulation_steps : 0;
-}
-
 GradientFlowOptions FlowOptions(const StepOptions& o, const OwnedReplica& own, bool on_host,
                                 int64_t ranks) {
   const bool is_sum = o.local_sgd_steps == 0 && o.reduction == collectives::Reduction::kSum;
@@ -61,8 +55,9 @@ TrainStep::TrainStep(std::unique_ptr<Graph> graph, const Backend& backend,
       options_(Prepared(options, backend, communicator)),
       own_(std::move(graph), backend, communicator, options),
       guard_(*own_.store, own_.frozen),
-      under_way_(backend.on_host() ? 1 : 2) {
-  for (int64_t i = 0; i < NumRecordings(options); ++i) replays_.emplace_back(backend, communicator);
+      under_way_(backend.on_host() ? 1 : 2),
+      piece_replay_(backend, communicator, options.sync_batch_norm),
+      last_replay_(backend, communicator, true) {
   for (UnderWay& step : under_way_) {
     step.losses =
         std::make_unique<StepLosses>(*own_.graph, *own_.executable, backend, communicator);
@@ -170,19 +165,22 @@ void TrainStep::RunKernels(const io::Batch& piece, const StepInput& input,
     on_ready(ready);
   };
   own_.executable->RunKernels(ContextOf(piece, input), on_ready ? ready_in_backward : OnReady());
-  if (UpdatesFirst()) device_losses_->Collect();
 }
 
-// Brings each micro-batch, and runs it.
-void TrainStep::ForPieces(UnderWay& step, int64_t count, const RunPiece& run) {
+// Brings and runs each micro-batch of a step.
+void TrainStep::RunPieces(UnderWay& step, const RunPiece& run) {
   const io::Batch& batch = step.batch;
   const int64_t rows = static_cast<int64_t>(batch.labels.size()) / options_.accumulation_steps;
+  const int64_t count = CountPieces(batch);
   step.losses->BeginStep();
+  flow_->BeginMicroBatches();
   for (int64_t i = 0; i < count; ++i) {
     const io::Batch piece = MicroBatch(batch, i, rows);
+    const bool is_last = i + 1 == count;
     Bring(piece, step);
-    run(piece, i, i + 1 == count);
+    run(piece, is_last);
     step.losses->EndPiece();
+    if (!is_last) flow_->EndMicroBatch();
   }
 }
 
@@ -193,15 +191,14 @@ int64_t TrainStep::CountPieces(const io::Batch& batch) const {
 
 // Forward and backward of all micro-batches; on_ready is called in the last.
 void TrainStep::Compute(UnderWay& step, const OnReady& on_ready) {
-  ForPieces(step, CountPieces(step.batch), [&](const io::Batch& piece, int64_t, bool is_last) {
+  RunPieces(step, [&](const io::Batch& piece, bool is_last) {
     RunKernels(piece, step.input, is_last ? on_ready : OnReady());
-    if (!is_last) flow_->EndMicroBatch();
   });
 }
 
 void TrainStep::RunOnHost(UnderWay& step) {
   guard_.Save();
-  flow_->BeginStep(step.input.step);
+  flow_->BeginSums(step.input.step);
   Compute(step, [&](int ready) {
     // Before the first bucket: in the same place on every rank, and there by the time that backward
     // is done.
@@ -214,32 +211,31 @@ void TrainStep::RunOnHost(UnderWay& step) {
   WaitForSums(step.result);
 }
 
-// Enqueues all; waits for nothing.
+// Enqueues all; waits for nothing. Recorded are the kernels of a micro-batch, and the last one with
+// all that follows; how its gradients join the others' hangs on their number.
 void TrainStep::RunOnDevice(UnderWay& step) {
   const OnReady on_ready = [&](int ready) { flow_->MarkReady(ready); };
   const UpdateSums* const sums = own_.optimizer->sums();
-  const auto begin = [&] {
-    guard_.Save();
-    flow_->BeginStep(step.input.step);
-    device_losses_->BeginStep();
-  };
-  const auto end = [&] {
-    flow_->EndBackward();
-    WaitForSums(step.result);
-    device_losses_->Inspect(*own_.optimizer, step.input.step);
-    own_.optimizer->Update();
-    guard_.RestoreUnless(&sums->is_finite);
-  };
-  // What a micro-batch enqueues depends on its number, and in a short step on theirs.
-  const int64_t count = CountPieces(step.batch);
-  const bool is_whole = count == static_cast<int64_t>(replays_.size());
-  ForPieces(step, count, [&](const io::Batch& piece, int64_t i, bool is_last) {
+  const bool is_whole = CountPieces(step.batch) == options_.accumulation_steps;
+  guard_.Save();
+  device_losses_->BeginStep();
+  RunPieces(step, [&](const io::Batch& piece, bool is_last) {
+    if (!is_last) {
+      piece_replay_.Run([&] { RunKernels(piece, step.input, {}); }, MayRecord(), step.input.step);
+      device_losses_->Collect();
+      return;
+    }
     const auto enqueue = [&] {
-      if (i == 0) begin();
-      RunKernels(piece, step.input, is_last ? on_ready : OnReady());
-      is_last ? end() : flow_->EndMicroBatch();
+      flow_->BeginSums(step.input.step);
+      RunKernels(piece, step.input, on_ready);
+      device_losses_->Collect();
+      flow_->EndBackward();
+      WaitForSums(step.result);
+      device_losses_->Inspect(*own_.optimizer, step.input.step);
+      own_.optimizer->Update();
+      guard_.RestoreUnless(&sums->is_finite);
     };
-    is_whole ? replays_[i].Run(enqueue, MayRecord(), step.input.step) : enqueue();
+    is_whole ? last_replay_.Run(enqueue, MayRecord(), step.input.step) : enqueue();
   });
   step.sums->Begin(reinterpret_cast<const std::byte*>(sums));
   Count(step.input);
@@ -373,7 +369,6 @@ void TrainStep::Refuse(UnderWay& step) {
 // Computes the step once more without the others: it is the same, and leaves the gradients
 // unsummed.
 void TrainStep::TakeBack(UnderWay& step) {
-  flow_->Restart();
   Compute(step, [&](int ready) { flow_->Join(ready); });
   step.result.blame = guard_.Blame(step.losses->Finish(), communicator_);
 }

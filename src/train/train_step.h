@@ -40,7 +40,7 @@ struct StepInput {
 };
 
 struct StepResult {
-  io::Batch batch;                 // of a step that was applied; lasts until the next Begin()
+  io::Batch batch;                 // lasts as its BatchSource says
   std::span<const double> losses;  // over all ranks, in the order of graph().losses(); valid until
                                    // the next Begin()
   double data_loss = 0;            // their sum
@@ -108,13 +108,13 @@ class TrainStep {
   }
   const LossScale& loss_scale() const { return own_.loss_scale; }
   // Steps whose kernels were recorded.
-  int64_t replays() const { return replays_.empty() ? 0 : replays_.back().replays(); }
+  int64_t replays() const { return last_replay_.replays(); }
   // Null where nothing is tuned.
   const collectives::BucketTuner* bucket_tuner() const { return flow_->tuner(); }
 
  private:
   using OnReady = Executable::GradientReady;
-  using RunPiece = std::function<void(const io::Batch& piece, int64_t number, bool is_last)>;
+  using RunPiece = std::function<void(const io::Batch& piece, bool is_last)>;
 
   struct UnderWay {
     io::Batch batch;
@@ -141,8 +141,8 @@ class TrainStep {
   void Launch(UnderWay& step, bool continues);
   void Bring(const io::Batch& piece, UnderWay& step);
   void RunKernels(const io::Batch& piece, const StepInput& input, const OnReady& on_ready);
-  void ForPieces(UnderWay& step, int64_t count, const RunPiece& run);
   int64_t CountPieces(const io::Batch& batch) const;
+  void RunPieces(UnderWay& step, const RunPiece& run);
   void Compute(UnderWay& step, const OnReady& on_ready);
   void RunOnHost(UnderWay& step);
   void RunOnDevice(UnderWay& step);
@@ -165,10 +165,10 @@ class TrainStep {
   int64_t begun_ = 0, ended_ = 0;                // steps
   std::unique_ptr<DeviceLosses> device_losses_;  // null on hosts
   std::unique_ptr<GradientFlow> flow_;
-  std::vector<StepReplay> replays_;  // of micro-batches
-  bool is_observed_ = false;         // the executable of some rank
-  bool has_drifted_ = false;         // from the other ranks, in local SGD
-  bool weights_may_differ_ = true;   // from what the optimizer made of them, and their copies
+  StepReplay piece_replay_, last_replay_;  // of micro-batches before the last one, and of that
+  bool is_observed_ = false;               // the executable of some rank
+  bool has_drifted_ = false;               // from the other ranks, in local SGD
+  bool weights_may_differ_ = true;         // from what the optimizer made of them, and their copies
 };
 
 }  // namespace carole::train

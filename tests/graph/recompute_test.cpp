@@ -172,6 +172,7 @@ TEST(Recompute, ALittleTooLargeMakesNoneOfTheLeast) {
       const auto executable = CompileWithin(*model.graph, backend, bytes);
       EXPECT_LE(executable->statistics().arena_bytes, bytes);
       EXPECT_NE(executable->ScheduleHash(), least.ScheduleHash()) << share;
+      EXPECT_GT(executable->statistics().arena_bytes, least.statistics().arena_bytes) << share;
     }
   });
 }

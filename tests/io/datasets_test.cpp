@@ -3,6 +3,7 @@
 #include <set>
 
 #include "io/cifar.h"
+#include "io/run_lock.h"
 #include "tests/io/damage.h"
 
 namespace carole::io {
@@ -252,6 +253,19 @@ TEST(BuildMnist, ABuildOfOtherImagesIsRefused) {
       HasSubstr("holds mnist_train.tfrecord of another build: got shards that were not made "
                 "by 'mnist train: first 2 of 3 images"));
   EXPECT_EQ(ReadText(out / "mnist_train.tfrecord"), whole);
+  std::filesystem::remove(out / "mnist_train.tfrecord");
+  EXPECT_THAT(TextOf<UsageError>([&] { BuildMnist(options); }), HasSubstr("mnist_test.tfrecord"));
+  EXPECT_FALSE(std::filesystem::exists(out / "mnist_train.tfrecord")) << "half a data set";
+}
+
+TEST(BuildMnist, OneBuildAtATime) {
+  const TemporaryFolder raw, out;
+  WriteMnist(raw, "\x09");
+  const RunLock lock(out.path());
+  EXPECT_THROW(
+      BuildMnist(
+          {.dataset = &FindDataset("mnist"), .raw_dir = raw.path(), .output_dir = out.path()}),
+      ConfigError);
 }
 
 TEST(BuildCifar10, WritesRecords) {
@@ -277,6 +291,11 @@ TEST(BuildCifar10, WritesRecords) {
   EXPECT_EQ(image.pixels, std::vector<uint8_t>(32 * 32 * 3, 0));
   EXPECT_TRUE(reader.Next().has_value());
   EXPECT_FALSE(reader.Next().has_value());
+
+  EXPECT_THROW(
+      cifar10.build({.dataset = &cifar10, .raw_dir = raw.path(), .output_dir = out.path()}),
+      UsageError)
+      << "more images";
 
   std::filesystem::resize_file(raw / "cifar-10-batches-bin/data_batch_1.bin", 3072);
   EXPECT_THAT(

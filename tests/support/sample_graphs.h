@@ -130,24 +130,32 @@ inline void BuildBranches(Sketch& s) {
                 {.mode = Pool2dAttributes::Mode::kAverage, .window_h = 6, .window_w = 6}));
 }
 
-// Averages before convolutions: of fewer channels, of more, read twice, and of a larger map.
+// Averages before convolutions: of fewer channels, of more, read twice, with a bias, in groups,
+// with strides or padding, and of a larger map.
 inline void BuildAverages(Sketch& s) {
   const ValueId x = s.graph.AddInput("images", {3, 12, 7, 7}, s.graph.compute());
-  const auto average = [&](ValueId of, int64_t stride) {
+  const auto average = [&](ValueId of, int64_t stride, int64_t around) {
     return s.Pool(of, {.mode = Pool2dAttributes::Mode::kAverage,
                        .window_h = 3,
                        .window_w = 3,
                        .stride_h = stride,
                        .stride_w = stride,
-                       .padding = {1, 1, 1, 1}});
+                       .padding = {around, around, around, around}});
   };
   const ValueId root = s.Relu(s.Conv(x, "root", 12, 1));
-  const ValueId fewer = s.BatchNorm(s.Conv(average(root, 1), "fewer", 8, 1), "fewer_norm");
-  const ValueId more = s.Conv(average(root, 1), "more", 16, 1);
-  const ValueId twice = average(root, 1);
-  const ValueId read = s.Add(s.Conv(twice, "twice", 12, 1), twice);
-  const ValueId y = ops::Concat(s.graph, {s.Relu(fewer), s.Conv(more, "again", 8, 1), read});
-  s.Head(s.Conv(average(y, 2), "last", 6, 1));
+  const auto branch = [&](const char* name, int64_t channels, const Conv2dAttributes& a = {},
+                          bool bias = false, int64_t around = 1) {
+    return s.Conv(average(root, 1, around), name, channels, 1, a, bias);
+  };
+  const ValueId fewer = s.Relu(s.BatchNorm(branch("fewer", 8), "fewer_norm"));
+  const ValueId twice = average(root, 1, 1);
+  const ValueId y =
+      ops::Concat(s.graph, {fewer, s.Conv(branch("more", 16), "again", 8, 1),
+                            branch("bias", 8, {}, true), branch("groups", 8, {.groups = 2}),
+                            branch("padding", 8, {.padding = {1, 1, 1, 1}}, false, 0),
+                            s.Add(s.Conv(twice, "twice", 12, 1), twice)});
+  const ValueId strides = branch("strides", 8, {.stride_h = 2, .stride_w = 2});
+  s.Head(s.Add(s.Conv(average(y, 2, 1), "last", 8, 1), strides));
 }
 
 inline constexpr SampleGraph kSampleGraphs[] = {{"residual", BuildResidual},

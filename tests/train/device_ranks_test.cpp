@@ -40,18 +40,28 @@ void RunOnDevices(int num_ranks, const MakeBackend& make_backend, const Body& bo
 
 // With two ranks each sum is of two numbers, so that its order does not matter.
 TEST(DeviceRanks, SeveralRanksGiveTheHostsBits) {
-  for (const auto& [local_sgd, accumulated] : {std::pair(false, 1), {false, 2}, {true, 2}}) {
-    const RankTraining training{.num_ranks = 2,
-                                .rows = 4,
-                                .steps = kManySteps,
-                                .options = {.optimizer = "momentum",
-                                            .optimizer_options = {.clip_gradient_norm = 1},
-                                            .moving_average_decay = 0.9,
-                                            .accumulation_steps = accumulated,
-                                            .local_sgd_steps = local_sgd ? 2 : 0,
-                                            .audit_every_n_steps = 2}};
-    SCOPED_TRACE(fmt::format("local SGD {}, accumulated {}", local_sgd, accumulated));
-    EXPECT_EQ(ExpectSameBits(training).replays, local_sgd ? 0 : kReplayed);
+  struct Case {
+    const char* what;
+    StepOptions options;
+    int64_t replays = kReplayed;
+    int64_t num_samples = 32;
+  };
+  for (const Case& c :
+       {Case{"plain", {}},
+        {"micro-batches", {.accumulation_steps = 2}},
+        {"micro-batches, of which every second step has one", {.accumulation_steps = 2}, 1, 20},
+        {"local SGD", {.accumulation_steps = 2, .local_sgd_steps = 2}, 0}}) {
+    SCOPED_TRACE(c.what);
+    RankTraining training{.num_ranks = 2,
+                          .rows = 4,
+                          .num_samples = c.num_samples,
+                          .steps = kManySteps,
+                          .options = c.options};
+    training.options.optimizer = "momentum";
+    training.options.optimizer_options = {.clip_gradient_norm = 1};
+    training.options.moving_average_decay = 0.9;
+    training.options.audit_every_n_steps = 2;
+    EXPECT_EQ(ExpectSameBits(training).replays, c.replays);
   }
 }
 
@@ -110,6 +120,27 @@ TEST(DeviceRanks, StatisticsOfAllRanksRows) {
     EXPECT_LT(LargestDifference(parts.weights, whole.weights), 2e-5) << num_ranks;
     EXPECT_EQ(parts.replays, replay ? kReplayed : 0);
   }
+}
+
+// Ranks sum in each micro-batch then, not in the last one alone.
+TEST(DeviceRanks, SoAreThoseOfMicroBatches) {
+  TrainingOutcome outcomes[2];
+  for (const bool replay : {false, true}) {
+    outcomes[replay] = carole::testing::Train({.num_ranks = 2,
+                                               .rows = 4,
+                                               .num_samples = 48,
+                                               .steps = kManySteps,
+                                               .backend = MakeEmulatedCuda,
+                                               .options = {.optimizer = "momentum",
+                                                           .accumulation_steps = 3,
+                                                           .sync_batch_norm = true,
+                                                           .replay = replay},
+                                               .connect_devices = ConnectWalled(2),
+                                               .ahead = true});
+    EXPECT_EQ(outcomes[replay].replays, replay ? kReplayed : 0);
+  }
+  EXPECT_EQ(outcomes[true].losses, outcomes[false].losses);
+  EXPECT_EQ(outcomes[true].weights, outcomes[false].weights);
 }
 
 // Rank 0 alone writes histograms.

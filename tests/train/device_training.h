@@ -25,7 +25,7 @@ inline std::unique_ptr<Backend> MakeEmulatedCuda(int /*threads*/) {
 
 // Of a training whose last steps are replayed.
 constexpr int64_t kManySteps = 8;
-constexpr int64_t kReplayed = kManySteps - train::StepReplay::kStepsBefore;
+constexpr int64_t kReplayed = kManySteps - train::StepReplay::kRunsBefore;
 
 // As on the backend that the training is for, by as many ranks.
 inline TrainingOutcome ExpectSameBits(

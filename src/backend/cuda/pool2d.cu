@@ -58,7 +58,7 @@ struct Axis {
     return {first, last < windows ? last : windows};
   }
   __device__ bool Has(int window) const { return window >= 0 && window < windows; }
-  // Of one of its pixels in an average, as far as this direction goes.
+  // Of one pixel of window i in its average, as far as this direction goes.
   template <int kWindow>
   __device__ float Share(int i) const {
     return Reciprocal<kWindow>(Pixels(i).count());
@@ -95,7 +95,7 @@ __device__ void ForPlaces(Range rows, Range columns, const Read& read, const Use
   }
 }
 
-// kWindow: 0 or the height and width of the window; here and below.
+// kWindow: 0 or the height and width of the window, as in the kernels below.
 template <typename T, int N, typename Place, int kWindow>
 struct MaxPool {
   Geometry g;
@@ -232,8 +232,7 @@ struct TiledPoolBackward : PoolBackwardTask<T, N, Place> {
     const int p = g.rows.first_window + at.row, q = g.columns.first_window + at.column;
     const int first_p = p - (kWindows - 1), first_q = q - (kWindows - 1);
     const int64_t first = this->Element(channel, at.image, first_p, first_q);
-    const int next_column = static_cast<int>(g.channels);
-    const int next_row = g.columns.windows * next_column;
+    const int64_t next_column = g.channels, next_row = g.columns.windows * next_column;
     Packs packs[kAll];
     const auto read = [&](int k) {
       packs[k] = this->Read(first + k / kWindows * next_row + k % kWindows * next_column);
