@@ -43,11 +43,14 @@ void CheckLabels(const DatasetEntry& dataset, std::string_view labels, const std
 }
 
 void WriteImages(const BuildOptions& options, const std::vector<RawImages>& splits) {
-  for (const RawImages& images : splits) CheckShards(PlanOf(options, images));
-  for (const RawImages& images : splits) {
+  std::vector<ShardPlan> plans;
+  for (const RawImages& images : splits) plans.push_back(PlanOf(options, images));
+  for (const ShardPlan& plan : plans) CheckShards(plan);
+  for (size_t split = 0; split < splits.size(); ++split) {
+    const RawImages& images = splits[split];
     const auto* pixels = reinterpret_cast<const uint8_t*>(images.pixels.data());
     const size_t bytes = static_cast<size_t>(images.height) * images.width * images.channels;
-    WriteShards(PlanOf(options, images), [&](int64_t i) {
+    WriteShards(plans[split], [&](int64_t i) {
       const auto place = static_cast<size_t>(i);
       const ImageView image{.pixels = pixels + place * bytes,
                             .height = images.height,

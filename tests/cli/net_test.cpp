@@ -54,7 +54,7 @@ TEST_F(NetTest, CheckpointOfAnotherNetNamesTheFirstVariablesThatDiffer) {
 // The least that works is found by asking for too little; then every bit is what it was.
 TEST_F(NetTest, TrainsInLittleMemory) {
   EXPECT_TRUE(FailsWith(Train({"--activation_memory=much"}), 64, {"--activation_memory", "much"}));
-  const Words net = {"--model_name=inception_v2",  "--train_image_size=33",   "--batch_size=8",
+  const Words net = {"--model_name=inception_v2",  "--train_image_size=33",   "--batch_size=16",
                      "--preprocessing_name=lenet", "--max_number_of_steps=2", "--eval_every=2"};
   auto train = [&](const std::string& folder, const std::string& memory) {
     Words more = net;
