@@ -58,10 +58,10 @@ void FreezeInside(Communicator& c) {
   });
 }
 
-// The same where MPI sums, which tells nobody and waits for ever: 64 MB take some 50 ms.
+// The same where MPI sums, which tells nobody and waits for ever: 256 MB take some 50 ms or more.
 void FreezeInsideMpi(Communicator& c) {
   c.SetAllReduce("mpi");
-  std::vector<float> data(16 << 20);
+  std::vector<float> data(64 << 20);
   c.AllReduce(data, {.what = "gradients"});
   if (c.rank() == 1) {
     std::thread([] {
