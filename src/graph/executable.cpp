@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <map>
 #include <span>
@@ -162,7 +163,7 @@ void Executable::RunKernels(const RunContext& context, const GradientReady& grad
   }
 }
 
-std::vector<Executable::WeightCopy> Executable::TakeWeightCopies() {
+std::vector<WeightCopy> Executable::TakeWeightCopies() {
   CAROLE_CHECK(store_ != nullptr, "copies of weights before Bind()");
   std::vector<WeightCopy> copies;
   if (!casts_weights_) return copies;
@@ -170,9 +171,14 @@ std::vector<Executable::WeightCopy> Executable::TakeWeightCopies() {
   const Step& casts = steps_.front();
   for (size_t i = 0; i < casts.inputs.size(); ++i) {
     const Representation& weight = representations_[casts.inputs[i]];
-    const int place = store_->Find(graph_.variables()[weight.index].name);
-    if (store_->places()[place].trainable) copies.push_back({place, Locate(casts.outputs[i])});
+    const VariablePlace& place =
+        store_->places()[store_->Find(graph_.variables()[weight.index].name)];
+    if (!place.trainable) continue;
+    const Tensor copy = Locate(casts.outputs[i]);
+    const auto count = static_cast<int64_t>(copy.bytes() / SizeOf(copy.dtype));
+    copies.push_back({{place.offset, place.offset + count}, copy.dtype, copy.data});
   }
+  std::ranges::sort(copies, {}, [](const WeightCopy& copy) { return copy.of.begin; });
   return copies;
 }
 

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "src/backend/backend.h"
+#include "src/backend/update.h"
 #include "src/graph/graph.h"
 #include "src/graph/memory_plan.h"
 #include "src/graph/schedule.h"
@@ -90,13 +91,9 @@ class Executable {
   // Receive().
   void RunKernels(const RunContext& context, const GradientReady& gradient_ready = {});
 
-  // A trainable variable's weights in another type, which kernels read instead.
-  struct WeightCopy {
-    int variable = 0;  // index into the store's places
-    Tensor memory;     // in the layout of the weights
-  };
-  // Those that each run makes anew before all else. From now on it does not: whoever changes
-  // weights makes theirs, or CastWeights() all. Call after Bind(), in training only.
+  // By place, the copies of trainable weights in another type, which kernels read instead and each
+  // run makes anew before all else. From now on it does not: whoever changes weights makes theirs,
+  // or CastWeights() all. Call after Bind(), in training only.
   std::vector<WeightCopy> TakeWeightCopies();
   void CastWeights(const RunContext& context);
 

@@ -30,19 +30,6 @@ std::vector<Segment> RegularizedSegments(const VariableStore& store) {
   return segments;
 }
 
-// By place.
-std::vector<WeightCopy> CopiesOf(const VariableStore& store, Executable& executable) {
-  std::vector<WeightCopy> copies;
-  for (const Executable::WeightCopy& c : executable.TakeWeightCopies()) {
-    const int64_t begin = store.places()[c.variable].offset;
-    const auto count = static_cast<int64_t>(c.memory.bytes() / SizeOf(c.memory.dtype));
-    copies.push_back({{begin, begin + count}, c.memory.dtype, c.memory.data});
-  }
-  std::sort(copies.begin(), copies.end(),
-            [](const auto& a, const auto& b) { return a.of.begin < b.of.begin; });
-  return copies;
-}
-
 }  // namespace
 
 OwnedReplica::OwnedReplica(std::unique_ptr<Graph> net, const Backend& backend,
@@ -122,7 +109,7 @@ void OwnedReplica::MakeOptimizer(const Backend& backend, const StepOptions& opti
                        .gradients = store->gradients_base(),
                        .count = store->trainable_count(),
                        .regularized = RegularizedSegments(*store),
-                       .copies = CopiesOf(*store, *executable)};
+                       .copies = executable->TakeWeightCopies()};
   optimizer = std::make_unique<optim::Optimizer>(optim::FindOptimizer(options.optimizer),
                                                  options.optimizer_options, arenas, backend);
 }
