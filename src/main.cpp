@@ -102,10 +102,10 @@ void SpinShortly(char** argv) {
 int main(int argc, char** argv) {
   try {
     FillClosedStreams();
+    carole::launch::LeaveOpenMpPlace();  // else a program that begins anew has one core
     SpinShortly(argv);
     std::signal(SIGCHLD, SIG_DFL);  // whoever ignores it cannot wait for its children
     std::signal(SIGXFSZ, SIG_IGN);  // a file over the limit is an error of writing, not an end
-    carole::launch::LeaveOpenMpPlace();
     const int code = Run({argv + 1, argv + argc});
     carole::io::FlushOutput();
     if (code != 0) carole::commands::ReportExit(code);
