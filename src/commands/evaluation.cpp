@@ -9,6 +9,7 @@
 #include "src/core/join_names.h"
 #include "src/core/log.h"
 #include "src/train/epoch_report.h"
+#include "src/train/evaluate.h"
 
 namespace carole::commands {
 namespace {
@@ -63,12 +64,12 @@ Evaluation::Evaluation(const DatasetFlags& dataset, const NetInput& input, const
   for (const int64_t given = local_batch_;;) {
     nets::Model model = nets::BuildModel(*input.net, MakeModelOptions(input, local_batch_));
     collectives::WorkApart(job.communicator(), "plans", [&] {
-      evaluator_.reset();
-      evaluator_ = std::make_unique<train::Evaluator>(std::move(model.graph), model.logits,
+      inference_.reset();
+      inference_ = std::make_unique<train::Inference>(std::move(model.graph), model.logits,
                                                       job.backend(), share);
     });
     const int64_t fits =
-        LeastOfRanks(BatchWithin(most_bytes, local_batch_, evaluator_->activation_bytes()), job);
+        LeastOfRanks(BatchWithin(most_bytes, local_batch_, inference_->activation_bytes()), job);
     if (fits == local_batch_) {
       if (fits < given)
         LogInfo("memory", "evaluation takes {} images at a time, to stay in its bounds", fits);
@@ -76,7 +77,7 @@ Evaluation::Evaluation(const DatasetFlags& dataset, const NetInput& input, const
     }
     local_batch_ = fits;
   }
-  evaluator_->Bind();
+  inference_->Bind();
 }
 
 std::optional<train::Metrics> Evaluation::Run(int64_t max_samples,
@@ -88,7 +89,7 @@ std::optional<train::Metrics> Evaluation::Run(int64_t max_samples,
         io::MakePipeline(MakePipelineOptions(dataset_, input_, job_, local_batch_)), count,
         job_.rank() * local_batch_);
   });
-  auto metrics = evaluator_->Run(*source, job_.communicator(), stop_requested);
+  auto metrics = train::Evaluate(*inference_, *source, job_.communicator(), stop_requested);
   if (metrics && dataset_.max_bad_records > 0) {
     int64_t skipped = 0;
     for (int64_t mine : AllGather(job_.communicator(), source->skipped(), {.what = "bad records"}))

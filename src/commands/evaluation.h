@@ -12,7 +12,7 @@
 #include "io/weights_reader.h"
 #include "src/commands/inputs.h"
 #include "src/commands/job.h"
-#include "src/train/evaluate.h"
+#include "src/train/inference.h"
 #include "src/train/metrics.h"
 #include "src/train/run_facts.h"
 
@@ -27,7 +27,7 @@ class Evaluation {
   Evaluation(const DatasetFlags& dataset, const NetInput& input, const Job& job,
              int64_t local_batch, VariableStore* share = nullptr, size_t most_bytes = 0);
 
-  VariableStore& store() { return evaluator_->store(); }
+  VariableStore& store() { return inference_->store(); }
 
   // One pass over the split, or its first `max_samples` (0: all), the same on any number of ranks.
   // Collective;
@@ -40,7 +40,7 @@ class Evaluation {
   const NetInput input_;
   const Job& job_;
   int64_t local_batch_;
-  std::unique_ptr<train::Evaluator> evaluator_;
+  std::unique_ptr<train::Inference> inference_;
 };
 
 // Names of the net's classes, in its order: what is no class of the data set is called by the

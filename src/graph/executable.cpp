@@ -121,7 +121,7 @@ std::vector<double> Executable::Output(ValueId value) const {
   const Layout plain = Layout::PlainActivation(from.shape);
   DeviceMemory reordered;
   if (from.layout != plain) {  // a plain one, as every loss, is read where it lies
-    const DType dtype = SizeOf(from.dtype) == 2 ? DType::kF32 : from.dtype;
+    const DType dtype = IsNarrow(from.dtype) ? DType::kF32 : from.dtype;
     Tensor to{.data = nullptr, .shape = from.shape, .dtype = dtype, .layout = plain};
     reordered = backend_.Allocate(to.bytes());
     to.data = reordered.get();
@@ -137,6 +137,14 @@ std::vector<double> Executable::Output(ValueId value) const {
   if (from.dtype == DType::kF16) return cast(view.as<Fp16>());
   if (from.dtype == DType::kI32) return cast(view.as<int32_t>());
   return cast(view.as<float>());
+}
+
+void Executable::BeginOutput(ValueId value, std::unique_ptr<Download>& download) const {
+  const Tensor from = OutputMemory(value);
+  CAROLE_CHECK(from.dtype == DType::kF32 && from.layout == Layout::PlainActivation(from.shape),
+               "output in {}, {}", Name(from.dtype), from.layout.ToString());
+  if (download == nullptr) download = backend_.MakeDownload(from.bytes());
+  download->Begin(from.data);
 }
 
 void Executable::RunKernels(const RunContext& context, const GradientReady& gradient_ready) {

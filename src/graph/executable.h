@@ -3,8 +3,8 @@
 //
 //   Fuse(graph, backend); Differentiate(graph); FuseGradients(graph, backend);
 //   Executable step(graph, backend);
-//   VariableStore store = step.MakeStore();
-//   step.Bind(store);
+//   const auto store = step.MakeStore();
+//   step.Bind(*store);
 //   … fill step.Input("images"), step.Input("labels"), step.Input("weights") …
 //   step.Run(context, [&](int ready) { reducer.MarkReady(ready); });
 #pragma once
@@ -77,6 +77,9 @@ class Executable {
 
   // A copy of a value marked as output, in plain order (NHWC for rank 4).
   std::vector<double> Output(ValueId value) const;
+  // The same, of an fp32 value of the last run, waiting for nothing: Wait() gives its floats. For
+  // backends that are not on_host(). `download`: made where it is null.
+  void BeginOutput(ValueId value, std::unique_ptr<Download>& download) const;
 
   // The memory of the backend where it lies, and how.
   Tensor OutputMemory(ValueId value) const;
@@ -117,7 +120,7 @@ class Executable {
   void WaitForKernels() { waits_for_kernels_ = true; }
   void ResetTimes();
 
-  // One line for each step of the plan: kernel, layouts, bytes, milliseconds.
+  // One line for each step of the plan: milliseconds, kernel, shapes, layouts and types.
   std::string Describe() const;
 
  private:

@@ -2,9 +2,7 @@
 #pragma once
 
 #include <functional>
-#include <memory>
 #include <optional>
-#include <utility>
 
 #include "collectives/communicator.h"
 #include "io/dataset.h"
@@ -13,25 +11,11 @@
 
 namespace carole::train {
 
-class Evaluator {
- public:
-  // As Inference takes them.
-  Evaluator(std::unique_ptr<Graph> graph, ValueId logits, const Backend& backend,
-            VariableStore* share = nullptr)
-      : net_(std::move(graph), logits, backend, share) {}
-
-  void Bind() { net_.Bind(); }
-  VariableStore& store() { return net_.store(); }
-  size_t activation_bytes() const { return net_.activation_bytes(); }
-
-  // One pass over the source; every sample counts once. Collective: the counts are those of all
-  // ranks, on every rank, and ranks may have different numbers of batches. nullopt, on every rank,
-  // soon after one of them was asked to stop.
-  std::optional<Metrics> Run(io::BatchSource& source, collectives::Communicator& communicator,
-                             const std::function<bool()>& stop_requested = {});
-
- private:
-  Inference net_;
-};
+// One pass over the source; every sample counts once. Collective: the counts are those of all
+// ranks, on every rank, and ranks may have different numbers of batches. nullopt, on every rank,
+// soon after one of them was asked to stop. Throws DataError where there is no sample.
+std::optional<Metrics> Evaluate(Inference& net, io::BatchSource& source,
+                                collectives::Communicator& communicator,
+                                const std::function<bool()>& stop_requested = {});
 
 }  // namespace carole::train

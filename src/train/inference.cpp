@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "src/core/check.h"
 #include "src/graph/precision.h"
 #include "src/graph/rewrites.h"
 #include "src/train/micro_batch.h"
@@ -26,11 +27,30 @@ void Inference::Bind() {
   is_bound_ = true;
 }
 
-std::vector<double> Inference::Run(std::span<const float> images, int64_t valid) {
+void Inference::Begin(std::span<const float> images, int64_t valid) {
+  CAROLE_CHECK(num_under_way() < kMostUnderWay, "{} batches are under way", num_under_way());
   Bind();
+  UnderWay& batch = Slot(begun_++);
   CopyImages(images, *executable_);
   executable_->Run({.valid_rows = valid});
-  return executable_->Output(logits_);
+  if (executable_->backend().on_host()) {
+    batch.logits = executable_->Output(logits_);
+  } else {
+    executable_->BeginOutput(logits_, batch.download);
+  }
+}
+
+std::vector<double> Inference::End() {
+  CAROLE_CHECK(num_under_way() > 0, "no batch is under way");
+  UnderWay& batch = Slot(ended_++);
+  if (batch.download == nullptr) return std::move(batch.logits);
+  const auto* logits = reinterpret_cast<const float*>(batch.download->Wait());
+  return {logits, logits + graph_->shape(logits_).size()};
+}
+
+std::vector<double> Inference::Run(std::span<const float> images, int64_t valid) {
+  Begin(images, valid);
+  return End();
 }
 
 }  // namespace carole::train

@@ -1,6 +1,7 @@
 // A net that only looks: what evaluation and prediction run.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -25,19 +26,36 @@ class Inference {
   VariableStore& store() { return *store_; }
   int64_t num_classes() const { return graph_->shape(logits_)[1]; }
 
-  // Logits (N,K) of images (N,H,W,C), of which the first `valid` rows count.
+  // Takes images (N,H,W,C), of which the first `valid` rows count; they may go when it returns. A
+  // device is given the next ones, at most kMostUnderWay, while it computes.
+  void Begin(std::span<const float> images, int64_t valid);
+  // Logits (N,K) of those that were begun first.
+  std::vector<double> End();
+  // Begin() and End(), where nothing is under way.
   std::vector<double> Run(std::span<const float> images, int64_t valid);
+
+  static constexpr int64_t kMostUnderWay = 2;
+  int64_t num_under_way() const { return begun_ - ended_; }
+
   size_t activation_bytes() const { return executable_->statistics().arena_bytes; }
   // Gives the activations' memory back until the next Run().
   void ReleaseMemory() { executable_->ReleaseMemory(); }
 
  private:
+  struct UnderWay {
+    std::vector<double> logits;          // on a host
+    std::unique_ptr<Download> download;  // on a device
+  };
+  UnderWay& Slot(int64_t number) { return under_way_[number % kMostUnderWay]; }
+
   std::unique_ptr<Graph> graph_;
   ValueId logits_;
   std::unique_ptr<Executable> executable_;
   std::unique_ptr<VariableStore> own_store_;
   VariableStore* store_;
   bool is_bound_ = false;
+  std::array<UnderWay, kMostUnderWay> under_way_;
+  int64_t begun_ = 0, ended_ = 0;
 };
 
 }  // namespace carole::train

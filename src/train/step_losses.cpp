@@ -74,13 +74,9 @@ void StepLosses::EndPiece() {
   if (!std::exchange(is_open_, false)) return;
   Piece& piece = pieces_[num_pieces_ - 1];
   if (backend_.on_host()) return ReadHost(piece);
-  for (size_t i = 0; i < values_.size(); ++i) {
-    const Tensor from = executable_.OutputMemory(values_[i]);
-    CAROLE_CHECK(from.dtype == DType::kF32 && from.layout == Layout::PlainActivation(from.shape),
-                 "a loss or logits in {}, {}", Name(from.dtype), from.layout.ToString());
-    if (piece.downloads.size() == i) piece.downloads.push_back(backend_.MakeDownload(from.bytes()));
-    piece.downloads[i]->Begin(from.data);
-  }
+  piece.downloads.resize(values_.size());
+  for (size_t i = 0; i < values_.size(); ++i)
+    executable_.BeginOutput(values_[i], piece.downloads[i]);
 }
 
 double StepLosses::Finish() {

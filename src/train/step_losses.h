@@ -3,10 +3,11 @@
 //
 //   losses.BeginStep();
 //   for each micro-batch: losses.BeginPiece(piece, loss_scale); run; losses.EndPiece();
+//   losses.Finish();
 //   losses.Send(…);
 //   const auto sums = losses.Wait();
 //
-// The host reads a device's only in Send(), by when it may have been given the next step.
+// The host reads a device's only in Finish(), by when it may have been given the next step.
 #pragma once
 
 #include <memory>

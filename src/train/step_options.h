@@ -40,6 +40,10 @@ struct StepOptions {
   // need it there. Collective.
   std::function<void()> connect_devices;
 
+  // Whether each rank minimises its own mean loss.
+  bool is_local() const { return local_sgd_steps > 0 || reduction != collectives::Reduction::kSum; }
+  // As large as all weights: they, gradients, slots, moving averages, sums of micro-batches.
+  size_t num_arenas() const;
   // Throws UsageError for options that do not go together.
   void Check() const;
   // Adasum, and sums whose order is the same for any number of ranks.

@@ -150,10 +150,10 @@ std::vector<double> TrainWithRestart(std::unique_ptr<Backend> (*make)(int), doub
       TrainStep step(SmallNet(4, true).graph, *backend, c,
                      {.optimizer = "adam", .moving_average_decay = 0.9});
       SmallNet net(4, true, DType::kF32, false);
-      Evaluator evaluator(std::move(net.graph), net.logits, *backend, &step.store());
+      Inference inference(std::move(net.graph), net.logits, *backend, &step.store());
       const auto evaluate = [&]() -> std::optional<Metrics> {
         FormulaSource split({.endless = false});
-        std::optional<Metrics> metrics = evaluator.Run(split, c);
+        std::optional<Metrics> metrics = Evaluate(inference, split, c);
         accuracy += metrics->accuracy();
         return metrics;
       };
@@ -182,6 +182,26 @@ TEST(DeviceTraining, RestartsAndEvaluatesAsTheHostDoes) {
   EXPECT_EQ(on_device, on_host);
 }
 
+TEST(DeviceTraining, EvaluatesAsTheHostDoesAfterOneThatWasStopped) {
+  RunRanks(2, [](Communicator& c) {
+    const auto evaluate = [&](const Backend& backend, int stop_after) {
+      SmallNet net(4, true, DType::kF32, /*training=*/false);
+      Inference inference(std::move(net.graph), net.logits, backend);
+      inference.store().Initialize(5);
+      const auto run = [&](const std::function<bool()>& stop_requested) {
+        FormulaSource split({.rank = c.rank(), .size = c.size(), .endless = false});
+        return Evaluate(inference, split, c, stop_requested);
+      };
+      EXPECT_FALSE(run([&] { return stop_after-- == 0; }).has_value());
+      const Metrics metrics = *run({});
+      return metrics.Report({}) + std::to_string(metrics.loss());
+    };
+    const auto host = MakeReferenceBackend(1), device = MakeWalledReference(1);
+    for (const int stop_after : {0, 1, 2})
+      EXPECT_EQ(evaluate(*device, stop_after), evaluate(*host, stop_after));
+  });
+}
+
 TEST(DeviceTraining, SaysWhatFitsIntoItsMemory) {
   RunRanks(1, [](Communicator& c) {
     WalledBackend backend(MakeReferenceBackend(1));
@@ -191,6 +211,14 @@ TEST(DeviceTraining, SaysWhatFitsIntoItsMemory) {
                     HasSubstr("[memory] a step does not fit"), HasSubstr("use --batch_size="),
                     HasSubstr("--activation_memory="))));
   });
+}
+
+// Gradients of 1, 2 and 4 micro-batches wait for the eighth.
+TEST(DeviceTraining, CountsAllThatIsAsLargeAsTheWeights) {
+  EXPECT_EQ(StepOptions{.optimizer = "sgd"}.num_arenas(), 2);
+  EXPECT_EQ((StepOptions{.optimizer = "adam", .moving_average_decay = 0.9, .accumulation_steps = 8}
+                 .num_arenas()),
+            2 + 2 + 1 + 3);
 }
 
 // Its batch number `bad` has a pixel that is not finite, or that makes others so.

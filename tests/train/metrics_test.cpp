@@ -100,17 +100,17 @@ TEST(MetricsTest, LabelOutOfRangeIsNamed) {
               ThrowsMessage<DataError>(HasSubstr("got 2, want 0 to 1")));
 }
 
-TEST(EvaluatorTest, EverySampleCountsOnceOnAnyNumberOfRanks) {
+TEST(EvaluateTest, EverySampleCountsOnceOnAnyNumberOfRanks) {
   std::string report;
   double loss = 0;
   for (int num_ranks : {1, 2, 3}) {
     RunRanks(num_ranks, [&](Communicator& c) {
       const auto backend = MakeReferenceBackend(1);
       SmallNet net(4, true, DType::kF32, /*training=*/false);
-      Evaluator evaluator(std::move(net.graph), net.logits, *backend);
-      evaluator.store().Initialize(5);
+      Inference inference(std::move(net.graph), net.logits, *backend);
+      inference.store().Initialize(5);
       FormulaSource source({.rank = c.rank(), .size = c.size(), .endless = false});
-      const Metrics metrics = *evaluator.Run(source, c);
+      const Metrics metrics = *Evaluate(inference, source, c);
       EXPECT_EQ(metrics.samples(), 22);
       if (num_ranks == 1) {
         report = metrics.Report({});
