@@ -43,9 +43,7 @@ NetSummary Summarize(const Graph& graph) {
     row.flops += Flops(graph, node);
   }
   for (const LayerRow& row : summary.layers) summary.flops += row.flops;
-  const ParameterCount count = CountParameters(graph);
-  summary.trainable = count.trainable;
-  summary.statistics = count.statistics;
+  summary.parameters = CountParameters(graph);
   return summary;
 }
 

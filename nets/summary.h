@@ -18,10 +18,14 @@ struct LayerRow {
   int64_t flops = 0;       // of one forward pass over the batch; multiply and add are two
 };
 
+struct ParameterCount {
+  int64_t trainable = 0;
+  int64_t statistics = 0;  // moving means and variances
+};
+
 struct NetSummary {
   std::vector<LayerRow> layers;  // in the order of the graph, losses left out
-  int64_t trainable = 0;         // parameters
-  int64_t statistics = 0;        // moving means and variances
+  ParameterCount parameters;
   int64_t flops = 0;
 };
 
@@ -42,10 +46,6 @@ struct ActivationMemory {
 // Of a graph that Differentiate() has seen; after Fuse() it has the values that really exist.
 ActivationMemory MeasureActivations(const Graph& graph);
 
-struct ParameterCount {
-  int64_t trainable = 0;
-  int64_t statistics = 0;
-};
 ParameterCount CountParameters(const Graph& graph);
 
 }  // namespace carole::nets

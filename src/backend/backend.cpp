@@ -3,6 +3,7 @@
 #include <cstring>
 #include <iterator>
 
+#include "src/backend/arena_math.h"
 #include "src/tensor/buffer.h"
 
 namespace carole {
@@ -100,6 +101,14 @@ void Backend::CopyToHost(std::byte* host, const std::byte* device, size_t bytes)
 
 void Backend::CopyFromHost(std::byte* device, const std::byte* host, size_t bytes) const {
   if (bytes > 0) std::memcpy(device, host, bytes);
+}
+
+void Backend::Copy(std::byte* to, const std::byte* from, size_t bytes) const {
+  if (const ArenaMath* math = arena_math()) {
+    math->Copy(to, from, bytes);
+  } else if (bytes > 0) {
+    std::memcpy(to, from, bytes);
+  }
 }
 
 void Backend::Reorder(const Tensor& from, const Tensor& to) const {

@@ -143,6 +143,8 @@ class Backend {
   // are there, or have been read.
   virtual void CopyToHost(std::byte* host, const std::byte* device, size_t bytes) const;
   virtual void CopyFromHost(std::byte* device, const std::byte* host, size_t bytes) const;
+  // Within kernels' memory, in the order of the kernels.
+  void Copy(std::byte* to, const std::byte* from, size_t bytes) const;
   // Null where on_host(): there is nothing to wait for.
   virtual std::unique_ptr<Download> MakeDownload(size_t bytes) const {
     (void)bytes;
@@ -187,6 +189,8 @@ class Backend {
 
   // Worker threads that kernels use.
   virtual int threads() const = 0;
+  // About so many operations of convolutions take the time in which a byte is moved.
+  virtual double FlopsOfByte() const { return 10; }
 
  protected:
   DType activation_dtype_ = DType::kF32;

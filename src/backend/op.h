@@ -18,10 +18,10 @@
 // kLinear                  x, w, [bias (K)]                                y
 // kLinearBackwardData      dy, w                                           dx
 // kLinearBackwardFilter    x, dy                                           dw, [db]
-// kBatchNorm               x, [gamma], [beta], [residual],                 y, [mean], [rstd]
+// kBatchNorm               x, [gamma], [beta], [residual],                 y, [mean], [rstd], [passed]
 //                          moving_mean, moving_variance (C)
 // kBatchNormBackward       dy, x, [y], [gamma], [beta], mean, rstd,        dx, [dgamma], [dbeta], [dresidual]
-//                          [dy2], [addend]
+//                          [dy2], [addend], [passed]
 // kRelu                    x                                               y
 // kReluBackward            dy, y                                           dx, [db (C)]
 // kActivation              x                                               y

@@ -6,6 +6,7 @@
 
 #include "io/host.h"
 #include "launch/memory.h"
+#include "nets/summary.h"
 #include "src/core/error.h"
 #include "src/core/hash.h"
 #include "src/core/log.h"
@@ -55,20 +56,22 @@ void AddActivationMemoryFlag(CommandLine& line, std::string& flag) {
       });
 }
 
-size_t ActivationBytes(const std::string& flag, const Job& job, int64_t state_bytes) {
+size_t ActivationBytes(const std::string& flag, const Job& job, const Graph& graph,
+                       const train::StepOptions& options) {
   if (flag.empty()) return 0;
   if (flag != "auto") return static_cast<size_t>(*ParseGiB(flag) * kGiB);
-  const int64_t share = LeastShare(job);
-  const double left =
-      (1 - kShareOfReserve) * static_cast<double>(share) - static_cast<double>(state_bytes);
+  const auto share = static_cast<double>(LeastShare(job));
+  const auto state = static_cast<double>(nets::CountParameters(graph).trainable) *
+                     static_cast<double>(options.num_arenas() * sizeof(float));
+  const double left = (1 - kShareOfReserve) * share - state;
   if (left <= 0) {
     throw ConfigError(fmt::format(
         "[memory] --activation_memory=auto: nothing is left for activations: a rank has {:.2f} "
         "GiB, weights, gradients and slots take {:.2f}; use fewer ranks on a machine",
-        static_cast<double>(share) / kGiB, static_cast<double>(state_bytes) / kGiB));
+        share / kGiB, state / kGiB));
   }
-  LogInfo("memory", "a rank has {:.2f} GiB, {:.2f} of them for activations",
-          static_cast<double>(share) / kGiB, left / kGiB);
+  LogInfo("memory", "a rank has {:.2f} GiB, {:.2f} of them for activations", share / kGiB,
+          left / kGiB);
   return static_cast<size_t>(left);
 }
 

@@ -1,11 +1,12 @@
 // --activation_memory: how much memory a step's activations may take.
 #pragma once
 
-#include <cstdint>
 #include <string>
 
 #include "src/commands/command_line.h"
 #include "src/commands/job.h"
+#include "src/graph/graph.h"
+#include "src/train/step_options.h"
 
 namespace carole::commands {
 
@@ -13,9 +14,10 @@ namespace carole::commands {
 void AddActivationMemoryFlag(CommandLine& line, std::string& flag);
 
 // Bytes for the activations of each rank, 0 for no bound. "auto": this rank's share of what its
-// machine and control groups have left, less what the weights' `state_bytes` (gradients and slots
-// too) will take and a reserve; the same on all ranks. Collective. Throws ConfigError when nothing
-// is left.
-size_t ActivationBytes(const std::string& flag, const Job& job, int64_t state_bytes);
+// machine and control groups have left, less a reserve and what weights and all that belongs to
+// them will take in a step of these options; the same on all ranks. Collective. Throws ConfigError
+// when nothing is left.
+size_t ActivationBytes(const std::string& flag, const Job& job, const Graph& graph,
+                       const train::StepOptions& options);
 
 }  // namespace carole::commands

@@ -10,7 +10,6 @@
 
 #include "io/synthetic.h"
 #include "nets/nets.h"
-#include "nets/summary.h"
 #include "src/commands/activation_memory.h"
 #include "src/commands/commands.h"
 #include "src/commands/inputs.h"
@@ -236,12 +235,9 @@ int Run(const BenchFlags& flags, Job& job) {
   const StepShape shape = MakeStepShape(flags.ranks, flags.batch_size, job.size());
   const BenchInput input = MakeInput(flags, job, shape);
   nets::Model model = nets::BuildModel(nets::FindNet(flags.net.model_name), input.model);
-  constexpr int64_t kState = 3 * sizeof(float);  // weight, gradient and momentum
-  train::StepOptions options{
-      .activation_bytes = ActivationBytes(flags.activation_memory, job,
-                                          kState * nets::CountParameters(*model.graph).trainable),
-      .optimizer = "momentum"};
+  train::StepOptions options{.optimizer = "momentum"};
   SetStepOptions(flags.ranks, flags.machine, shape, options);
+  options.activation_bytes = ActivationBytes(flags.activation_memory, job, *model.graph, options);
   if (flags.profile) options.replay = false;  // it shows kernel by kernel
   options.connect_devices = [&job] { job.ConnectDevices(); };
   const auto step = MakeDeviceOwned<train::TrainStep>(job, std::move(model.graph), job.backend(),

@@ -24,7 +24,7 @@ constexpr double kMiBOfGiB = 1024;
 double MiB(double bytes) { return bytes / (1 << 20); }
 
 // What training has beside the net itself.
-void PrintAuxiliaryHead(const nets::NetSummary& net, const nets::ParameterCount& training) {
+void PrintAuxiliaryHead(const nets::ParameterCount& net, const nets::ParameterCount& training) {
   if (training.trainable == net.trainable) return;
   fmt::print("in training also an auxiliary head: {} trainable parameters, {} moving statistics\n",
              training.trainable - net.trainable, training.statistics - net.statistics);
@@ -32,9 +32,9 @@ void PrintAuxiliaryHead(const nets::NetSummary& net, const nets::ParameterCount&
 
 // Less memory for more work: some values of --activation_memory. Kernels' own workspaces come to
 // what they need, so training may ask for a little more.
-void PrintRecomputation(const Graph& graph, double peak) {
+void PrintRecomputation(const Graph& graph, const Backend& backend, double peak) {
   for (const double share : {0.75, 0.5, 0.0}) {
-    const RecomputePlan plan = PlanRecomputation(graph, static_cast<size_t>(share * peak));
+    const RecomputePlan plan = PlanRecomputation(graph, backend, static_cast<size_t>(share * peak));
     const bool least = static_cast<double>(plan.peak_bytes) > share * peak;
     if (least && share > 0) continue;
     std::vector<MemoryBlock> blocks = Lifetimes(graph, plan.schedule);
@@ -54,7 +54,7 @@ void PrintTraining(const nets::NetEntry& net, nets::ModelOptions options,
   options.training = true;
   const nets::Model model = nets::BuildModel(net, options);
   const nets::ParameterCount count = nets::CountParameters(*model.graph);
-  PrintAuxiliaryHead(summary, count);
+  PrintAuxiliaryHead(summary.parameters, count);
   const std::unique_ptr<Backend> backend =
       OneDnnAvailable() ? MakeOneDnnBackend(1) : MakeReferenceBackend(1);
   Fuse(*model.graph, *backend);
@@ -72,7 +72,7 @@ void PrintTraining(const nets::NetEntry& net, nets::ModelOptions options,
       MiB(static_cast<double>(memory.planned_bytes)), MiB(peak),
       MiB(static_cast<double>(memory.kept_bytes)),
       MiB(static_cast<double>(memory.working_set_bytes)));
-  PrintRecomputation(*model.graph, peak);
+  PrintRecomputation(*model.graph, *backend, peak);
 }
 
 }  // namespace
@@ -117,7 +117,8 @@ int ModelSummary(const Arguments& arguments) {
     fmt::print("{:<56}{:<26}{:>20}{:>14}{:>10.3f}\n", row.name, row.kind, row.output.ToString(),
                row.parameters, static_cast<double>(row.flops) / kGiga);
   fmt::print("{} trainable parameters, {} moving statistics, {:.3f} Gflop forward\n",
-             summary.trainable, summary.statistics, static_cast<double>(summary.flops) / kGiga);
+             summary.parameters.trainable, summary.parameters.statistics,
+             static_cast<double>(summary.flops) / kGiga);
   PrintTraining(net, options, summary, ParsePrecision(precision));
   return 0;
 }

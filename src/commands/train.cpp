@@ -41,14 +41,6 @@ nets::Model BuildTrainingModel(const TrainFlags& flags, const NetInput& input,
   return nets::BuildModel(*input.net, options);
 }
 
-// Weights, gradients and slots.
-int64_t StateBytes(const TrainFlags& flags, int64_t parameters) {
-  const auto slots = optim::FindOptimizer(flags.optimizer).plan(flags.optimizer_options).slots;
-  const int64_t averages = flags.run.moving_average_decay != 0 ? 1 : 0;
-  return (2 + averages + static_cast<int64_t>(slots.size())) * parameters *
-         static_cast<int64_t>(sizeof(float));
-}
-
 // Of this rank: signals, --max_time and the end of the job.
 std::function<bool()> MakeStopRequest(const RunFlags& flags) {
   const char* end = std::getenv("SLURM_JOB_END_TIME");
@@ -133,16 +125,15 @@ train::TrainerOptions MakeTrainerOptions(const TrainFlags& flags, const TrainPla
 }
 
 DeviceOwned<train::TrainStep> MakeStep(const TrainFlags& flags, nets::Model model,
-                                       const StepShape& shape, int64_t parameters, const Job& job) {
-  train::StepOptions options{.activation_bytes = ActivationBytes(flags.activation_memory, job,
-                                                                 StateBytes(flags, parameters)),
-                             .optimizer = flags.optimizer,
+                                       const StepShape& shape, const Job& job) {
+  train::StepOptions options{.optimizer = flags.optimizer,
                              .optimizer_options = flags.optimizer_options,
                              .moving_average_decay = flags.run.moving_average_decay,
                              .trainable_scopes = flags.fine_tuning.trainable_scopes};
   options.loss_scale =
       train::ParseLossScale(flags.run.loss_scale, ParsePrecision(flags.machine.precision));
   SetStepOptions(flags.ranks, flags.machine, shape, options);
+  options.activation_bytes = ActivationBytes(flags.activation_memory, job, *model.graph, options);
   options.connect_devices = [&job] { job.ConnectDevices(); };
   return MakeDeviceOwned<train::TrainStep>(job, std::move(model.graph), job.backend(),
                                            job.communicator(), options);
@@ -200,7 +191,7 @@ int Run(TrainFlags& flags, const CommandLine& line, const NetInput& input, Job& 
   train::TrainerOptions options = MakeTrainerOptions(flags, plan, input, line, job);
   options.keras = train::MakeKerasModel(*model.graph, model.logits, std::string(input.net->name));
   if (options.keras) options.keras->training = KerasTraining(flags, rate);
-  const auto step = MakeStep(flags, std::move(model), plan.shape, parameters, job);
+  const auto step = MakeStep(flags, std::move(model), plan.shape, job);
   auto make_source = [&](const train::RunState& start) {
     io::PipelineOptions options = MakePipelineOptions(flags.dataset, input, job, plan.local_batch);
     options.dtype = input.training_dtype();

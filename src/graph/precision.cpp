@@ -3,11 +3,6 @@
 #include "src/graph/schedule.h"
 
 namespace carole {
-namespace {
-
-bool IsNarrow(DType dtype) { return dtype == DType::kBF16 || dtype == DType::kF16; }
-
-}  // namespace
 
 void StoreActivationsAs(DType dtype, Graph& graph) {
   if (dtype == DType::kF32) return;

@@ -12,17 +12,16 @@
 namespace carole {
 namespace {
 
-// What moving a byte costs in operations: a core does about so many in the time.
-constexpr double kFlopsOfByte = 10;
-
 // Searches among plans of one form. Dear nodes (much work for each byte of their results) are kept,
 // as many as `dear` bytes hold. The forward pass is cut into segments of about `segment` bytes of
 // what is left, where least crosses the cut; what crosses is kept. All else is computed again, one
 // segment at a time, since backward asks for it in that order.
 class Planner {
  public:
-  explicit Planner(const Graph& graph)
+  // flops_of_byte: what moving a byte costs (Backend::FlopsOfByte).
+  Planner(const Graph& graph, double flops_of_byte)
       : graph_(graph),
+        flops_of_byte_(flops_of_byte),
         plain_(PlainSchedule(graph)),
         owners_(MemoryOwners(graph)),
         bytes_(graph.nodes().size(), 0),
@@ -86,7 +85,7 @@ class Planner {
       if (id != kNone) bytes_[n] += ValueBytes(graph_, id);
     }
     work_[n] = static_cast<double>(Flops(graph_, node)) +
-               kFlopsOfByte * static_cast<double>(moved + bytes_[n]);
+               flops_of_byte_ * static_cast<double>(moved + bytes_[n]);
     total_bytes_ += bytes_[n];
     total_work_ += work_[n];
   }
@@ -175,6 +174,7 @@ class Planner {
   }
 
   const Graph& graph_;
+  const double flops_of_byte_;
   const Schedule plain_;
   const std::vector<ValueId> owners_;
   std::vector<NodeId> forward_, backward_;
@@ -192,13 +192,13 @@ constexpr double kGiB = 1 << 30;
 
 }  // namespace
 
-RecomputePlan PlanRecomputation(const Graph& graph, size_t bytes) {
-  return Planner(graph).Within(bytes);
+RecomputePlan PlanRecomputation(const Graph& graph, const Backend& backend, size_t bytes) {
+  return Planner(graph, backend.FlopsOfByte()).Within(bytes);
 }
 
 std::unique_ptr<Executable> CompileWithin(const Graph& graph, const Backend& backend,
                                           size_t bytes) {
-  const Planner planner(graph);
+  const Planner planner(graph, backend.FlopsOfByte());
   constexpr int kAttempts = 8;
   size_t allowed = bytes, least = 0;
   for (int attempt = 1; attempt <= kAttempts; ++attempt) {

@@ -19,9 +19,9 @@ struct RecomputePlan {
   double forward_again = 0;  // share of the forward pass's work that is done twice
 };
 
-// The cheapest plan found that needs at most `bytes`; if none does, the one that needs least. Of a
-// graph that Differentiate() has seen, Fuse() before it.
-RecomputePlan PlanRecomputation(const Graph& graph, size_t bytes);
+// The cheapest plan found for this backend that needs at most `bytes`; if none does, the one that
+// needs least. Of a graph that Differentiate() has seen, Fuse() before it.
+RecomputePlan PlanRecomputation(const Graph& graph, const Backend& backend, size_t bytes);
 
 // An executable whose arena (activations, their gradients, kernels' workspaces) takes at most
 // `bytes`; recomputes only where it must. Throws UsageError that names the least that works.

@@ -39,7 +39,6 @@ OwnedReplica::OwnedReplica(std::unique_ptr<Graph> net, const Backend& backend,
       loss_scale(options.loss_scale),
       weight_decay_(options.optimizer_options.weight_decay) {
   graph->MarkOutput(StepLosses::LogitsOf(*graph));
-  for (const auto& [name, value] : graph->losses()) graph->MarkOutput(value);
   Fuse(*graph, backend);
   Differentiate(*graph);
   FuseGradients(*graph, backend);
@@ -68,12 +67,10 @@ void OwnedReplica::MakeStore(const Backend& backend, collectives::Communicator& 
       return gradients->data();
     };
   } else {
-    const size_t slots =
-        optim::FindOptimizer(options.optimizer).plan(options.optimizer_options).slots.size();
     RequireMemory({.backend = backend,
                    .graph = *graph,
                    .activation_bytes = executable->statistics().arena_bytes,
-                   .arenas = 2 + slots + (options.moving_average_decay != 0 ? 1 : 0)});
+                   .arenas = options.num_arenas()});
   }
   store = executable->MakeStore(allocate_gradients);
 }

@@ -32,10 +32,9 @@ const StepOptions& Prepared(const StepOptions& options, const Backend& backend,
 
 GradientFlowOptions FlowOptions(const StepOptions& o, const OwnedReplica& own, bool on_host,
                                 int64_t ranks) {
-  const bool is_sum = o.local_sgd_steps == 0 && o.reduction == collectives::Reduction::kSum;
   GradientFlowOptions options{
       .buckets = o.buckets,
-      .tune_buckets = o.tune_buckets && on_host && is_sum,
+      .tune_buckets = o.tune_buckets && on_host && !o.is_local(),
       .reduction = o.local_sgd_steps > 0 ? collectives::Reduction::kNone : o.reduction,
       .through_host = !on_host && ranks > 1 && o.needs_host(),
       .num_shards = o.reproducible ? o.accumulation_steps * ranks : 0,
@@ -75,10 +74,6 @@ TrainStep::TrainStep(std::unique_ptr<Graph> graph, const Backend& backend,
                            FlowOptions(options, own_, backend.on_host(), size));
 }
 
-bool TrainStep::IsLocal() const {
-  return options_.local_sgd_steps > 0 || options_.reduction != collectives::Reduction::kSum;
-}
-
 bool TrainStep::MayRecord() const {
   return options_.replay && backend_.CanRecord() && !options_.needs_host() && !is_observed_;
 }
@@ -108,7 +103,7 @@ RunContext TrainStep::ContextOf(const io::Batch& piece, const StepInput& input) 
 // Of the loss, so that its gradients are those of a mean over samples.
 double TrainStep::RowWeight(const UnderWay& step) const {
   const int64_t samples =
-      IsLocal() ? std::max<int64_t>(step.batch.valid, 1) : step.batch.global_valid;
+      options_.is_local() ? std::max<int64_t>(step.batch.valid, 1) : step.batch.global_valid;
   return step.loss_scale.value() / static_cast<double>(samples);
 }
 
@@ -201,11 +196,12 @@ void TrainStep::RunOnHost(UnderWay& step) {
   flow_->BeginSums(step.input.step);
   Compute(step, [&](int ready) {
     // Before the first bucket: in the same place on every rank, and there by the time that backward
-    // is done.
-    if (!step.losses->is_sent()) SendLosses(step);
+    // is done. A device is waited for then, so it first gets all of backward.
+    if (backend_.on_host() && !step.losses->is_sent()) SendLosses(step);
     flow_->MarkReady(ready);
   });
   flow_->EndBackward();
+  if (!step.losses->is_sent()) SendLosses(step);
   EnterPhase(communicator_, collectives::RankPhase::kSums, step.input.step);
   WaitForLosses(step);
   WaitForSums(step.result);
@@ -260,11 +256,12 @@ void TrainStep::WaitForSums(StepResult& result) {
 void TrainStep::SendLosses(UnderWay& step) {
   (void)step.losses->Finish();
   const auto valid = static_cast<double>(step.batch.valid);
-  step.losses->Send({.step = step.input.step,
-                     .share = IsLocal() ? valid / static_cast<double>(step.batch.global_valid) : 1,
-                     .global_valid = step.batch.global_valid,
-                     .ask_stop = step.input.ask_stop,
-                     .ask_save = step.input.ask_save});
+  step.losses->Send(
+      {.step = step.input.step,
+       .share = options_.is_local() ? valid / static_cast<double>(step.batch.global_valid) : 1,
+       .global_valid = step.batch.global_valid,
+       .ask_stop = step.input.ask_stop,
+       .ask_save = step.input.ask_save});
 }
 
 void TrainStep::WaitForLosses(UnderWay& step) {

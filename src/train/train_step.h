@@ -128,8 +128,6 @@ class TrainStep {
     double step_ms = 0;
   };
 
-  // Whether each rank minimises its own mean loss.
-  bool IsLocal() const;
   // Whether the device updates the weights before the host knows if all is finite.
   bool UpdatesFirst() const { return !backend_.on_host() && options_.local_sgd_steps == 0; }
   bool MayRecord() const;

@@ -101,7 +101,7 @@ TEST_P(NetsKeepTheirBits, AtEachBudget) {
     size_t last = peak;
     for (double share : {0.8, 0.0}) {
       const auto budget = static_cast<size_t>(share * static_cast<double>(peak));
-      const RecomputePlan plan = PlanRecomputation(*model.graph, budget);
+      const RecomputePlan plan = PlanRecomputation(*model.graph, backend, budget);
       EXPECT_LT(plan.peak_bytes, last);
       EXPECT_GT(plan.forward_again, 0);
       last = plan.peak_bytes;
@@ -120,16 +120,17 @@ INSTANTIATE_TEST_SUITE_P(Recompute, NetsKeepTheirBits,
 TEST(Recompute, DeepChainNeedsLittle) {
   const nets::Model model =
       nets::BuildModel(nets::FindNet("vgg_416"), {.batch_size = 4, .training = true});
-  Fuse(*model.graph, *MakeReferenceBackend(1));
+  const auto backend = MakeReferenceBackend(1);
+  Fuse(*model.graph, *backend);
   Differentiate(*model.graph);
   const size_t peak = PlainPeak(*model.graph);
-  const RecomputePlan least = PlanRecomputation(*model.graph, 0);
+  const RecomputePlan least = PlanRecomputation(*model.graph, *backend, 0);
   EXPECT_LT(least.peak_bytes, peak / 7);
   EXPECT_LT(least.forward_again, 1);
-  const RecomputePlan half = PlanRecomputation(*model.graph, peak / 2);
+  const RecomputePlan half = PlanRecomputation(*model.graph, *backend, peak / 2);
   EXPECT_LE(half.peak_bytes, peak / 2);
   EXPECT_LT(half.forward_again, 0.5);
-  const RecomputePlan all = PlanRecomputation(*model.graph, peak);
+  const RecomputePlan all = PlanRecomputation(*model.graph, *backend, peak);
   EXPECT_EQ(all.schedule, PlainSchedule(*model.graph));
   EXPECT_EQ(all.forward_again, 0);
 }
@@ -165,7 +166,7 @@ TEST(Recompute, ALittleTooLargeMakesNoneOfTheLeast) {
     Differentiate(*model.graph);
     const Executable plain(*model.graph, backend);
     const Executable least(*model.graph, backend, nullptr,
-                           PlanRecomputation(*model.graph, 0).schedule);
+                           PlanRecomputation(*model.graph, backend, 0).schedule);
     const auto arena = static_cast<double>(plain.statistics().arena_bytes);
     for (const double share : {0.65, 0.55, 0.5, 0.45}) {
       const auto bytes = static_cast<size_t>(share * arena);

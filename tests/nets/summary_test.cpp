@@ -32,8 +32,8 @@ TEST(Summary, OfLeNetByHand) {
   EXPECT_EQ(fc3.output, (Shape{1, 1024}));
   EXPECT_EQ(fc3.parameters, 3136 * 1024 + 1024);
   EXPECT_EQ(fc3.flops, 1024 * (2 * 3136 + 1 + 1));
-  EXPECT_EQ(summary.trainable, 3'274'634);
-  EXPECT_EQ(summary.statistics, 0);
+  EXPECT_EQ(summary.parameters.trainable, 3'274'634);
+  EXPECT_EQ(summary.parameters.statistics, 0);
 }
 
 TEST(Summary, RowsAddUp) {
@@ -49,7 +49,7 @@ TEST(Summary, RowsAddUp) {
       EXPECT_TRUE(names.insert(row.name).second) << row.name << " has two rows";
     }
     EXPECT_EQ(parameters, net.num_parameters) << net.name;
-    EXPECT_EQ(summary.trainable, net.num_parameters) << net.name;
+    EXPECT_EQ(summary.parameters.trainable, net.num_parameters) << net.name;
     EXPECT_EQ(summary.flops, flops) << net.name;
   }
 }
@@ -57,7 +57,7 @@ TEST(Summary, RowsAddUp) {
 TEST(Summary, NormalizationBelongsToItsLayer) {
   const Model model = BuildModel(FindNet("resnet_v2_50"), {.batch_size = 1});
   const NetSummary summary = Summarize(*model.graph);
-  EXPECT_EQ(summary.statistics, 45'440);
+  EXPECT_EQ(summary.parameters.statistics, 45'440);
   EXPECT_EQ(summary.layers[2].name, "resnet_v2_50/block1/unit_1/bottleneck_v2/preact");
   EXPECT_EQ(summary.layers[2].kind, "batch_norm+relu");
   EXPECT_EQ(summary.layers[4].name, "resnet_v2_50/block1/unit_1/bottleneck_v2/conv1");

@@ -82,6 +82,11 @@ class CudaBackend : public Backend {
     activation_dtype_ = ActivationType(precision);
   }
   int threads() const override { return 1; }
+  // By the data sheets of GPUs from V100 to H200, and what kernels reach of them.
+  double FlopsOfByte() const override {
+    if (activation_dtype_ != DType::kF32) return 150;
+    return device_.tf32 ? 70 : 15;
+  }
   bool on_host() const override { return false; }
 
   bool Supports(const OpSpec& spec) const override { return FindMaker(spec) != nullptr; }

@@ -5,8 +5,6 @@
 namespace carole::cuda {
 namespace {
 
-bool IsNarrow(DType dtype) { return dtype == DType::kBF16 || dtype == DType::kF16; }
-
 bool Casts(DType from, DType to) {
   return (IsNarrow(from) && to == DType::kF32) || (from == DType::kF32 && IsNarrow(to));
 }

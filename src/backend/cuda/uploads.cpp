@@ -6,7 +6,9 @@ namespace carole::cuda {
 
 Uploads::Uploads(CUstream_st* kernels) : kernels_(kernels) {
   Check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
-  Check(cudaEventCreateWithFlags(&copied_, cudaEventDisableTiming), "cudaEventCreate");
+  // Who waits sleeps: the cores have images to decode.
+  Check(cudaEventCreateWithFlags(&copied_, cudaEventDisableTiming | cudaEventBlockingSync),
+        "cudaEventCreate");
   Check(cudaEventCreateWithFlags(&read_, cudaEventDisableTiming), "cudaEventCreate");
 }
 

@@ -112,7 +112,7 @@ std::unique_ptr<Kernel> Wrap(const OpSpec& spec, KernelMaker* maker, int threads
 DType NarrowType(const OpSpec& spec) {
   for (const auto* places : {&spec.inputs, &spec.outputs}) {
     for (const TensorSpec& t : *places) {
-      if (t.present && SizeOf(t.dtype) == 2) return t.dtype;
+      if (t.present && IsNarrow(t.dtype)) return t.dtype;
     }
   }
   return DType::kF32;
