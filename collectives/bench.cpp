@@ -52,13 +52,12 @@ std::vector<AllReduceSample> BenchAllReduce(Communicator& c, const BenchOptions&
                                [&] { c.AllReduce(range, {.what = "bench", .may_round = true}); });
     const double copy_us =
         MedianUs(c, options, range, [&] { std::memcpy(target.data(), arena->data(), bytes); });
-    const double share = 2.0 * (c.size() - 1) / c.size();
     const double gb_times_us = static_cast<double>(bytes) * 1e-3;  // bytes / us = MB/s
     samples.push_back({.algorithm = std::string(c.all_reduce_of(bytes)),
                        .ranks = c.size(),
                        .bytes = bytes,
                        .time_us_median = us,
-                       .bus_gb_per_s = share * gb_times_us / us,
+                       .bus_gb_per_s = AllReduceShare(c.size()) * gb_times_us / us,
                        .copy_gb_per_s = gb_times_us / copy_us});
   }
   c.SetAllReduce(before);

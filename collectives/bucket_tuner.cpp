@@ -88,8 +88,7 @@ void BucketTuner::MeasureNetwork() {
   const auto bytes = static_cast<double>(all.size_bytes());
   ms_per_byte_ = std::max(0.0, whole_ms - latency_ms_) / bytes;
   report_.bound_ms = whole_ms;
-  const double p = communicator_.size();
-  report_.gb_per_second = 2 * (p - 1) / p * bytes / whole_ms * 1e-6;
+  report_.gb_per_second = AllReduceShare(communicator_.size()) * bytes / whole_ms * 1e-6;
 }
 
 void BucketTuner::AddCandidates() {

@@ -31,6 +31,10 @@
 
 namespace carole::collectives {
 
+// What each rank sends in a ring's all-reduce, of the bytes that it sums: the "bus bandwidth" of
+// NCCL's tests counts these.
+constexpr double AllReduceShare(int ranks) { return 2.0 * (ranks - 1) / ranks; }
+
 // What an operation is for: compared between ranks, and named in errors and stall reports.
 struct Tag {
   std::string_view what =

@@ -77,9 +77,6 @@ class NodeGroup {
   // object.
   NodeGroup(int local_rank, std::vector<int> ranks, std::span<std::byte* const> shared);
 
-  int local_rank() const { return local_rank_; }
-  int size() const { return static_cast<int>(slots_.size()); }
-
   // Memory of each local rank for data that does not lie in an arena, kStagingBytes each.
   std::span<std::byte* const> staging() const { return staging_; }
 

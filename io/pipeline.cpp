@@ -269,7 +269,8 @@ class Pipeline : public BatchSource {
 };
 
 void CheckOptions(const PipelineOptions& options) {
-  CAROLE_CHECK(options.dataset != nullptr, "a pipeline of no dataset");
+  CAROLE_CHECK(options.dataset != nullptr && options.preprocessing != nullptr,
+               "a pipeline of no dataset or preprocessing");
   CAROLE_CHECK(options.local_batch > 0 && options.threads > 0 && options.depth > 0,
                "a pipeline of batches of {}, {} threads, {} deep", options.local_batch,
                options.threads, options.depth);
@@ -284,9 +285,8 @@ void CheckOptions(const PipelineOptions& options) {
 
 std::unique_ptr<BatchSource> MakePipeline(const PipelineOptions& options) {
   CheckOptions(options);
-  const PreprocessingEntry& preprocessing = FindPreprocessing(options.preprocessing);
-  CheckPreprocessingSize(preprocessing, options.height, options.width);
-  if (options.dtype == DType::kU8) NormalizationOf(preprocessing);
+  CheckPreprocessingSize(*options.preprocessing, options.height, options.width);
+  if (options.dtype == DType::kU8) NormalizationOf(*options.preprocessing);
   RecordIndex index =
       LoadRecordIndex({.shards = FindShards(*options.dataset, options.split, options.dataset_dir),
                        .work_dir = options.work_dir,
@@ -297,22 +297,9 @@ std::unique_ptr<BatchSource> MakePipeline(const PipelineOptions& options) {
     LogInfo("io.pipeline", "{} {}: {} records; the full data set has {}", options.dataset->name,
             options.split, index.num_records(), full);
   }
-  SampleReader reader({.dataset = options.dataset,
-                       .preprocessing = &preprocessing,
-                       .training = options.training,
-                       .height = options.height,
-                       .width = options.width,
-                       .channels = options.channels,
-                       .labels_offset = options.labels_offset,
-                       .num_classes = options.num_classes,
-                       .seed = options.seed,
-                       .dct_method = options.dct_method,
-                       .nvjpeg = options.nvjpeg,
-                       .dct_scaling = options.dct_scaling,
-                       .fast_mode = options.fast_mode,
-                       .use_bounding_boxes = options.use_bounding_boxes,
-                       .random_order = options.shuffle && options.shuffle_block_records == 0},
-                      std::move(index));
+  SampleOptions sample = options;
+  sample.random_order = options.shuffle && options.shuffle_block_records == 0;
+  SampleReader reader(sample, std::move(index));
   return std::make_unique<Pipeline>(options, std::move(reader));
 }
 

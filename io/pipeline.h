@@ -15,31 +15,20 @@
 #include <string>
 
 #include "io/dataset.h"
-#include "io/datasets.h"
-#include "io/image.h"
-#include "io/jpeg.h"
+#include "io/sample_options.h"
 #include "src/core/dtype.h"
 
 namespace carole::io {
 
-struct PipelineOptions {
-  const DatasetEntry* dataset = nullptr;  // FindDataset(name)
+struct PipelineOptions : SampleOptions {
   std::filesystem::path dataset_dir;
   std::filesystem::path
       work_dir;  // takes the record index when dataset_dir is read-only; may be empty
   std::string split;
-  std::string preprocessing;  // name in preprocessing.h
-  bool training = false;      // random preprocessing
-  int height = 0;             // of the net's input
-  int width = 0;
-  int channels = 3;
   DType dtype = DType::kF32;  // of images; kU8: bytes that the net normalises (NormalizationOf())
-  int labels_offset = 0;
-  int num_classes = 0;  // after the offset
   int64_t local_batch = 0;
   int rank = 0;
   int size = 1;
-  uint64_t seed = 0;
   bool shuffle = false;
   bool repeat = false;  // epoch after epoch; otherwise one pass, then nullptr
   int64_t start_epoch =
@@ -50,11 +39,6 @@ struct PipelineOptions {
   int64_t shuffle_block_records = 0;
   // Records of an epoch that each rank may skip, with a warning; 0: the first bad one is an error.
   int64_t max_bad_records = 0;
-  DctMethod dct_method = DctMethod::kIntegerFast;
-  std::shared_ptr<const jpeg::NvJpeg> nvjpeg;  // null: JPEGs are decoded by the CPU
-  bool dct_scaling = false;                    // large JPEGs are decoded at less than their size
-  bool fast_mode = true;                       // of Inception's training
-  bool use_bounding_boxes = false;             // of the records, in Inception's training
   int threads = 1;
   int depth = 4;  // batches in memory, beside one that the consumer still has
 };

@@ -16,6 +16,7 @@
 #include "io/picture.h"
 #include "io/preprocessing.h"
 #include "io/record_index.h"
+#include "io/sample_options.h"
 #include "src/core/error.h"
 
 namespace carole::io {
@@ -47,24 +48,6 @@ struct LabelledImage {
   std::string_view encoded;
   std::optional<ImageView> pixels;  // what encoded holds where it is no image file
   int64_t label = 0;
-};
-
-struct SampleOptions {
-  const DatasetEntry* dataset = nullptr;
-  const PreprocessingEntry* preprocessing = nullptr;
-  bool training = false;  // random preprocessing
-  int height = 0;
-  int width = 0;
-  int channels = 3;       // 1: colours become grey
-  int labels_offset = 0;  // subtracted from the records' labels
-  int num_classes = 0;    // labels are then in [0, num_classes)
-  uint64_t seed = 0;
-  DctMethod dct_method = DctMethod::kIntegerFast;
-  std::shared_ptr<const jpeg::NvJpeg> nvjpeg;  // JpegOptions::nvjpeg, shared by pipelines
-  bool dct_scaling = false;                    // large JPEGs are decoded at less than their size
-  bool fast_mode = true;                       // of Inception's training
-  bool use_bounding_boxes = false;             // of the records, where the preprocessing takes them
-  bool random_order = false;                   // of reads: a hint to the operating system
 };
 
 // Shared by all threads: the shards, open, and their index.

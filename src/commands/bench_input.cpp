@@ -163,7 +163,7 @@ void Print(const BenchFlags& flags, const io::PipelineOptions& options, int rank
   const auto rounded = [](double value) { return std::round(value * 1e4) / 1e4; };
   const double cores = static_cast<double>(options.threads) * ranks;
   const nlohmann::ordered_json row{
-      {"preprocessing", options.preprocessing},
+      {"preprocessing", options.preprocessing->name},
       {"image_size", options.height},
       {"training", options.training},
       {"input_dtype", Name(options.dtype)},

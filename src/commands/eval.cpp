@@ -29,7 +29,7 @@
 #include "src/train/state.h"
 #include "src/train/stop_signals.h"
 #include "src/train/warm_start.h"
-#include "src/watch/report_page.h"
+#include "src/watch/confusion_files.h"
 
 namespace carole::commands {
 namespace {

@@ -1,11 +1,8 @@
 #include "src/commands/flags.h"
 
-#include <algorithm>
-
 #include "collectives/algorithms.h"
 #include "io/datasets.h"
 #include "src/core/join_names.h"
-#include "src/core/whole_number.h"
 
 namespace carole::commands {
 
@@ -139,15 +136,6 @@ void AddCollectiveFlags(CommandLine& line, MachineFlags& flags) {
   line.Add("bucket_mb", flags.bucket_mb,
            "size of the pieces in which gradients travel; 0: chosen for you")
       ->check(CLI::NonNegativeNumber);
-}
-
-collectives::BucketOptions MakeBucketOptions(const MachineFlags& flags) {
-  collectives::BucketOptions options;
-  if (flags.bucket_mb > 0) {
-    options.bucket_bytes = static_cast<size_t>(ToInt64(flags.bucket_mb * (1 << 20)));
-    options.first_bucket_bytes = std::min(options.first_bucket_bytes, options.bucket_bytes);
-  }
-  return options;
 }
 
 }  // namespace carole::commands

@@ -6,8 +6,6 @@
 #include <cstdint>
 #include <string>
 
-#include "collectives/bucketing.h"
-#include "src/backend/backend.h"
 #include "src/commands/command_line.h"
 #include "src/optim/lr_schedule.h"
 #include "src/optim/optimizers.h"
@@ -64,7 +62,5 @@ struct MachineFlags {
 };
 void AddMachineFlags(CommandLine& line, MachineFlags& flags);
 void AddCollectiveFlags(CommandLine& line, MachineFlags& flags);
-
-collectives::BucketOptions MakeBucketOptions(const MachineFlags& flags);
 
 }  // namespace carole::commands

@@ -102,7 +102,7 @@ io::PipelineOptions MakePipelineOptions(const DatasetFlags& flags, const NetInpu
   options.dataset_dir = flags.dataset_dir;
   options.work_dir = flags.work_dir;
   options.split = flags.dataset_split_name;
-  options.preprocessing = input.preprocessing;
+  options.preprocessing = &io::FindPreprocessing(input.preprocessing);
   options.height = options.width = input.image_size;
   options.channels = input.channels;
   options.labels_offset = flags.labels_offset;

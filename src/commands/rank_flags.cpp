@@ -1,9 +1,24 @@
 #include "src/commands/rank_flags.h"
 
+#include <algorithm>
+
 #include "src/core/error.h"
+#include "src/core/whole_number.h"
 #include "src/train/reproducible.h"
 
 namespace carole::commands {
+namespace {
+
+collectives::BucketOptions MakeBucketOptions(const MachineFlags& flags) {
+  collectives::BucketOptions options;
+  if (flags.bucket_mb > 0) {
+    options.bucket_bytes = static_cast<size_t>(ToInt64(flags.bucket_mb * (1 << 20)));
+    options.first_bucket_bytes = std::min(options.first_bucket_bytes, options.bucket_bytes);
+  }
+  return options;
+}
+
+}  // namespace
 
 void AddRankFlags(CommandLine& line, RankFlags& flags) {
   line.Group("Training on many ranks");

@@ -25,6 +25,8 @@ constexpr size_t SizeOf(DType dtype) {
   return 0;
 }
 
+constexpr bool IsNarrow(DType dtype) { return dtype == DType::kBF16 || dtype == DType::kF16; }
+
 constexpr std::string_view Name(DType dtype) {
   switch (dtype) {
     case DType::kF32:

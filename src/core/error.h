@@ -82,7 +82,7 @@ inline std::string_view WithoutTag(std::string_view text) {
   return end == std::string_view::npos ? text : text.substr(end + 2);
 }
 
-// The words for an exit code: "bad data", "a peer or device is gone", …
+// The words for an exit code: "bad data", "a peer or a device is gone", …
 const char* Describe(ExitCode code);
 
 }  // namespace carole

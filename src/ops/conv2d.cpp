@@ -1,5 +1,6 @@
 #include "src/core/check.h"
 #include "src/ops/gradients.h"
+#include "src/ops/image_size.h"
 #include "src/ops/ops.h"
 
 namespace carole::ops {
@@ -25,13 +26,7 @@ ValueId Conv2d(Graph& g, ValueId x, ValueId w, ValueId bias, const Conv2dAttribu
                 span_w = (filter[3] - 1) * a.dilation + 1;
   const int64_t p = WindowOutput(in[2], a.padding.top, a.padding.bottom, span_h, a.stride_h);
   const int64_t q = WindowOutput(in[3], a.padding.left, a.padding.right, span_w, a.stride_w);
-  if (p < 1 || q < 1) {
-    throw UsageError(
-        fmt::format("[graph] {}: the image is too small here: got {}x{} pixels, want at least "
-                    "{}x{}; use a larger "
-                    "--train_image_size",
-                    g.scope(), in[2], in[3], span_h, span_w));
-  }
+  CheckImageSize(g, in, p, q, span_h, span_w);
   return g
       .AddNode({.kind = OpKind::kConv2d,
                 .attributes = a,

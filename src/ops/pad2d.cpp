@@ -1,4 +1,5 @@
 #include "src/core/check.h"
+#include "src/ops/image_size.h"
 #include "src/ops/ops.h"
 
 namespace carole::ops {
@@ -16,13 +17,7 @@ ValueId Pad2d(Graph& g, ValueId x, const Padding& padding) {
   const Shape& in = g.shape(x);
   CAROLE_CHECK_EQ(in.rank(), 4, "{}: rank of a padded image", g.scope());
   const int64_t p = in[2] + padding.top + padding.bottom, q = in[3] + padding.left + padding.right;
-  if (p < 1 || q < 1) {
-    throw UsageError(
-        fmt::format("[graph] {}: the image is too small here: got {}x{} pixels, want at least "
-                    "{}x{}; use a larger --train_image_size",
-                    g.scope(), in[2], in[3], 1 - padding.top - padding.bottom,
-                    1 - padding.left - padding.right));
-  }
+  CheckImageSize(g, in, p, q, 1 - padding.top - padding.bottom, 1 - padding.left - padding.right);
   return g
       .AddNode({.kind = OpKind::kPad2d,
                 .attributes = Pad2dAttributes{padding},

@@ -1,3 +1,4 @@
+#include "src/ops/image_size.h"
 #include "src/ops/ops.h"
 
 namespace carole::ops {
@@ -28,13 +29,7 @@ ValueId Pool2d(Graph& g, ValueId x, const Pool2dAttributes& a, bool training) {
   const Shape& in = g.shape(x);
   const int64_t p = WindowOutput(in[2], a.padding.top, a.padding.bottom, a.window_h, a.stride_h);
   const int64_t q = WindowOutput(in[3], a.padding.left, a.padding.right, a.window_w, a.stride_w);
-  if (p < 1 || q < 1) {
-    throw UsageError(
-        fmt::format("[graph] {}: the image is too small here: got {}x{} pixels, want at least "
-                    "{}x{}; use a larger "
-                    "--train_image_size",
-                    g.scope(), in[2], in[3], a.window_h, a.window_w));
-  }
+  CheckImageSize(g, in, p, q, a.window_h, a.window_w);
   const Shape out{in[0], in[1], p, q};
   const bool argmax = training && a.mode == Pool2dAttributes::Mode::kMax;
   return g

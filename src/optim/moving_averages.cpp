@@ -34,13 +34,8 @@ MovingAverages::MovingAverages(double decay, DType dtype, std::vector<std::span<
 }
 
 void MovingAverages::Reset() {
-  for (size_t i = 0; i < arenas_.size(); ++i) {
-    if (const ArenaMath* math = backend_.arena_math()) {
-      math->Copy(shadows_[i].data(), arenas_[i].data(), arenas_[i].size());
-    } else {
-      std::copy(arenas_[i].begin(), arenas_[i].end(), shadows_[i].begin());
-    }
-  }
+  for (size_t i = 0; i < arenas_.size(); ++i)
+    backend_.Copy(shadows_[i].data(), arenas_[i].data(), arenas_[i].size());
 }
 
 void MovingAverages::Swap() {

@@ -10,20 +10,13 @@ namespace carole::train {
 namespace {
 
 template <typename T>
-void AverageOverRanks(collectives::Communicator& communicator, std::span<T> values,
-                      std::string_view what, int64_t step) {
-  if (communicator.size() == 1 || values.empty()) return;
-  communicator.AllReduce(values, {.what = what, .step = step});
-  const T factor = T{1} / static_cast<T>(communicator.size());
-  for (T& value : values) value *= factor;
-}
-
-template <typename T>
 void AverageBytes(collectives::Communicator& communicator, const Replica& replica,
                   std::span<std::byte> bytes, std::string_view what, int64_t step) {
-  if (communicator.size() == 1) return;
+  if (communicator.size() == 1 || bytes.empty()) return;
   const HostView view(replica.store.backend(), bytes.data(), bytes.size());
-  AverageOverRanks(communicator, view.as<T>(), what, step);
+  communicator.AllReduce(view.as<T>(), {.what = what, .step = step});
+  const T factor = T{1} / static_cast<T>(communicator.size());
+  for (T& value : view.as<T>()) value *= factor;
   view.Store();
 }
 

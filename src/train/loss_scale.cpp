@@ -13,6 +13,12 @@ namespace {
 
 constexpr char kScale[] = "loss_scale", kGoodSteps[] = "loss_scale_good_steps";
 
+// A power of two.
+bool IsScale(double value) {
+  int exponent = 0;
+  return value >= 1 && value <= LossScale::kLargest && std::frexp(value, &exponent) == 0.5;
+}
+
 }  // namespace
 
 LossScaleOptions ParseLossScale(const std::string& flag, Precision precision) {
@@ -20,9 +26,7 @@ LossScaleOptions ParseLossScale(const std::string& flag, Precision precision) {
     return {.initial = LossScale::kInitial, .is_dynamic = true};
   if (flag == "auto") return {};
   const double scale = ParseNumber<double>(flag).value_or(0);
-  int exponent = 0;
-  const bool is_power = std::isfinite(scale) && std::frexp(scale, &exponent) == 0.5;
-  if (!is_power || scale < 1 || scale > LossScale::kLargest) {
+  if (!IsScale(scale)) {
     throw UsageError(
         fmt::format("[flags] --loss_scale: got {}, want auto, dynamic, or a power of two from 1 to "
                     "{:.0f}",
@@ -50,11 +54,9 @@ std::vector<optim::OptimizerScalar> LossScale::scalars() const {
 }
 
 void LossScale::SetScalar(const std::string& name, double value) {
-  int exponent = 0;
   const bool is_scale = name == kScale;
-  const bool fits = is_scale
-                        ? std::frexp(value, &exponent) == 0.5 && value >= 1 && value <= kLargest
-                        : value >= 0 && value < static_cast<double>(kGrowEvery);
+  const bool fits =
+      is_scale ? IsScale(value) : value >= 0 && value < static_cast<double>(kGrowEvery);
   if (!fits) {
     throw DataError(fmt::format("[train] {}: makes no sense: got {}, want {}", name, value,
                                 is_scale ? "a power of two" : "a number of steps below 2000"));

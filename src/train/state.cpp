@@ -46,7 +46,7 @@ void ShareArena(collectives::Communicator& communicator, const HostView& view, c
 }
 
 // Of a variable, whose arena depends on whether it is trainable.
-const std::byte* ShadowArena(const optim::MovingAverages& averages, const VariablePlace& place) {
+std::byte* ShadowArena(const optim::MovingAverages& averages, const VariablePlace& place) {
   return averages.shadow(place.trainable ? 0 : 1).data();
 }
 
@@ -94,8 +94,7 @@ void RestoreShadows(const Named& slots, const std::string& path, const Replica& 
   for (int v = 0; v < NumVariables(replica.store); ++v) {
     const VariablePlace& p = places[v];
     const auto& values = FindSlot(slots, path, p.name + kAverageSuffix, p.tf_shape);
-    replica.store.WriteTo(replica.averages->shadow(p.trainable ? 0 : 1).data(), v,
-                          std::span<const float>(values));
+    replica.store.WriteTo(ShadowArena(*replica.averages, p), v, std::span<const float>(values));
   }
 }
 

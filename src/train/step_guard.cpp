@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <span>
 
 #include "src/backend/arena_math.h"
@@ -45,14 +44,9 @@ StepGuard::StepGuard(const VariableStore& store, const std::vector<int>& frozen)
 
 void StepGuard::Copy(std::byte* to, const std::byte* from) const {
   const size_t element = SizeOf(store_.dtype());
-  const ArenaMath* math = store_.backend().arena_math();
   for (const auto& [offset, count] : statistics_) {
-    const size_t begin = offset * element, bytes = count * element;
-    if (math == nullptr) {
-      std::memcpy(to + begin, from + begin, bytes);
-    } else {
-      math->Copy(to + begin, from + begin, bytes);
-    }
+    const size_t begin = offset * element;
+    store_.backend().Copy(to + begin, from + begin, count * element);
   }
 }
 

@@ -335,7 +335,7 @@ StepResult Trainer::EndStep() {
                       state_.step);
   LogStep(result, seconds);
   for (Watcher* watcher : options_.watchers)
-    watcher->StepEnded({state_, result, result.batch, *source_, rate_, seconds});
+    watcher->StepEnded({state_, result, *source_, rate_, seconds});
   return result;
 }
 

@@ -14,7 +14,6 @@ namespace carole::train {
 struct WatchedStep {
   RunState state;  // after it
   const StepResult& result;
-  const io::Batch& batch;
   const io::BatchSource& source;
   double learning_rate = 0;
   double seconds = 0;  // from asking for the batch to the end of the update

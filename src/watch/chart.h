@@ -1,5 +1,5 @@
 // Charts as inline SVG: axes with round numbers, lines, stacked areas. Colours come from the page's
-// classes c0, c1, …, so that it can be light or dark.
+// style, so that it can be light or dark.
 #pragma once
 
 #include <string>

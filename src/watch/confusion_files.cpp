@@ -1,10 +1,11 @@
-// The confusion matrix as a table for spreadsheets, as pixels and as a page with names.
+// As a table for spreadsheets, as pixels and as a page with names.
+#include "src/watch/confusion_files.h"
+
 #include <fmt/format.h>
 
 #include "io/disk.h"
 #include "io/image.h"
 #include "src/watch/confusion.h"
-#include "src/watch/report_page.h"
 
 namespace carole::watch {
 namespace {

@@ -114,7 +114,7 @@ double Progress::SecondsLeft(int64_t step) const {
 }
 
 void Progress::StepEnded(const train::WatchedStep& step) {
-  images_ = images_ * kFade + static_cast<double>(step.batch.global_valid);
+  images_ = images_ * kFade + static_cast<double>(step.result.batch.global_valid);
   seconds_ = seconds_ * kFade + step.seconds;
   steps_ = steps_ * kFade + 1;
   values_.step = step.state.step;

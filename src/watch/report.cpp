@@ -25,7 +25,7 @@ Row MakeRow(const train::WatchedStep& step) {
   const train::StepResult& result = step.result;
   row[kStep] = static_cast<double>(step.state.step);
   row[kSteps] = 1;
-  row[kImages] = static_cast<double>(step.batch.global_valid);
+  row[kImages] = static_cast<double>(step.result.batch.global_valid);
   row[kSeconds] = step.seconds;
   row[kTotalLoss] = result.total_loss;
   row[kDataLoss] = result.data_loss;

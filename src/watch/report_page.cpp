@@ -9,6 +9,7 @@
 #include "src/watch/chart.h"
 #include "src/watch/confusion.h"
 #include "src/watch/report_style.h"
+#include "src/watch/work_progress.h"
 
 namespace carole::watch {
 namespace {
@@ -121,11 +122,6 @@ std::string DrawParts(const History& history) {
       series);
 }
 
-std::string Duration(double seconds) {
-  const auto s = static_cast<int64_t>(std::lround(seconds));
-  return fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
-}
-
 std::string DrawTiles(const ReportFacts& facts, const History& history) {
   std::string html = "<div class=\"tiles\">";
   const auto tile = [&](const std::string& value, const std::string& what) {
@@ -148,7 +144,7 @@ std::string DrawTiles(const ReportFacts& facts, const History& history) {
   }
   const double seconds = history.Total(kSeconds);
   if (seconds > 0) tile(Short(std::round(history.Total(kImages) / seconds)), "images/s, mean");
-  tile(Duration(seconds + history.Total(kEvalSeconds) + history.Total(kSaveSeconds)),
+  tile(FormatTime(seconds + history.Total(kEvalSeconds) + history.Total(kSaveSeconds)),
        "of training, evaluation, saving");
   return html + "</div>\n";
 }

@@ -36,8 +36,5 @@ struct ConfusionFacts {
   std::vector<std::string> class_names;
 };
 std::string MakeConfusionPage(const ConfusionFacts& facts, const train::Metrics& metrics);
-// confusion.csv, .png and .html in a folder that is made when missing. Throws DiskError.
-void WriteConfusion(const std::string& folder, const ConfusionFacts& facts,
-                    const train::Metrics& metrics);
 
 }  // namespace carole::watch

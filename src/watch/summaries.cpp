@@ -85,7 +85,7 @@ void Summaries::ReadEndPoints() {
 void Summaries::StepEnded(const train::WatchedStep& step) {
   last_step_ = step.state.step;
   ++steps_since_;
-  images_since_ += step.batch.global_valid;
+  images_since_ += step.result.batch.global_valid;
   exposed_ms_since_ += step.result.exposed_communication_ms;
   if (last_step_ != due_step_ && !IsLast(last_step_) && !step.result.stop) return;
   Try([&] { Write(step); });
@@ -130,14 +130,16 @@ void Summaries::WriteImages(const train::WatchedStep& step) {
   const int side = options_.image_size;
   io::Image image{.height = side, .width = side, .channels = options_.channels};
   image.pixels.resize(static_cast<size_t>(side) * side * options_.channels);
-  const int64_t count = std::min<int64_t>(options_.num_images, step.batch.valid);
+  const int64_t count = std::min<int64_t>(options_.num_images, step.result.batch.valid);
   for (int64_t i = 0; i < count; ++i) {
     const size_t first = i * image.pixels.size();
-    if (step.batch.images.empty()) {
-      std::copy_n(step.batch.pixels.begin() + first, image.pixels.size(), image.pixels.begin());
+    if (step.result.batch.images.empty()) {
+      std::copy_n(step.result.batch.pixels.begin() + first, image.pixels.size(),
+                  image.pixels.begin());
     } else {
-      io::ToPixels(*options_.preprocessing, step.batch.images.subspan(first, image.pixels.size()),
-                   options_.channels, image.pixels);
+      io::ToPixels(*options_.preprocessing,
+                   step.result.batch.images.subspan(first, image.pixels.size()), options_.channels,
+                   image.pixels);
     }
     AddPicture(*events_, step.state.step, fmt::format("input/image/{}", i), image);
   }

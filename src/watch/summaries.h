@@ -16,7 +16,7 @@
 namespace carole::watch {
 
 struct SummaryOptions {
-  std::string folder;       // exists
+  std::string folder;       // made when missing
   int64_t every_steps = 0;  // 0: by time
   double every_secs = 600;
   int64_t max_steps = 0;  // 0: no end

@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "collectives/communicator.h"
+
 namespace carole::watch {
 namespace {
 
@@ -39,8 +41,7 @@ std::string Complete(const RankOfTrace& rank, Track track, std::string_view name
 
 double BusBandwidth(std::string_view operation, uint64_t bytes, double seconds, int size) {
   if (seconds <= 0) return 0;
-  const double ranks = size;
-  const double share = operation == "all_reduce" ? 2 * (ranks - 1) / ranks : 1;
+  const double share = operation == "all_reduce" ? collectives::AllReduceShare(size) : 1;
   return share * static_cast<double>(bytes) / seconds;
 }
 

@@ -95,8 +95,6 @@ void RoundTo(const OpSpec& spec, std::vector<Elements>& inputs) {
   }
 }
 
-bool IsNarrow(DType type) { return type == DType::kBF16 || type == DType::kF16; }
-
 OpSpec InType(const OpSpec& spec, DType type) {
   return type == DType::kF64 ? InDouble(spec) : IsNarrow(type) ? InNarrow(spec, type) : spec;
 }

@@ -32,20 +32,20 @@ class PipelineTest : public testing::Test {
   std::string File() const { return (folder_ / "mnist_train.tfrecord"); }
 
   PipelineOptions Options() const {
-    return {.dataset = &FindDataset("mnist"),
-            .dataset_dir = folder_.path(),
-            .split = "train",
-            .preprocessing = "lenet",
-            .training = true,
-            .height = 28,
-            .width = 28,
-            .channels = 1,
-            .num_classes = 10,
-            .local_batch = 4,
-            .seed = 5,
-            .shuffle = true,
-            .repeat = true,
-            .threads = 2};
+    PipelineOptions options;
+    options.dataset = &FindDataset("mnist");
+    options.preprocessing = &FindPreprocessing("lenet");
+    options.training = true;
+    options.height = options.width = 28;
+    options.channels = 1;
+    options.num_classes = 10;
+    options.seed = 5;
+    options.dataset_dir = folder_.path();
+    options.split = "train";
+    options.local_batch = 4;
+    options.shuffle = options.repeat = true;
+    options.threads = 2;
+    return options;
   }
 
   TemporaryFolder folder_;
@@ -111,7 +111,7 @@ TEST_F(PipelineTest, OnePassEndsWithNullptr) {
 
 // cifarnet draws random numbers for each image; the images here are grey, which it takes as well.
 PipelineOptions WithRandomness(PipelineOptions options) {
-  options.preprocessing = "cifarnet";
+  options.preprocessing = &FindPreprocessing("cifarnet");
   return options;
 }
 
@@ -404,7 +404,7 @@ TEST_F(PipelineTest, BlockShuffleSeesEachRecordOnce) {
 
 TEST_F(PipelineTest, SizesThatAPreprocessingCannotMakeAreRefused) {
   PipelineOptions options = Options();
-  options.preprocessing = "vgg";
+  options.preprocessing = &FindPreprocessing("vgg");
   options.height = options.width = 299;
   EXPECT_THAT(TextOf<UsageError>([&] { MakePipeline(options); }),
               HasSubstr("vgg: images too large for it: got 299x299"));
@@ -425,7 +425,7 @@ TEST_F(PipelineTest, BoxesAreChecked) {
     return example.Finish();
   };
   PipelineOptions options = Options();
-  options.preprocessing = "inception";
+  options.preprocessing = &FindPreprocessing("inception");
   options.use_bounding_boxes = true;
   WriteExamples({with_boxes({0.1f}, {0.9f})});
   EXPECT_EQ(MakePipeline(options)->Next()->labels[0], 3);
@@ -487,7 +487,7 @@ TEST_F(PipelineTest, EmptyAndTruncatedShardsFailAtOnce) {
 TEST_F(PipelineTest, BytesAreTheSameImagesBeforeTheyAreNormalised) {
   for (const char* name : {"lenet", "mnist_keras", "vgg", "inception", "imagenet_resnet"}) {
     PipelineOptions options = Options();
-    options.preprocessing = name;
+    options.preprocessing = &FindPreprocessing(name);
     const auto floats = MakePipeline(options);
     options.dtype = DType::kU8;
     const auto bytes = MakePipeline(options);
