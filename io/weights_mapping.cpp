@@ -45,13 +45,16 @@ Candidates WithoutOuterScope(const std::string& name) {
 }
 
 // A scope of ours and the layer of keras.applications that has its weights. Where that net has a
-// batch norm, it is the layer LAYER_bn, and the convolution LAYER + convolution.
+// batch norm, it is the layer LAYER_bn, and the convolution LAYER + convolution. reads_blue_first:
+// it wants images as Caffe's nets did (its preprocess_input()), ours red first.
 struct LayerRule {
   const char* scope;
   const char* layer;
   const char* convolution = "";
+  bool reads_blue_first = false;
 };
 constexpr LayerRule kLayerRules[] = {
+    {.scope = R"(vgg_1[69]/conv1/conv1_1)", .layer = "block1_conv1", .reads_blue_first = true},
     {R"(vgg_1[69]/conv(\d)/conv\d_(\d))", "block$1_conv$2"},
     {R"(vgg_1[69]/fc6)", "fc1"},
     {R"(vgg_1[69]/fc7)", "fc2"},
@@ -60,7 +63,7 @@ constexpr LayerRule kLayerRules[] = {
     {R"(MobilenetV1/Conv2d_(\d+)_depthwise)", "conv_dw_$1"},
     {R"(MobilenetV1/Conv2d_(\d+)_pointwise)", "conv_pw_$1"},
     {R"(MobilenetV1/Logits/Conv2d_1c_1x1)", "conv_preds"},
-    {R"(resnet_v1_\d+/conv1)", "conv1", "_conv"},
+    {R"(resnet_v1_\d+/conv1)", "conv1", "_conv", true},
     {R"(resnet_v1_\d+/block1/unit_(\d+)/bottleneck_v1/conv(\d))", "conv2_block$1_$2", "_conv"},
     {R"(resnet_v1_\d+/block1/unit_(\d+)/bottleneck_v1/shortcut)", "conv2_block$1_0", "_conv"},
     {R"(resnet_v1_\d+/block2/unit_(\d+)/bottleneck_v1/conv(\d))", "conv3_block$1_$2", "_conv"},
@@ -74,8 +77,12 @@ constexpr LayerRule kLayerRules[] = {
 
 constexpr std::string_view kBatchNorm = "/BatchNorm";
 
-// The layer of keras.applications for a scope; nullopt when there is none.
-std::optional<std::string> ApplicationsLayer(std::string_view scope) {
+// The layer of keras.applications for a scope.
+struct ApplicationsLayer {
+  std::string name;
+  bool reads_blue_first = false;
+};
+std::optional<ApplicationsLayer> FindApplicationsLayer(std::string_view scope) {
   const bool is_norm = scope.ends_with(kBatchNorm);
   if (is_norm) scope.remove_suffix(kBatchNorm.size());
   static const std::vector<std::regex> patterns = [] {
@@ -85,16 +92,22 @@ std::optional<std::string> ApplicationsLayer(std::string_view scope) {
   }();
   for (size_t i = 0; i < patterns.size(); ++i) {
     const LayerRule& rule = kLayerRules[i];
-    if (std::regex_match(scope.begin(), scope.end(), patterns[i]))
-      return std::regex_replace(std::string(scope), patterns[i], rule.layer) +
-             (is_norm ? "_bn" : rule.convolution);
+    if (!std::regex_match(scope.begin(), scope.end(), patterns[i])) continue;
+    return ApplicationsLayer{std::regex_replace(std::string(scope), patterns[i], rule.layer) +
+                                 (is_norm ? "_bn" : rule.convolution),
+                             rule.reads_blue_first};
   }
   return std::nullopt;
 }
 
 Candidates AsApplicationsLayer(const std::string& name) {
-  const std::optional<std::string> layer = ApplicationsLayer(ScopeOf(name));
-  return layer ? InLayer(*layer, LeafOf(name)) : Candidates{};
+  const auto layer = FindApplicationsLayer(ScopeOf(name));
+  return layer ? InLayer(layer->name, LeafOf(name)) : Candidates{};
+}
+
+bool IsFilterOfBlueFirst(const std::string& name) {
+  const auto layer = FindApplicationsLayer(ScopeOf(name));
+  return layer && layer->reads_blue_first && LeafOf(name) == "weights";
 }
 
 // The bias of a convolution before this batch norm, which ours does not have: BN(x + bias) with
@@ -102,8 +115,21 @@ Candidates AsApplicationsLayer(const std::string& name) {
 std::string BiasBefore(const std::string& name) {
   const std::string_view scope = ScopeOf(name);
   if (!name.ends_with("/moving_mean") || !scope.ends_with(kBatchNorm)) return "";
-  const auto layer = ApplicationsLayer(scope.substr(0, scope.size() - kBatchNorm.size()));
-  return layer ? *layer + "/bias" : "";
+  const auto layer = FindApplicationsLayer(scope.substr(0, scope.size() - kBatchNorm.size()));
+  return layer ? layer->name + "/bias" : "";
+}
+
+// Of a filter (R,S,C,K).
+void TurnChannelsRound(const Shape& shape, std::span<float> filter) {
+  if (shape.rank() != 4) return;
+  const auto outputs = static_cast<size_t>(shape[3]), channels = static_cast<size_t>(shape[2]);
+  for (size_t pixel = 0; pixel < filter.size(); pixel += channels * outputs) {
+    for (size_t low = 0, high = channels - 1; low < high; ++low, --high) {
+      std::swap_ranges(filter.begin() + static_cast<ptrdiff_t>(pixel + low * outputs),
+                       filter.begin() + static_cast<ptrdiff_t>(pixel + (low + 1) * outputs),
+                       filter.begin() + static_cast<ptrdiff_t>(pixel + high * outputs));
+    }
+  }
 }
 
 struct NameRule {
@@ -137,7 +163,7 @@ bool SameElements(const Shape& a, const Shape& b) {
 
 MappedWeights::MappedWeights(const WeightsReader& file, std::span<const VariableSpec> wanted)
     : file_(file), names_(file.names()) {
-  for (const std::string& name : names_) sources_[name] = {name, file.shape(name), ""};
+  for (const std::string& name : names_) sources_[name] = {name, file.shape(name), "", false};
   std::vector<std::string> variables;
   for (const VariableSpec& variable : wanted) variables.push_back(variable.name);
   const auto count_missing = [&] {
@@ -156,6 +182,11 @@ MappedWeights::MappedWeights(const WeightsReader& file, std::span<const Variable
       for (const std::string& name : rule.candidates(variable.name)) {
         if (!file.Has(name)) continue;
         Map(variable, name, BiasBefore(variable.name));
+        if (rule.candidates == AsApplicationsLayer && IsFilterOfBlueFirst(variable.name)) {
+          sources_[variable.name].reads_blue_first = true;
+          report_.push_back(variable.name +
+                            ": its channels are turned round, as Keras's net has blue first");
+        }
         break;
       }
     }
@@ -185,7 +216,7 @@ void MappedWeights::Map(const VariableSpec& wanted, const std::string& name,
   const Shape shape = file_.shape(name);
   const auto add = [&](const std::string& mapped, const std::string& original) {
     const bool same = SameElements(file_.shape(original), wanted.shape);
-    sources_[mapped] = {original, same ? wanted.shape : file_.shape(original), ""};
+    sources_[mapped] = {original, same ? wanted.shape : file_.shape(original), "", false};
     std::ranges::replace(names_, original, mapped);
   };
   add(wanted.name, name);
@@ -202,6 +233,7 @@ void MappedWeights::Map(const VariableSpec& wanted, const std::string& name,
 void MappedWeights::Read(const std::string& name, std::span<float> out) const {
   const Source& source = sources_.at(name);
   file_.Read(source.name, out);
+  if (source.reads_blue_first) TurnChannelsRound(source.shape, out);
   if (source.bias.empty()) return;
   std::vector<float> bias(out.size());
   file_.Read(source.bias, bias);

@@ -40,6 +40,7 @@ class MappedWeights final : public WeightsReader {
     std::string name;  // in the file
     Shape shape;       // as wanted: a dense layer may be a convolution, element for element
     std::string bias;  // is taken off; "": none
+    bool reads_blue_first = false;  // a filter, whose channels are turned round
   };
 
   void Map(const VariableSpec& wanted, const std::string& name, const std::string& bias);

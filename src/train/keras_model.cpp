@@ -88,8 +88,11 @@ std::string MakeKerasTraining(const optim::UpdatePlan& optimizer, double learnin
     default:
       return "";
   }
+  // Keras 2 takes "accuracy" alone for that of one-hot labels.
+  const Json accuracy{{"class_name", "SparseCategoricalAccuracy"},
+                      {"config", {{"name", "accuracy"}, {"dtype", "float32"}}}};
   return Json{{"loss", "sparse_categorical_crossentropy"},
-              {"metrics", Json::array({"accuracy"})},
+              {"metrics", Json::array({accuracy})},
               {"weighted_metrics", nullptr},
               {"loss_weights", nullptr},
               {"optimizer_config", {{"class_name", name}, {"config", config}}}}

@@ -105,6 +105,22 @@ TEST(MappedWeights, KnowsTheNetsOfKerasApplications) {
   }
 }
 
+// As keras.applications' VGG and ResNet v1 read what preprocess_input() gives them.
+TEST(MappedWeights, TurnsTheChannelsOfBlueFirst) {
+  const Shape shape{1, 2, 3, 2};
+  for (const auto& [keras, slim] : {std::pair{"block1_conv1", "vgg_19/conv1/conv1_1"},
+                                    std::pair{"conv1_conv", "resnet_v1_50/conv1"}}) {
+    const std::string variable = std::string(slim) + "/weights";
+    const FakeFile file({{std::string(keras) + "/kernel", shape}});
+    const MappedWeights mapped(file, std::vector<VariableSpec>{{variable, shape}});
+    EXPECT_THAT(ReadValues(mapped, variable), ElementsAre(4, 5, 2, 3, 0, 1, 10, 11, 8, 9, 6, 7));
+    EXPECT_THAT(mapped.report(), ::testing::Contains(::testing::HasSubstr("turned round")));
+  }
+  const FakeFile ours({{"vgg_16__conv1__conv1_1/kernel", shape}});
+  const std::vector<VariableSpec> wanted{{"vgg_16/conv1/conv1_1/weights", shape}};
+  EXPECT_EQ(ReadValues(MappedWeights(ours, wanted), wanted[0].name)[0], 0);
+}
+
 TEST(MappedWeights, TakesADenseLayerForAConvolution) {
   const FakeFile file({{"fc1/kernel", {8, 3}}, {"predictions/kernel", {4, 5}}});
   const std::vector<VariableSpec> wanted{{"vgg_16/fc6/weights", {2, 2, 2, 3}},
