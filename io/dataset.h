@@ -17,15 +17,22 @@ namespace carole::io {
 enum class RecordFault { kRecord, kExample, kImage };
 inline constexpr int kNumRecordFaults = 3;
 
+using SkippedRecords = std::array<int64_t, kNumRecordFaults>;
+
 // Records of an epoch, of one rank or of all.
 struct EpochCounts {
   int64_t seen = 0;  // and used
-  std::array<int64_t, kNumRecordFaults> skipped{};
+  SkippedRecords skipped{};
   // Sum of a hash of each record's number, seen or skipped: equal sums of equally many records mean
   // that they are the same ones.
   uint64_t hash = 0;
 
   int64_t num_skipped() const { return skipped[0] + skipped[1] + skipped[2]; }
+  void Add(const EpochCounts& other) {
+    seen += other.seen;
+    for (size_t fault = 0; fault < skipped.size(); ++fault) skipped[fault] += other.skipped[fault];
+    hash += other.hash;
+  }
 };
 
 // A batch as kernels want it. Its memory belongs to the BatchSource and lasts through one more
@@ -46,6 +53,8 @@ struct Batch {
   // Of this rank and this epoch, with this batch, since the source was made. A skipped record takes
   // its row from `valid`, not from global_valid.
   EpochCounts counts;
+  // Of this epoch, with this batch, over all ranks and since it began: counted by the trainer.
+  SkippedRecords all_skipped{};
 };
 
 // What the input has cost so far, summed over its threads, since it was made.

@@ -14,12 +14,8 @@ namespace {
 io::EpochCounts SumOverRanks(const io::EpochCounts& mine, collectives::Communicator& communicator) {
   io::EpochCounts sum;
   for (const io::EpochCounts& counts :
-       AllGather(communicator, mine, {.what = "records of the epoch"})) {
-    sum.seen += counts.seen;
-    sum.hash += counts.hash;
-    for (int fault = 0; fault < io::kNumRecordFaults; ++fault)
-      sum.skipped[fault] += counts.skipped[fault];
-  }
+       AllGather(communicator, mine, {.what = "records of the epoch"}))
+    sum.Add(counts);
   return sum;
 }
 
@@ -38,15 +34,16 @@ std::string DescribeCounts(const io::EpochCounts& counts) {
 }
 
 void ReportEpoch(const io::Batch& last, const io::BatchSource& source,
-                 collectives::Communicator& communicator) {
+                 const io::EpochCounts& before, collectives::Communicator& communicator) {
   const io::EpochCounts expected = source.ExpectedCounts(last.epoch);
   if (expected.seen == 0) return;
-  const io::EpochCounts counts = SumOverRanks(last.counts, communicator);
+  io::EpochCounts counts = SumOverRanks(last.counts, communicator);
   const int64_t met = counts.seen + counts.num_skipped();
   CAROLE_CHECK(met == expected.seen && counts.hash == expected.hash,
                "epoch {}: the ranks did not see each record once: {} of {} records, hash {:016x}, "
                "want {:016x}",
                last.epoch, met, expected.seen, counts.hash, expected.hash);
+  counts.Add(before);
   if (counts.seen == 0) {
     throw DataError(fmt::format("[data] epoch {}: not one good record: {}; see the warnings above",
                                 last.epoch, DescribeCounts(counts)));

@@ -9,10 +9,10 @@
 namespace carole::train {
 
 // Sums the counts of the epoch's last batch over all ranks; rank 0 logs records seen, skipped (why)
-// and duplicated. Collective, but for sources that do not count. Throws InternalError when the
-// ranks together did not see each record once; on all ranks.
+// and duplicated, with those `before` the source was made. Collective, but for sources that do not
+// count. Throws InternalError when the ranks together did not see each record once; on all ranks.
 void ReportEpoch(const io::Batch& last, const io::BatchSource& source,
-                 collectives::Communicator& communicator);
+                 const io::EpochCounts& before, collectives::Communicator& communicator);
 
 // Throws DataError when all ranks together have skipped more than --max_bad_records.
 void RequireFewSkipped(int64_t skipped, int64_t max_bad_records);

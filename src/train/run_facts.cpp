@@ -74,8 +74,7 @@ void CompareRunFacts(const RunFacts& before, const RunFacts& now) {
   Tell(LogLevel::kInfo, kGoesOn, before, now, kGlobalBatch, "in steps of",
        " samples: what flags say in epochs (the rate's schedule, --train_epochs, "
        "--epochs_per_eval) counts all steps as of that many");
-  Tell(LogLevel::kWarning, kGoesOn, before, now, kOptimizer, "with --optimizer",
-       ": what the first has gathered beside weights is dropped");
+  Tell(LogLevel::kWarning, kGoesOn, before, now, kOptimizer, "with --optimizer");
   Tell(LogLevel::kInfo, kGoesOn, before, now, kRecordOrder, "with", ": an epoch begins");
   Tell(LogLevel::kWarning, kGoesOn, before, now, kSplit, "on --dataset_split_name",
        ": an epoch begins");

@@ -15,6 +15,8 @@ inline constexpr char kSplit[] = "dataset_split_name";  // that is trained on
 inline constexpr char kPreprocessing[] = "preprocessing";
 inline constexpr char kImageSize[] = "image_size";
 inline constexpr char kChannels[] = "channels";
+inline constexpr char kDctMethod[] = "dct_method";    // of JPEGs
+inline constexpr char kDctScaling[] = "dct_scaling";  // 0 or 1
 inline constexpr char kNumClasses[] = "num_classes";
 inline constexpr char kLabelsOffset[] = "labels_offset";
 inline constexpr char kPrecision[] = "precision";
@@ -25,6 +27,7 @@ inline constexpr char kFlags[] = "flags";               // that were given
 inline constexpr char kGlobalBatch[] = "global_batch";  // samples of a step
 inline constexpr char kClassNames[] = "class_names";    // a line for each
 inline constexpr char kRecordOrder[] = "record_order";  // what a place in an epoch depends on
+inline constexpr char kSkipped[] = "skipped_records";   // of the epoch so far, by RecordFault
 inline constexpr char kThreads[] = "threads";           // of each rank of a reproducible run
 inline constexpr char kProcessor[] = "processor";       // of the same
 

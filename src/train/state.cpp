@@ -3,13 +3,16 @@
 #include <algorithm>
 #include <cmath>
 #include <span>
+#include <sstream>
 #include <unordered_map>
 
 #include "collectives/replicas.h"
 #include "io/weights_mapping.h"
 #include "src/backend/host_view.h"
 #include "src/core/error.h"
+#include "src/core/join_names.h"
 #include "src/core/log.h"
+#include "src/train/run_facts.h"
 
 namespace carole::train {
 namespace {
@@ -50,40 +53,70 @@ std::byte* ShadowArena(const optim::MovingAverages& averages, const VariablePlac
   return averages.shadow(place.trainable ? 0 : 1).data();
 }
 
+std::string ToText(const io::SkippedRecords& skipped) {
+  std::string text;
+  for (const int64_t count : skipped) text += (text.empty() ? "" : " ") + std::to_string(count);
+  return text;
+}
+
+io::SkippedRecords ReadSkipped(const std::map<std::string, std::string>& attributes) {
+  io::SkippedRecords skipped{};
+  const auto found = attributes.find(kSkipped);
+  std::istringstream text(found == attributes.end() ? "" : found->second);
+  for (int64_t& count : skipped) text >> count;
+  return skipped;
+}
+
 std::vector<io::VariableSpec> SpecsOf(const VariableStore& store) {
   std::vector<io::VariableSpec> specs;
   for (const VariablePlace& p : store.places()) specs.push_back({p.name, p.tf_shape});
   return specs;
 }
 
-const std::vector<float>& FindSlot(const Named& slots, const std::string& path,
-                                   const std::string& name, const Shape& shape) {
-  const auto it = slots.find(name);
-  if (it == slots.end() || !(it->second->shape == shape)) {
+// Takes it out, so that those are left that nobody wants.
+const std::vector<float>& TakeSlot(Named& slots, const std::string& path, const std::string& name,
+                                   const Shape& shape) {
+  const auto slot = slots.extract(name);
+  if (slot.empty() || !(slot.mapped()->shape == shape)) {
     throw DataError(fmt::format(
-        "[train] {}: slot {} does not fit: got {}, want {}; resume with the --optimizer and "
-        "the --trainable_scopes that the run began with, or start in another --train_dir",
-        path, name, it == slots.end() ? "none" : it->second->shape.ToString(), shape.ToString()));
+        "[train] {}: slot {} does not fit: got {}, want {}; resume with the --optimizer, "
+        "--trainable_scopes and --moving_average_decay of the command that wrote it (carole "
+        "checkpoint inspect tells them), or start in another --train_dir",
+        path, name, slot.empty() ? "none" : slot.mapped()->shape.ToString(), shape.ToString()));
   }
-  return it->second->data;
+  return slot.mapped()->data;
 }
 
-void RestoreSlots(const Named& slots, const std::string& path, const Replica& replica) {
+// They will not be in the next checkpoint.
+void TellDropped(const Named& slots, const std::string& path) {
+  std::vector<std::string> names;
+  for (const auto& [name, slot] : slots) {
+    if (slot->shape.rank() > 0) names.push_back(name);
+  }
+  if (names.empty()) return;
+  std::ranges::sort(names);
+  LogWarning("train",
+             "{}: {} slots are dropped, since --optimizer, --trainable_scopes and "
+             "--moving_average_decay ask for none of them now: {}",
+             path, names.size(), JoinFirst(names, 3));
+}
+
+void RestoreSlots(Named& slots, const std::string& path, const Replica& replica) {
   optim::Optimizer& optimizer = replica.optimizer;
   for (int v = 0; v < NumVariables(replica.store); ++v) {
     const VariablePlace& p = replica.store.places()[v];
     for (size_t s = 0; p.trainable && s < optimizer.slots().size(); ++s) {
       const auto& values =
-          FindSlot(slots, path, p.name + "/" + optimizer.slots()[s].name, p.tf_shape);
+          TakeSlot(slots, path, p.name + "/" + optimizer.slots()[s].name, p.tf_shape);
       replica.store.WriteTo(optimizer.slot(static_cast<int>(s)), v, std::span<const float>(values));
     }
   }
   for (const optim::OptimizerScalar& scalar : optimizer.scalars())
-    optimizer.SetScalar(scalar.name, FindSlot(slots, path, scalar.name, {})[0]);
+    optimizer.SetScalar(scalar.name, TakeSlot(slots, path, scalar.name, {})[0]);
 }
 
 // Where the run has kept no averages so far, they begin with what the variables are.
-void RestoreShadows(const Named& slots, const std::string& path, const Replica& replica) {
+void RestoreShadows(Named& slots, const std::string& path, const Replica& replica) {
   const auto& places = replica.store.places();
   if (std::none_of(places.begin(), places.end(), [&](const VariablePlace& p) {
         return slots.contains(p.name + kAverageSuffix);
@@ -93,7 +126,7 @@ void RestoreShadows(const Named& slots, const std::string& path, const Replica& 
   }
   for (int v = 0; v < NumVariables(replica.store); ++v) {
     const VariablePlace& p = places[v];
-    const auto& values = FindSlot(slots, path, p.name + kAverageSuffix, p.tf_shape);
+    const auto& values = TakeSlot(slots, path, p.name + kAverageSuffix, p.tf_shape);
     replica.store.WriteTo(ShadowArena(*replica.averages, p), v, std::span<const float>(values));
   }
 }
@@ -130,6 +163,7 @@ io::Checkpoint MakeSnapshot(const Replica& replica, const RunState& state,
                           .position = state.position,
                           .seed = state.seed,
                           .attributes = attributes};
+  if (state.skipped != io::SkippedRecords{}) snapshot.attributes[kSkipped] = ToText(state.skipped);
   const auto add = [&, &from = store](std::vector<io::CheckpointVariable>& to, int v,
                                       const std::string& suffix, const std::byte* arena) {
     const VariablePlace& p = from.places()[v];
@@ -162,14 +196,16 @@ io::Checkpoint MakeSnapshot(const Replica& replica, const RunState& state,
 RunState Restore(const io::Checkpoint& checkpoint, const std::string& path,
                  const Replica& replica) {
   RestoreVariables(checkpoint, path, replica.store);
-  const Named slots = ByName(checkpoint.slots);
+  Named slots = ByName(checkpoint.slots);
   RestoreSlots(slots, path, replica);
   if (replica.averages != nullptr) RestoreShadows(slots, path, replica);
   if (replica.loss_scale != nullptr) RestoreLossScale(slots, *replica.loss_scale);
+  TellDropped(slots, path);
   return {.step = checkpoint.step,
           .epoch = checkpoint.epoch,
           .position = checkpoint.position,
-          .seed = checkpoint.seed};
+          .seed = checkpoint.seed,
+          .skipped = ReadSkipped(checkpoint.attributes)};
 }
 
 io::Checkpoint ReadForeign(const io::WeightsReader& file, const VariableStore& store) {

@@ -7,6 +7,7 @@
 
 #include "collectives/communicator.h"
 #include "io/checkpoint.h"
+#include "io/dataset.h"
 #include "io/weights_reader.h"
 #include "src/graph/variable_store.h"
 #include "src/optim/moving_averages.h"
@@ -33,6 +34,7 @@ struct RunState {
   int64_t epoch = 0;     // of the next batch
   int64_t position = 0;  // samples of that epoch that all ranks together have seen
   uint64_t seed = 0;
+  io::SkippedRecords skipped{};  // of these samples
 };
 
 // Everything, in TensorFlow's names, shapes and element order. kLive: nothing is copied before it

@@ -13,6 +13,7 @@
 #include "io/disk.h"
 #include "io/weights_reader.h"
 #include "src/core/log.h"
+#include "src/core/parse_number.h"
 #include "src/core/stopwatch.h"
 #include "src/train/epoch_report.h"
 #include "src/train/phase.h"
@@ -42,6 +43,22 @@ std::optional<io::LoadedCheckpoint> ReadLatestForeign(const std::string& folder,
   return latest;
 }
 
+// -1: nothing is there, or nothing whole.
+double AccuracyOfBest(const std::string& folder) {
+  try {
+    const auto latest = io::ReadLatest(folder);
+    if (!latest) return -1;
+    const auto found = latest->checkpoint.attributes.find(kAccuracy);
+    return found == latest->checkpoint.attributes.end()
+               ? -1
+               : ParseNumber<double>(found->second).value_or(-1);
+  } catch (const DataError&) {
+    LogWarning("train", "{}: how good the best weights were is not known: the next ones are taken",
+               folder);
+    return -1;
+  }
+}
+
 }  // namespace
 
 Trainer::Trainer(TrainStep& step, collectives::Communicator& communicator,
@@ -66,11 +83,7 @@ void Trainer::Open() {
   io::MakeFolder("train", folder);
   best_ = std::make_unique<io::CheckpointWriter>(
       io::CheckpointWriterOptions{.folder = folder, .keep = 1, .keras = options_.keras});
-  if (const auto latest = io::ReadLatest(folder)) {
-    const auto& attributes = latest->checkpoint.attributes;
-    const auto found = attributes.find(kAccuracy);
-    if (found != attributes.end()) best_accuracy_ = std::strtod(found->second.c_str(), nullptr);
-  }
+  best_accuracy_ = AccuracyOfBest(folder);
 }
 
 // Rank 0 reads the checkpoint or draws first weights; the others get them from it, so only rank 0
@@ -127,6 +140,7 @@ void Trainer::GoOnFrom(const RunFacts& before) {
   if (!others || state_.position == 0) return;
   ++state_.epoch;
   state_.position = 0;
+  state_.skipped = {};
 }
 
 // The most accurate weights of a run that is gone would be taken for this one's.
@@ -199,6 +213,7 @@ void Trainer::OpenSource() {
   const StragglerWatch::Pause pause(stragglers_);
   collectives::WorkApart(communicator_, "training data",
                          [this] { source_ = make_source_(state_); });
+  source_start_ = state_;
 }
 
 // Signals come while data is looked through and weights are read, too.
@@ -269,6 +284,7 @@ void Trainer::BeginStep() {
   const io::Batch* next = source_->Next();
   CAROLE_CHECK(next != nullptr, "the training data ended at step {}", step);
   io::Batch batch = *next;
+  batch.all_skipped = CountsBefore(batch.epoch).skipped;
   if (options_.max_bad_records > 0) CountValid(batch, step);
   step_.Begin(batch,
               {.step = step,
@@ -279,22 +295,33 @@ void Trainer::BeginStep() {
                .input_ms = SecondsSince(start) * 1e3});
 }
 
+// What was seen of an epoch before the source was made.
+io::EpochCounts Trainer::CountsBefore(int64_t epoch) const {
+  if (epoch != source_start_.epoch) return {};
+  io::EpochCounts counts{.skipped = source_start_.skipped};
+  counts.seen = source_start_.position - counts.num_skipped();
+  return counts;
+}
+
 // Records that were skipped count in no mean, and are few.
 void Trainer::CountValid(io::Batch& batch, int64_t step) {
   struct Counts {
-    int64_t valid, skipped;  // of the batch; of its epoch so far
+    int64_t valid;  // of the batch
+    io::EpochCounts epoch;
   };
-  const Counts mine{batch.valid, batch.counts.num_skipped()};
-  Counts all{0, 0};
+  const Counts mine{batch.valid, batch.counts};
+  io::EpochCounts all = CountsBefore(batch.epoch);
+  int64_t valid = 0;
   batch.most_valid = 0;
   for (const Counts& rank :
        AllGather(communicator_, mine, {.what = "valid samples", .step = step})) {
-    all.valid += rank.valid;
-    all.skipped += rank.skipped;
+    valid += rank.valid;
     batch.most_valid = std::max(batch.most_valid, rank.valid);
+    all.Add(rank.epoch);
   }
-  batch.global_valid = std::max<int64_t>(1, all.valid);
-  RequireFewSkipped(all.skipped, options_.max_bad_records);
+  batch.global_valid = std::max<int64_t>(1, valid);
+  batch.all_skipped = all.skipped;
+  RequireFewSkipped(all.num_skipped(), options_.max_bad_records);
 }
 
 // One update; all that are under way where a rank asks to save or to stop.
@@ -319,7 +346,9 @@ StepResult Trainer::EndStep() {
   const io::Batch& batch = result.batch;
   state_.epoch = batch.next_epoch;
   state_.position = batch.next_position;
-  if (batch.next_epoch != batch.epoch) ReportEpoch(batch, *source_, communicator_);
+  const bool is_last_of_epoch = batch.next_epoch != batch.epoch;
+  state_.skipped = is_last_of_epoch ? io::SkippedRecords{} : batch.all_skipped;
+  if (is_last_of_epoch) ReportEpoch(batch, *source_, CountsBefore(batch.epoch), communicator_);
   const double seconds = SecondsSince(std::exchange(step_start_, Clock::now()));
   if (!result.applied) {
     NoteSkipped(result);

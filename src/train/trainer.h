@@ -101,6 +101,7 @@ class Trainer {
   std::string EvaluatedPath() const;
   bool OwesEvaluation();
   bool MayRunAhead() const;
+  io::EpochCounts CountsBefore(int64_t epoch) const;
   void CountValid(io::Batch& batch, int64_t step);
   void BeginStep();
   StepResult EndStep();
@@ -124,6 +125,7 @@ class Trainer {
   std::unique_ptr<io::CheckpointWriter> best_;
   double best_accuracy_ = -1;
   std::unique_ptr<io::BatchSource> source_;
+  RunState source_start_;  // where that began
   StragglerWatch stragglers_;
   RunState state_;
   float rate_ = 0;  // of the last step

@@ -110,10 +110,10 @@ void LogReport(const WarmStartReport& report, const std::string& path) {
 void ReadVariables(const io::WeightsReader& reader, const std::string& suffix,
                    VariableStore& store) {
   RequireAll(Read(reader, {}, suffix, store), false, reader.path(),
-             suffix.empty()
-                 ? "look at --model_name, --dataset_name, --labels_offset and the image's size"
-                 : "the run kept no moving averages of this net: leave "
-                   "--moving_average_decay out");
+             suffix.empty() ? "look at --model_name, --dataset_name, --labels_offset, "
+                              "--use_grayscale and the image's size"
+                            : "the run kept no moving averages of this net: leave "
+                              "--moving_average_decay out");
 }
 
 }  // namespace carole::train

@@ -87,6 +87,31 @@ TEST_F(BadInputTest, BudgetSkipsAndCountsOverAllRanks) {
                 {"too many bad records: got 2 over all ranks", "--max_bad_records"}));
 }
 
+TEST_F(BadInputTest, BudgetIsOfAnEpochThatARestartCuts) {
+  FlipBit(train_file_, OffsetOfRecord(good(), 17) + 12 + 60);
+  FlipBit(train_file_, OffsetOfRecord(good(), 250));
+  const Words few = {"--batch_size=10", "--max_bad_records=2"};
+  const auto train = [&](int steps, const Words& more) {
+    Words words = few;
+    words.push_back("--max_number_of_steps=" + std::to_string(steps));
+    words.insert(words.end(), more.begin(), more.end());
+    return TrainAnEpoch(words);
+  };
+  for (int steps = 5; steps <= 30; steps += 5) {
+    const ProcessResult run = train(steps, {});
+    ASSERT_EQ(run.exit_code, 0) << run.err;
+    if (steps == 30) {
+      EXPECT_THAT(run.err, ::testing::HasSubstr("epoch 0: 298 records seen, 2 skipped (2 damaged "
+                                                "records), 0 duplicated"));
+    }
+  }
+  train_dir_ += "_again";
+  ProcessResult last;
+  for (int steps = 5; steps <= 30 && last.exit_code <= 0; steps += 5)
+    last = train(steps, {"--max_bad_records=1"});
+  EXPECT_TRUE(FailsWith(last, 65, {"too many bad records: got 2 over all ranks"}));
+}
+
 TEST_F(BadInputTest, BudgetDoesNotFitReproducibleRuns) {
   EXPECT_TRUE(FailsWith(TrainAnEpoch({"--max_bad_records=1", "--reproducible"}), 64,
                         {"--max_bad_records", "--reproducible", "want 0"}));

@@ -31,26 +31,27 @@ const CountingSource kSource({.seen = 12, .hash = 60});
 TEST(EpochReport, SumsOverRanks) {
   RunRanks(3, [](collectives::Communicator& c) {
     io::EpochCounts counts{.seen = 4, .hash = 20};
-    ReportEpoch(LastBatch(counts), kSource, c);
+    ReportEpoch(LastBatch(counts), kSource, {}, c);
     if (c.rank() == 1) {  // one record less, but met
       counts.seen = 3;
       counts.skipped[2] = 1;
     }
-    ReportEpoch(LastBatch(counts), kSource, c);
+    ReportEpoch(LastBatch(counts), kSource, {}, c);
   });
 }
 
 TEST(EpochReport, RecordsSeenTwiceOrLostAreFound) {
   RunRanks(2, [](collectives::Communicator& c) {
     const uint64_t hash = c.rank() == 0 ? 31 : 30;  // other records than expected, as many
-    EXPECT_THROW(ReportEpoch(LastBatch({.seen = 6, .hash = hash}), kSource, c), InternalError);
-    EXPECT_THROW(ReportEpoch(LastBatch({.seen = 7, .hash = 30}), kSource, c), InternalError);
+    EXPECT_THROW(ReportEpoch(LastBatch({.seen = 6, .hash = hash}), kSource, {}, c), InternalError);
+    EXPECT_THROW(ReportEpoch(LastBatch({.seen = 7, .hash = 30}), kSource, {}, c), InternalError);
   });
 }
 
 TEST(EpochReport, SourcesThatDoNotCountAreNotChecked) {
-  RunRanks(1,
-           [](collectives::Communicator& c) { ReportEpoch(LastBatch({}), CountingSource({}), c); });
+  RunRanks(1, [](collectives::Communicator& c) {
+    ReportEpoch(LastBatch({}), CountingSource({}), {}, c);
+  });
 }
 
 TEST(EpochReport, FewMayBeSkipped) {
