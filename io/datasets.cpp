@@ -162,8 +162,10 @@ std::vector<fs::path> FindShards(const DatasetEntry& dataset, std::string_view s
     if (error == std::errc::not_a_directory) {
       take(place);
     } else if (error) {
-      throw DataError(fmt::format("[io.datasets] --dataset_dir {}: cannot be read: {}",
-                                  place.string(), error.message()));
+      const std::string text = fmt::format("[io.datasets] --dataset_dir {}: cannot be read: {}",
+                                           place.string(), error.message());
+      if (error == std::errc::no_such_file_or_directory) throw DataError(text);
+      throw DiskError(text);
     }
   }
   if (shards.empty()) {

@@ -112,6 +112,12 @@ std::unique_ptr<WeightsReader> TryOpenWeights(const std::string& path) {
 
 std::unique_ptr<WeightsReader> OpenWeights(const std::string& path) {
   if (auto reader = TryOpenWeights(path)) return reader;
+  if (std::filesystem::is_regular_file(path)) {
+    throw DataError(
+        fmt::format("[io.weights] {}: is no checkpoint: got another kind of file, want an .h5 file "
+                    "or the prefix of TensorFlow's; Keras writes one as model.save(\"NAME.h5\")",
+                    path));
+  }
   const auto file = FirstHdf5(path);
   throw DataError(
       fmt::format("[io.weights] {}: no checkpoint there; name a file{}, or a folder that holds one",

@@ -42,11 +42,9 @@ ModelOptions Complete(const NetEntry& net, ModelOptions o) {
   if (o.batch_size < 1 || o.batch_size > kMaxBatchSize) {
     refuse("the batch size does not fit", o.batch_size, fmt::format("1 to {}", kMaxBatchSize));
   }
-  if (!(o.label_smoothing >= 0 && o.label_smoothing < 1)) {
-    throw UsageError(
-        fmt::format("[nets] --label_smoothing: out of range: got {}, want 0 to 1, "
-                    "without 1",
-                    o.label_smoothing));
+  if (!(o.label_smoothing >= 0 && o.label_smoothing <= 1)) {
+    throw UsageError(fmt::format("[nets] --label_smoothing: out of range: got {}, want 0 to 1",
+                                 o.label_smoothing));
   }
   return o;
 }

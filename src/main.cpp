@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "launch/cores.h"
 #include "src/commands/command_line.h"
 #include "src/commands/commands.h"
+#include "src/commands/flag_files.h"
 #include "src/commands/job.h"
 #include "src/commands/version.h"
 #include "src/core/error.h"
@@ -94,7 +96,9 @@ void SpinShortly(char** argv) {
       std::find(std::begin(kComputing), std::end(kComputing), argv[1]) == std::end(kComputing) ||
       std::getenv("GOMP_SPINCOUNT") != nullptr || std::getenv("OMP_WAIT_POLICY") != nullptr)
     return;
-  if (setenv("GOMP_SPINCOUNT", "2000", 1) == 0) execv("/proc/self/exe", argv);
+  std::error_code error;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);  // keeps its name
+  if (!error && setenv("GOMP_SPINCOUNT", "2000", 1) == 0) execv(program.c_str(), argv);
 }
 
 }  // namespace
@@ -106,7 +110,7 @@ int main(int argc, char** argv) {
     SpinShortly(argv);
     std::signal(SIGCHLD, SIG_DFL);  // whoever ignores it cannot wait for its children
     std::signal(SIGXFSZ, SIG_IGN);  // a file over the limit is an error of writing, not an end
-    const int code = Run({argv + 1, argv + argc});
+    const int code = Run(carole::commands::ReadFlagFiles({argv + 1, argv + argc}));
     carole::io::FlushOutput();
     if (code != 0) carole::commands::ReportExit(code);
     return code;

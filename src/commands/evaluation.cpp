@@ -137,6 +137,8 @@ train::RunFacts DataFacts(const DatasetFlags& dataset, const NetInput& input) {
           {train::kNumClasses, std::to_string(input.num_classes)},
           {train::kLabelsOffset, std::to_string(dataset.labels_offset)},
           {train::kPreprocessing, input.preprocessing},
+          {train::kDctMethod, dataset.dct_method},
+          {train::kDctScaling, dataset.dct_scaling ? "1" : "0"},
           {train::kClassNames, ToAttribute(NamesOfClasses(dataset, input))}};
 }
 

@@ -11,6 +11,10 @@ std::string RefuseWeightsName(const std::string& name) {
   return name + ": Keras wants weights alone, in another layout, under that name; want NAME.h5";
 }
 
+io::DctMethod ParseDctMethod(const std::string& name) {
+  return name == "INTEGER_ACCURATE" ? io::DctMethod::kIntegerAccurate : io::DctMethod::kIntegerFast;
+}
+
 void AddDatasetFlags(CommandLine& line, DatasetFlags& flags) {
   line.Group("Data");
   line.Add("dataset_name", flags.dataset_name, JoinNames(io::kDatasets));

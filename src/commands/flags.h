@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 
+#include "io/image.h"
 #include "src/commands/command_line.h"
 #include "src/optim/lr_schedule.h"
 #include "src/optim/optimizers.h"
@@ -33,6 +34,9 @@ struct DatasetFlags {
   int64_t shuffle_block_records = 0;
   int64_t max_bad_records = 0;
 };
+// What --dct_method names; TensorFlow's default unless it is another.
+io::DctMethod ParseDctMethod(const std::string& name);
+
 void AddDatasetFlags(CommandLine& line, DatasetFlags& flags);
 
 // Values go straight into what the optimizer and the schedule take.

@@ -40,17 +40,19 @@ std::optional<NormalizeAttributes> ChooseNormalize(const DatasetFlags& dataset,
 
 }  // namespace
 
+std::string PreprocessingOf(const nets::NetEntry& net, const std::string& flag) {
+  if (flag.empty()) return std::string(net.preprocessing);
+  const nets::NetEntry* const named = nets::TryFindNet(flag);
+  return named != nullptr ? std::string(named->preprocessing) : flag;
+}
+
 NetInput ResolveNetInput(const NetFlags& net, const DatasetFlags& dataset) {
   NetInput input;
   input.net = &nets::FindNet(net.model_name);
   input.dataset = &io::FindDataset(dataset.dataset_name);
   if (dataset.dataset_dir.empty())
     throw UsageError("[flags] --dataset_dir: missing: name the folder of the TFRecords");
-  input.preprocessing = dataset.preprocessing_name.empty() ? std::string(input.net->preprocessing)
-                                                           : dataset.preprocessing_name;
-  // As in TF-Slim, a net's name stands for its preprocessing.
-  if (const nets::NetEntry* named = nets::TryFindNet(input.preprocessing))
-    input.preprocessing = named->preprocessing;
+  input.preprocessing = PreprocessingOf(*input.net, dataset.preprocessing_name);
   input.image_size = net.image_size > 0 ? net.image_size : static_cast<int>(input.net->image_size);
   const io::PreprocessingEntry& preprocessing = io::FindPreprocessing(input.preprocessing);
   io::CheckPreprocessingSize(preprocessing, input.image_size, input.image_size);
@@ -58,9 +60,9 @@ NetInput ResolveNetInput(const NetFlags& net, const DatasetFlags& dataset) {
   input.channels = dataset.use_grayscale ? 1 : input.dataset->channels;
   input.num_classes = io::NumClasses(*input.dataset, dataset.dataset_dir) - dataset.labels_offset;
   if (input.num_classes < 2) {
-    throw UsageError(
-        fmt::format("[flags] --labels_offset: too few classes are left: got {}, want 2 or more",
-                    input.num_classes));
+    throw UsageError(fmt::format("[flags] {}: too few classes: got {}, want 2 or more",
+                                 dataset.labels_offset == 0 ? "--dataset_dir" : "--labels_offset",
+                                 input.num_classes));
   }
   return input;
 }
@@ -110,8 +112,7 @@ io::PipelineOptions MakePipelineOptions(const DatasetFlags& flags, const NetInpu
   options.local_batch = local_batch;
   options.rank = job.rank();
   options.size = job.size();
-  options.dct_method = flags.dct_method == "INTEGER_ACCURATE" ? io::DctMethod::kIntegerAccurate
-                                                              : io::DctMethod::kIntegerFast;
+  options.dct_method = ParseDctMethod(flags.dct_method);
   if (flags.jpeg_decoder == "nvjpeg")
     options.nvjpeg = std::make_shared<io::jpeg::NvJpeg>(GpuOf(job));
   options.dct_scaling = flags.dct_scaling;

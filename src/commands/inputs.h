@@ -25,6 +25,10 @@ struct NetInput {
   DType training_dtype() const { return normalize ? DType::kU8 : DType::kF32; }
 };
 
+// The name in io/preprocessing.h for --preprocessing_name, where as in TF-Slim a net's name stands
+// for its preprocessing; this net's where the flag is empty.
+std::string PreprocessingOf(const nets::NetEntry& net, const std::string& flag);
+
 // Throws UsageError for names that there are not, for an --input_dtype that the preprocessing
 // cannot have, and when --dataset_dir is missing.
 NetInput ResolveNetInput(const NetFlags& net, const DatasetFlags& dataset);

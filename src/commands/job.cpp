@@ -226,9 +226,14 @@ int ReportError(const std::exception_ptr& error) {
   } catch (const std::bad_alloc&) {
     code = ExitCode::kConfiguration;
     LogError("", "[memory] out of memory; use a smaller --batch_size or more memory");
-  } catch (const std::system_error& e) {  // standard output that takes no more, a thread refused
-    code = ExitCode::kDisk;
-    LogError("", "[system] {}", e.what());
+  } catch (const std::system_error& e) {
+    const bool is_thread = e.code() == std::errc::resource_unavailable_try_again;
+    code = is_thread ? ExitCode::kConfiguration : ExitCode::kDisk;  // what writes a stream
+    LogError("", "[system] {}{}",
+             is_thread ? "no more threads can be started; raise ulimit -u, or pids.max of the "
+                         "control group, or use fewer --threads: "
+                       : "",
+             e.what());
   } catch (const std::exception& e) {
     LogError("", "{}", e.what());
   }

@@ -19,6 +19,7 @@
 #include "src/commands/commands.h"
 #include "src/commands/evaluation.h"
 #include "src/commands/flags.h"
+#include "src/commands/inputs.h"
 #include "src/commands/job.h"
 #include "src/commands/json.h"
 #include "src/core/error.h"
@@ -42,6 +43,8 @@ struct PredictFlags {
   std::string preprocessing_name;
   int image_size = 0;
   int channels = 0;
+  std::string dct_method;  // as training had it, if that is known
+  bool dct_scaling = false;
   int64_t num_classes = 0;
   int labels_offset = 0;
   std::vector<std::string> class_names;  // the checkpoint's, unless flags say whose
@@ -78,14 +81,24 @@ void AddFlags(CommandLine& line, PredictFlags& flags) {
 // Flags win over what the checkpoint says.
 void Complete(PredictFlags& flags, const train::RunFacts& attributes) {
   std::string names;
-  if (flags.dataset_name.empty() && flags.dataset_dir.empty() && flags.labels_offset == 0)
+  if (flags.dataset_name.empty() && flags.dataset_dir.empty())
     train::FillIn(attributes, train::kClassNames, names);
   flags.class_names = FromAttribute(names);
+  int trained_offset = 0;
+  train::FillIn(attributes, train::kLabelsOffset, trained_offset);
+  if (!attributes.empty() && flags.labels_offset != 0 && flags.labels_offset != trained_offset) {
+    throw UsageError(
+        fmt::format("[predict] --labels_offset: got {}, want {}, with which {} was trained, or no "
+                    "such flag",
+                    flags.labels_offset, trained_offset, flags.checkpoint_path));
+  }
   train::FillIn(attributes, train::kNet, flags.model_name);
   train::FillIn(attributes, train::kDataset, flags.dataset_name);
   train::FillIn(attributes, train::kPreprocessing, flags.preprocessing_name);
   train::FillIn(attributes, train::kImageSize, flags.image_size);
   train::FillIn(attributes, train::kChannels, flags.channels);
+  train::FillIn(attributes, train::kDctMethod, flags.dct_method);
+  train::FillIn(attributes, train::kDctScaling, flags.dct_scaling);
   train::FillIn(attributes, train::kNumClasses, flags.num_classes);
   train::FillIn(attributes, train::kLabelsOffset, flags.labels_offset);
   if (flags.model_name.empty()) {
@@ -103,8 +116,13 @@ std::vector<fs::path> FindImages(const std::vector<std::string>& arguments) {
       continue;
     }
     std::vector<fs::path> found;
-    for (const auto& entry : fs::recursive_directory_iterator(argument)) {
-      if (!entry.is_directory() && io::HasImageName(entry.path())) found.push_back(entry.path());
+    try {
+      for (const auto& entry : fs::recursive_directory_iterator(argument)) {
+        if (!entry.is_directory() && io::HasImageName(entry.path())) found.push_back(entry.path());
+      }
+    } catch (const fs::filesystem_error& error) {
+      throw DiskError(
+          fmt::format("[predict] {}: cannot be read: {}", argument, error.code().message()));
     }
     std::sort(found.begin(), found.end());
     images.insert(images.end(), found.begin(), found.end());
@@ -122,14 +140,14 @@ struct Pixels {
 class Reader {
  public:
   Reader(const PredictFlags& flags, const nets::NetEntry& net, int threads)
-      : preprocess_(io::FindPreprocessing(flags.preprocessing_name.empty()
-                                              ? net.preprocessing
-                                              : std::string_view(flags.preprocessing_name))),
+      : preprocess_(io::FindPreprocessing(PreprocessingOf(net, flags.preprocessing_name))),
         size_(flags.image_size),
         channels_(flags.channels),
         decoded_channels_(channels_ == 1 && !flags.dataset_name.empty()
                               ? io::FindDataset(flags.dataset_name).channels
                               : channels_),
+        dct_method_(ParseDctMethod(flags.dct_method)),
+        dct_scaling_(flags.dct_scaling),
         threads_(threads) {
     io::CheckPreprocessingSize(preprocess_, size_, size_);
   }
@@ -156,7 +174,8 @@ class Reader {
     constexpr uint64_t kMaxFileBytes = uint64_t{1} << 30;
     const std::string bytes = io::ReadAll(*io::OpenFile(path), kMaxFileBytes);
     io::Picture picture;
-    picture.Open(bytes, {.channels = decoded_channels_});
+    picture.Open(
+        bytes, {.channels = decoded_channels_, .dct_method = dct_method_, .scaling = dct_scaling_});
     io::Preprocess(preprocess_, preprocess_.eval,
                    {.picture = picture, .height = size_, .width = size_, .out = out});
   }
@@ -164,6 +183,8 @@ class Reader {
   const io::PreprocessingEntry& preprocess_;
   const int size_, channels_;
   const int decoded_channels_;  // those that training decoded
+  const io::DctMethod dct_method_;
+  const bool dct_scaling_;
   const int threads_;
 };
 

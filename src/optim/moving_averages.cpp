@@ -23,9 +23,9 @@ int64_t NumFloats(std::span<std::byte> arena) {
 MovingAverages::MovingAverages(double decay, DType dtype, std::vector<std::span<std::byte>> arenas,
                                const Backend& backend)
     : decay_(decay), dtype_(dtype), arenas_(std::move(arenas)), backend_(backend) {
-  if (!(decay > 0 && decay < 1)) {
+  if (!(decay > 0 && decay <= 1)) {
     throw UsageError(fmt::format(
-        "[optim] --moving_average_decay: makes no sense: got {}, want 0 < value < 1", decay));
+        "[optim] --moving_average_decay: makes no sense: got {}, want 0 < value <= 1", decay));
   }
   for (const auto& arena : arenas_) {
     memory_.push_back(backend.Allocate(arena.size()));

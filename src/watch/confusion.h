@@ -18,7 +18,7 @@ io::Image ConfusionPicture(const train::Metrics& metrics);
 inline constexpr int64_t kMaxDrawnClasses = 40;
 std::string DrawConfusion(const Confusion& confusion, const std::vector<std::string>& names);
 
-// The label's name, or its number where it has none.
+// The label's name, or its number where it has none. What is no UTF-8 becomes U+FFFD.
 std::string LabelName(const std::vector<std::string>& names, int64_t label);
 
 }  // namespace carole::watch

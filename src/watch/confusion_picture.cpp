@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "src/watch/confusion.h"
 
@@ -30,7 +31,11 @@ io::Image ConfusionPicture(const train::Metrics& metrics) {
 }
 
 std::string LabelName(const std::vector<std::string>& names, int64_t label) {
-  return label < static_cast<int64_t>(names.size()) ? names[label] : std::to_string(label);
+  if (label >= static_cast<int64_t>(names.size())) return std::to_string(label);
+  using Json = nlohmann::json;
+  const std::string quoted =
+      Json(names[label]).dump(-1, ' ', false, Json::error_handler_t::replace);
+  return Json::parse(quoted).get<std::string>();
 }
 
 }  // namespace carole::watch

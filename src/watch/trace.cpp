@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <span>
 #include <utility>
@@ -110,6 +112,7 @@ void Trace::StepBegins(int64_t step) {
       !options_.is_range() || (step >= options_.first_step && step <= options_.last_step);
   recorder_->step = step;
   recorder_->is_on = is_on;
+  met_range_ |= is_on;
   in_step_ = is_on;
   step_start_ = now;
 }
@@ -197,7 +200,12 @@ void Trace::Saved(int64_t /*step*/, double /*seconds*/) {
 void Trace::Ended(const train::RunState& /*state*/, bool /*finished*/) {
   CloseStep(Clock::now());
   const bool has_more = !options_.is_range() || !is_written_;
-  if (has_more && steps_done_ > 0) Write();  // a run that had nothing to do keeps the earlier trace
+  // A run that had nothing to do keeps the earlier trace.
+  if (has_more && met_range_ && steps_done_ > 0) Write();
+  if (!met_range_ && steps_done_ > 0 && communicator_.rank() == 0) {
+    LogWarning("watch", "--trace_steps={}:{}: the run had none of them, so no trace is written",
+               options_.first_step, options_.last_step);
+  }
   communicator_.SetObserver({});
 }
 
@@ -213,6 +221,7 @@ void Trace::Write() {
   const std::string part = options_.path + ".part";
   std::ofstream file;
   if (is_writer) file.open(part, std::ios::binary | std::ios::trunc);
+  const int open_error = file.is_open() ? 0 : errno;
   TraceJson json(file, zero_);
   for (int rank = 0; rank < communicator_.size(); ++rank) {
     std::string bytes;
@@ -235,7 +244,8 @@ void Trace::Write() {
   file.close();
   const bool written = file && std::rename(part.c_str(), options_.path.c_str()) == 0;
   if (!written && !std::exchange(warned_, true))
-    LogWarning("watch", "--trace: {} cannot be written; the run goes on", options_.path);
+    LogWarning("watch", "--trace: {} cannot be written; the run goes on: {}", options_.path,
+               std::strerror(open_error != 0 ? open_error : errno));
   if (const int64_t dropped = recorder_->ring.num_dropped(); written && dropped > 0)
     LogInfo("watch", "trace: only the newest {} events of a rank are in {}",
             Capacity(communicator_.size()), options_.path);

@@ -69,7 +69,7 @@ class Trace final : public train::Watcher {
   io::InputCounters input_;
 
   int64_t steps_done_ = 0, next_write_ = 10, written_at_ = 0;
-  bool is_written_ = false, warned_ = false;
+  bool is_written_ = false, warned_ = false, met_range_ = false;
 };
 
 }  // namespace carole::watch

@@ -120,6 +120,9 @@ TEST(CheckpointCli, SaysWhatIsWrong) {
   WriteText(folder / "mnist.h5", "");
   EXPECT_TRUE(FailsWith(Carole({"checkpoint", "inspect", folder.path()}), 65,
                         {"no checkpoint there; name a file such as", "mnist.h5"}));
+  WriteText(folder / "mnist.keras", "PK");
+  EXPECT_TRUE(FailsWith(Carole({"checkpoint", "inspect", folder / "mnist.keras"}), 65,
+                        {"mnist.keras: is no checkpoint: got another kind of file, want an .h5"}));
   WriteText(cut, ReadText(kFixtures + "v2.ckpt.index").substr(0, 300));
   EXPECT_TRUE(FailsWith(Carole({"checkpoint", "convert", cut, target}), 65,
                         {"cut.index", "is it truncated?"}));

@@ -165,6 +165,15 @@ TEST_F(FineTuningTest, PredictsImagesAndFolders) {
                         {"1 of 7 images could not be read"}));
   EXPECT_TRUE(FailsWith(Carole({"predict", "--checkpoint_path=" + train_dir_, "none.png"}), 65,
                         {"[predict] none.png: cannot open: No such file"}));
+  const ProcessResult as_net = Carole({"predict", "--checkpoint_path=" + train_dir_, "--top=1",
+                                       "--preprocessing_name=lenet", pictures + "/3.png"});
+  const ProcessResult as_other = Carole({"predict", "--checkpoint_path=" + train_dir_, "--top=1",
+                                         "--preprocessing_name=vgg_16", pictures + "/3.png"});
+  EXPECT_EQ(as_net.out, text.out);
+  EXPECT_EQ(as_other.exit_code, 0) << as_other.err;
+  EXPECT_TRUE(FailsWith(Carole({"predict", "--checkpoint_path=" + train_dir_, "--labels_offset=1",
+                                pictures + "/3.png"}),
+                        64, {"--labels_offset: got 1, want 0, with which"}));
 }
 
 // Other than --labels_offset=1, one below zero adds classes: of the net alone.

@@ -132,6 +132,26 @@ TEST(ProgramTest, ConfigFileHoldsFlags) {
                         {"got 1048577 bytes, want at most 1048576"}));
 }
 
+TEST(ProgramTest, FlagFilesAreReadAsAbslReadsThem) {
+  TemporaryFolder folder;
+  WriteText(folder / "inner", "  --model_name=lennet\n");
+  WriteText(folder / "outer", "# a run\n\n// of\n--batch_size=4\n--flagfile=" + folder / "inner");
+  for (const Words& words : {Words{"train", "--flagfile=" + folder / "outer"},
+                             Words{"train", "-flagfile", folder / "outer"},
+                             Words{"train", "--model_name=x", "--flagfile=" + folder / "outer"}})
+    EXPECT_TRUE(FailsWith(Carole(words), 64, {"lennet", "lenet"}));
+  EXPECT_TRUE(
+      FailsWith(Carole({"train", "--flagfile=" + folder / "outer", "--model_name=cifarnat"}), 64,
+                {"cifarnet"}));  // the last of several wins
+  WriteText(folder / "round", "--flagfile=" + folder / "round");
+  EXPECT_TRUE(
+      FailsWith(Carole({"train", "--flagfile=" + folder / "round"}), 64, {"comes to itself"}));
+  EXPECT_TRUE(
+      FailsWith(Carole({"train", "--flagfile=" + folder / "none"}), 64, {"none: cannot be read"}));
+  EXPECT_TRUE(FailsWith(Carole({"train", "--flagfile=/dev/zero"}), 64, {"no regular file"}));
+  EXPECT_TRUE(FailsWith(Carole({"train", "--flagfile"}), 64, {"its value is missing"}));
+}
+
 TEST(ProgramTest, ModelsAreListedAndSummarized) {
   const ProcessResult list = Carole({"model", "list"});
   EXPECT_EQ(list.exit_code, 0);

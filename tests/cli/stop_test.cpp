@@ -38,6 +38,7 @@ TEST_F(StopTest, WaitingThreadsSleep) {
     for (pid_t process : ProcessesWith(train_dir_)) {
       const std::string environment = ReadText("/proc/" + std::to_string(process) + "/environ");
       EXPECT_EQ(environment.find("GOMP_SPINCOUNT=2000") != std::string::npos, given.empty());
+      EXPECT_EQ(ReadText("/proc/" + std::to_string(process) + "/comm"), "carole\n");
       kill(process, SIGTERM);
     }
     EXPECT_EQ(job.Wait().exit_code, 75);

@@ -24,6 +24,13 @@ TEST(Chart, TicksAreRound) {
   EXPECT_THAT(Ticks(3, 3, 5), ElementsAre(3));
 }
 
+TEST(Confusion, NamesAreUtf8) {
+  const std::vector<std::string> names{"f\xc3\xbc", "\xff"};
+  EXPECT_EQ(LabelName(names, 0), names[0]);
+  EXPECT_EQ(LabelName(names, 1), "\xef\xbf\xbd");
+  EXPECT_EQ(LabelName(names, 2), "2");
+}
+
 TEST(Chart, NumbersAreShort) {
   EXPECT_EQ(Short(0), "0");
   EXPECT_EQ(Short(0.00125), "0.00125");
