@@ -105,7 +105,7 @@ Candidates AsApplicationsLayer(const std::string& name) {
   return layer ? InLayer(layer->name, LeafOf(name)) : Candidates{};
 }
 
-bool IsFilterOfBlueFirst(const std::string& name) {
+bool ReadsBlueFirst(const std::string& name) {
   const auto layer = FindApplicationsLayer(ScopeOf(name));
   return layer && layer->reads_blue_first && LeafOf(name) == "weights";
 }
@@ -119,7 +119,7 @@ std::string BiasBefore(const std::string& name) {
   return layer ? layer->name + "/bias" : "";
 }
 
-// Of a filter (R,S,C,K).
+// Of a filter (R,S,C,K), or what hangs on it.
 void TurnChannelsRound(const Shape& shape, std::span<float> filter) {
   if (shape.rank() != 4) return;
   const auto outputs = static_cast<size_t>(shape[3]), channels = static_cast<size_t>(shape[2]);
@@ -132,14 +132,20 @@ void TurnChannelsRound(const Shape& shape, std::span<float> filter) {
   }
 }
 
+MappedWeights::Adaptation OfApplications(const std::string& variable) {
+  return {.bias = BiasBefore(variable), .turns_channels = ReadsBlueFirst(variable)};
+}
+MappedWeights::Adaptation None(const std::string& /*variable*/) { return {}; }
+
 struct NameRule {
   Candidates (*candidates)(const std::string& variable);
   const char* who;
+  MappedWeights::Adaptation (*adaptation)(const std::string& variable) = None;
 };
 constexpr NameRule kNameRules[] = {
     {AsKerasLayer, "Keras's layers"},
     {WithoutOuterScope, "TensorFlow 2's ImageNet ResNet"},
-    {AsApplicationsLayer, "keras.applications"},
+    {AsApplicationsLayer, "keras.applications", OfApplications},
 };
 
 // TensorFlow 2's object-based checkpoints number the layers of a Keras net that have weights.
@@ -163,7 +169,7 @@ bool SameElements(const Shape& a, const Shape& b) {
 
 MappedWeights::MappedWeights(const WeightsReader& file, std::span<const VariableSpec> wanted)
     : file_(file), names_(file.names()) {
-  for (const std::string& name : names_) sources_[name] = {name, file.shape(name), "", false};
+  for (const std::string& name : names_) sources_[name] = {name, file.shape(name), {}};
   std::vector<std::string> variables;
   for (const VariableSpec& variable : wanted) variables.push_back(variable.name);
   const auto count_missing = [&] {
@@ -181,12 +187,7 @@ MappedWeights::MappedWeights(const WeightsReader& file, std::span<const Variable
       if (Has(variable.name)) continue;
       for (const std::string& name : rule.candidates(variable.name)) {
         if (!file.Has(name)) continue;
-        Map(variable, name, BiasBefore(variable.name));
-        if (rule.candidates == AsApplicationsLayer && IsFilterOfBlueFirst(variable.name)) {
-          sources_[variable.name].reads_blue_first = true;
-          report_.push_back(variable.name +
-                            ": its channels are turned round, as Keras's net has blue first");
-        }
+        Map(variable, name, rule.adaptation(variable.name));
         break;
       }
     }
@@ -199,30 +200,47 @@ MappedWeights::MappedWeights(const WeightsReader& file, std::span<const Variable
     }
   }
   const int64_t before = count_missing();
+  MapObjects(wanted, variables);
+  report(before, "TensorFlow 2's objects");
+}
+
+// Their names do not tell the layers'.
+void MappedWeights::MapObjects(std::span<const VariableSpec> wanted,
+                               const std::vector<std::string>& variables) {
   const std::vector<KerasLayer> layers = MapToKeras(variables);
   for (size_t layer = 0; layer < layers.size(); ++layer) {
     for (size_t i = 0; i < layers[layer].variables.size(); ++i) {
       const VariableSpec& variable = wanted[layers[layer].variables[i]];
       const std::string_view weight = LeafOf(layers[layer].weight_names[i]);
-      const std::string name = ObjectName(file, layer, weight.substr(0, weight.find(':')));
-      if (!Has(variable.name) && !name.empty()) Map(variable, name, "");
+      const std::string name = ObjectName(file_, layer, weight.substr(0, weight.find(':')));
+      if (Has(variable.name) || name.empty()) continue;
+      Map(variable, name, {});
+      if (ReadsBlueFirst(variable.name)) {
+        report_.push_back(variable.name +
+                          ": is taken to read red first; keras.applications' reads blue first: "
+                          "save that as .h5, whose names tell it");
+      }
     }
   }
-  report(before, "TensorFlow 2's objects");
 }
 
 void MappedWeights::Map(const VariableSpec& wanted, const std::string& name,
-                        const std::string& bias) {
+                        const Adaptation& adaptation) {
   const Shape shape = file_.shape(name);
   const auto add = [&](const std::string& mapped, const std::string& original) {
     const bool same = SameElements(file_.shape(original), wanted.shape);
-    sources_[mapped] = {original, same ? wanted.shape : file_.shape(original), "", false};
+    sources_[mapped] = {original,
+                        same ? wanted.shape : file_.shape(original),
+                        {.bias = "", .turns_channels = adaptation.turns_channels}};
     std::ranges::replace(names_, original, mapped);
   };
   add(wanted.name, name);
+  if (adaptation.turns_channels)
+    report_.push_back(wanted.name + ": its channels are turned round, as Keras's have blue first");
+  const std::string& bias = adaptation.bias;
   const bool has_bias = !bias.empty() && file_.Has(bias) && file_.shape(bias) == shape;
   if (has_bias) {
-    sources_[wanted.name].bias = bias;
+    sources_[wanted.name].adaptation.bias = bias;
     std::erase(names_, bias);
   }
   for (const std::string& original : file_.names()) {
@@ -233,10 +251,10 @@ void MappedWeights::Map(const VariableSpec& wanted, const std::string& name,
 void MappedWeights::Read(const std::string& name, std::span<float> out) const {
   const Source& source = sources_.at(name);
   file_.Read(source.name, out);
-  if (source.reads_blue_first) TurnChannelsRound(source.shape, out);
-  if (source.bias.empty()) return;
+  if (source.adaptation.turns_channels) TurnChannelsRound(source.shape, out);
+  if (source.adaptation.bias.empty()) return;
   std::vector<float> bias(out.size());
-  file_.Read(source.bias, bias);
+  file_.Read(source.adaptation.bias, bias);
   for (size_t i = 0; i < out.size(); ++i) out[i] -= bias[i];
 }
 

@@ -20,8 +20,13 @@ class MappedWeights final : public WeightsReader {
  public:
   MappedWeights(const WeightsReader& file, std::span<const VariableSpec> wanted);
 
-  // One line for each rule that gave names: "161 variables are called as in keras.applications:
-  // conv1_conv/kernel …".
+  // What is done to weights of a net that computes the same otherwise.
+  struct Adaptation {
+    std::string bias;             // is taken off; "": none
+    bool turns_channels = false;  // of a filter that reads blue first
+  };
+
+  // Lines: how many names each rule gave, and what is done to their weights.
   const std::vector<std::string>& report() const { return report_; }
 
   const std::string& path() const override { return file_.path(); }
@@ -39,11 +44,11 @@ class MappedWeights final : public WeightsReader {
   struct Source {
     std::string name;  // in the file
     Shape shape;       // as wanted: a dense layer may be a convolution, element for element
-    std::string bias;  // is taken off; "": none
-    bool reads_blue_first = false;  // a filter, whose channels are turned round
+    Adaptation adaptation;
   };
 
-  void Map(const VariableSpec& wanted, const std::string& name, const std::string& bias);
+  void Map(const VariableSpec& wanted, const std::string& name, const Adaptation& adaptation);
+  void MapObjects(std::span<const VariableSpec> wanted, const std::vector<std::string>& variables);
 
   const WeightsReader& file_;
   std::vector<std::string> names_;

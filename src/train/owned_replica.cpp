@@ -67,10 +67,7 @@ void OwnedReplica::MakeStore(const Backend& backend, collectives::Communicator& 
       return gradients->data();
     };
   } else {
-    RequireMemory({.backend = backend,
-                   .graph = *graph,
-                   .activation_bytes = executable->statistics().arena_bytes,
-                   .arenas = options.num_arenas()});
+    RequireMemory(backend, *graph, executable->statistics().arena_bytes, options);
   }
   store = executable->MakeStore(allocate_gradients);
 }

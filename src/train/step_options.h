@@ -42,7 +42,8 @@ struct StepOptions {
 
   // Whether each rank minimises its own mean loss.
   bool is_local() const { return local_sgd_steps > 0 || reduction != collectives::Reduction::kSum; }
-  // As large as all weights: they, gradients, slots, moving averages, sums of micro-batches.
+  // As large as all that is trained: weights, gradients, slots, moving averages, sums of
+  // micro-batches.
   size_t num_arenas() const;
   // Throws UsageError for options that do not go together.
   void Check() const;

@@ -111,9 +111,12 @@ TEST(MappedWeights, TurnsTheChannelsOfBlueFirst) {
   for (const auto& [keras, slim] : {std::pair{"block1_conv1", "vgg_19/conv1/conv1_1"},
                                     std::pair{"conv1_conv", "resnet_v1_50/conv1"}}) {
     const std::string variable = std::string(slim) + "/weights";
-    const FakeFile file({{std::string(keras) + "/kernel", shape}});
+    const std::string kernel = std::string(keras) + "/kernel";
+    const FakeFile file({{kernel, shape}, {kernel + "/Momentum", shape}});
     const MappedWeights mapped(file, std::vector<VariableSpec>{{variable, shape}});
     EXPECT_THAT(ReadValues(mapped, variable), ElementsAre(4, 5, 2, 3, 0, 1, 10, 11, 8, 9, 6, 7));
+    EXPECT_THAT(ReadValues(mapped, variable + "/Momentum"),
+                ElementsAre(104, 105, 102, 103, 100, 101, 110, 111, 108, 109, 106, 107));
     EXPECT_THAT(mapped.report(), ::testing::Contains(::testing::HasSubstr("turned round")));
   }
   const FakeFile ours({{"vgg_16__conv1__conv1_1/kernel", shape}});
