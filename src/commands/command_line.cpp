@@ -134,7 +134,8 @@ CommandLine::CommandLine(const std::string& name, const std::string& description
   app_.option_defaults()->take_last();
   app_.set_config("--config", "", "TOML file of flags, NAME = VALUE")->check(RefuseNoFlagFile);
   app_.add_option("--flagfile", "file of flags as on the command line, one a line")  // flag_files.h
-      ->type_name("TEXT");
+      ->type_name("TEXT")
+      ->configurable(false);
   app_.add_flag(std::string("--") + kFullHelp)
       ->description("Print this help and the other programs' flags");
   app_.config_formatter(std::make_shared<FlagFile>([this](auto& flag, auto& values) {

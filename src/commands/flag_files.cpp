@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/StringTools.hpp>
-#include <filesystem>
+#include <cstdlib>
 #include <fstream>
 #include <string>
 #include <string_view>
@@ -18,7 +18,9 @@ constexpr int kMostNested = 16;
 
 Arguments Expand(const Arguments& words, int depth);
 
-Arguments ReadFile(const std::string& path, int depth) {
+Arguments ReadFile(std::string path, int depth) {
+  const char* const home = std::getenv("HOME");
+  if (path.starts_with("~/") && home != nullptr) path.replace(0, 1, home);
   const std::string refused = RefuseNoFlagFile(path);
   std::ifstream file(path);
   if (!refused.empty() || !file)

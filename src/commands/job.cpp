@@ -227,8 +227,10 @@ int ReportError(const std::exception_ptr& error) {
     code = ExitCode::kConfiguration;
     LogError("", "[memory] out of memory; use a smaller --batch_size or more memory");
   } catch (const std::system_error& e) {
-    const bool is_thread = e.code() == std::errc::resource_unavailable_try_again;
-    code = is_thread ? ExitCode::kConfiguration : ExitCode::kDisk;  // what writes a stream
+    // What libstdc++ throws for a thread has no text of its own; a stream that takes no more has.
+    const bool is_thread =
+        e.code() == std::errc::resource_unavailable_try_again && e.what() == e.code().message();
+    code = is_thread ? ExitCode::kConfiguration : ExitCode::kDisk;
     LogError("", "[system] {}{}",
              is_thread ? "no more threads can be started; raise ulimit -u, or pids.max of the "
                          "control group, or use fewer --threads: "

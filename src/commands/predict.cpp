@@ -86,7 +86,8 @@ void Complete(PredictFlags& flags, const train::RunFacts& attributes) {
   flags.class_names = FromAttribute(names);
   int trained_offset = 0;
   train::FillIn(attributes, train::kLabelsOffset, trained_offset);
-  if (!attributes.empty() && flags.labels_offset != 0 && flags.labels_offset != trained_offset) {
+  if (attributes.contains(train::kLabelsOffset) && flags.labels_offset != 0 &&
+      flags.labels_offset != trained_offset) {
     throw UsageError(
         fmt::format("[predict] --labels_offset: got {}, want {}, with which {} was trained, or no "
                     "such flag",

@@ -20,7 +20,7 @@ class Inference {
   Inference(std::unique_ptr<Graph> graph, ValueId logits, const Backend& backend,
             VariableStore* share = nullptr);
 
-  // Takes the activations' memory, as else the first Run() does.
+  // Takes the activations' memory, as else the first Begin() does.
   void Bind();
 
   VariableStore& store() { return *store_; }
@@ -38,7 +38,7 @@ class Inference {
   int64_t num_under_way() const { return begun_ - ended_; }
 
   size_t activation_bytes() const { return executable_->statistics().arena_bytes; }
-  // Gives the activations' memory back until the next Run().
+  // Gives the activations' memory back until the next Begin().
   void ReleaseMemory() { executable_->ReleaseMemory(); }
 
  private:

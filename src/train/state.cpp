@@ -80,18 +80,18 @@ const std::vector<float>& TakeSlot(Named& slots, const std::string& path, const 
   if (slot.empty() || !(slot.mapped()->shape == shape)) {
     throw DataError(fmt::format(
         "[train] {}: slot {} does not fit: got {}, want {}; resume with the --optimizer, "
-        "--trainable_scopes and --moving_average_decay of the command that wrote it (carole "
-        "checkpoint inspect tells them), or start in another --train_dir",
+        "--trainable_scopes and --moving_average_decay of the command that wrote it, or start in "
+        "another --train_dir",
         path, name, slot.empty() ? "none" : slot.mapped()->shape.ToString(), shape.ToString()));
   }
   return slot.mapped()->data;
 }
 
 // They will not be in the next checkpoint.
-void TellDropped(const Named& slots, const std::string& path) {
+void TellDropped(const Named& slots, const std::string& path, const VariableStore& store) {
   std::vector<std::string> names;
   for (const auto& [name, slot] : slots) {
-    if (slot->shape.rank() > 0) names.push_back(name);
+    if (store.Find(name.substr(0, name.rfind('/'))) >= 0) names.push_back(name);
   }
   if (names.empty()) return;
   std::ranges::sort(names);
@@ -200,7 +200,7 @@ RunState Restore(const io::Checkpoint& checkpoint, const std::string& path,
   RestoreSlots(slots, path, replica);
   if (replica.averages != nullptr) RestoreShadows(slots, path, replica);
   if (replica.loss_scale != nullptr) RestoreLossScale(slots, *replica.loss_scale);
-  TellDropped(slots, path);
+  TellDropped(slots, path, replica.store);
   return {.step = checkpoint.step,
           .epoch = checkpoint.epoch,
           .position = checkpoint.position,

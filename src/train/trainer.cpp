@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <fstream>
 #include <utility>
 
@@ -284,8 +283,11 @@ void Trainer::BeginStep() {
   const io::Batch* next = source_->Next();
   CAROLE_CHECK(next != nullptr, "the training data ended at step {}", step);
   io::Batch batch = *next;
-  batch.all_skipped = CountsBefore(batch.epoch).skipped;
-  if (options_.max_bad_records > 0) CountValid(batch, step);
+  if (options_.max_bad_records > 0) {
+    CountValid(batch, step);
+  } else {
+    batch.all_skipped = CountsBefore(batch.epoch).skipped;
+  }
   step_.Begin(batch,
               {.step = step,
                .seed = state_.seed,

@@ -244,8 +244,8 @@ void Trace::Write() {
   file.close();
   const bool written = file && std::rename(part.c_str(), options_.path.c_str()) == 0;
   if (!written && !std::exchange(warned_, true))
-    LogWarning("watch", "--trace: {} cannot be written; the run goes on: {}", options_.path,
-               std::strerror(open_error != 0 ? open_error : errno));
+    LogWarning("watch", "--trace: {} cannot be written; the run goes on{}{}", options_.path,
+               open_error != 0 ? ": " : "", open_error != 0 ? std::strerror(open_error) : "");
   if (const int64_t dropped = recorder_->ring.num_dropped(); written && dropped > 0)
     LogInfo("watch", "trace: only the newest {} events of a rank are in {}",
             Capacity(communicator_.size()), options_.path);

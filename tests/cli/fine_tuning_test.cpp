@@ -174,6 +174,13 @@ TEST_F(FineTuningTest, PredictsImagesAndFolders) {
   EXPECT_TRUE(FailsWith(Carole({"predict", "--checkpoint_path=" + train_dir_, "--labels_offset=1",
                                 pictures + "/3.png"}),
                         64, {"--labels_offset: got 1, want 0, with which"}));
+  const std::string tf = folder_ / "tf/model.ckpt", back = folder_ / "back.h5";
+  ASSERT_EQ(Carole({"checkpoint", "convert", train_dir_, tf}).exit_code, 0);
+  ASSERT_EQ(Carole({"checkpoint", "convert", tf, back, "--model_name=lenet"}).exit_code, 0);
+  const ProcessResult untold =  // its training's offset
+      Carole({"predict", "--checkpoint_path=" + back, "--dataset_name=mnist", "--labels_offset=1",
+              pictures + "/3.png"});
+  EXPECT_EQ(untold.exit_code, 0) << untold.err;
 }
 
 // Other than --labels_offset=1, one below zero adds classes: of the net alone.

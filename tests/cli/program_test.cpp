@@ -150,6 +150,8 @@ TEST(ProgramTest, FlagFilesAreReadAsAbslReadsThem) {
       FailsWith(Carole({"train", "--flagfile=" + folder / "none"}), 64, {"none: cannot be read"}));
   EXPECT_TRUE(FailsWith(Carole({"train", "--flagfile=/dev/zero"}), 64, {"no regular file"}));
   EXPECT_TRUE(FailsWith(Carole({"train", "--flagfile"}), 64, {"its value is missing"}));
+  WriteText(folder / "run.toml", "flagfile = \"" + folder / "inner" + "\"\n");
+  EXPECT_TRUE(FailsWith(Carole({"train", "--config", folder / "run.toml"}), 64, {"flagfile"}));
 }
 
 TEST(ProgramTest, ModelsAreListedAndSummarized) {

@@ -60,7 +60,7 @@ TEST(MovingAveragesTest, SwapPutsThemInPlaceOfTheVariables) {
 }
 
 TEST(MovingAveragesTest, DecayMustMakeSense) {
-  EXPECT_THROW(MovingAverages(1, DType::kF32, {}, *backend), UsageError);
+  EXPECT_THROW(MovingAverages(1.01, DType::kF32, {}, *backend), UsageError);
   EXPECT_THROW(MovingAverages(-0.5, DType::kF32, {}, *backend), UsageError);
 }
 
