@@ -7,10 +7,13 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <ctime>
 #include <filesystem>
 #include <string_view>
+#include <thread>
+#include <utility>
 
 #include "io/host.h"
 #include "src/core/error.h"
@@ -41,19 +44,22 @@ void WriteHolder(int file, const std::string& path) {
 
 }  // namespace
 
-RunLock::RunLock(const std::string& folder) {
+RunLock::RunLock(const std::string& folder, OfAnother lock) {
+  constexpr std::chrono::milliseconds kPoll{200};
   const std::string path = (std::filesystem::path(folder) / ".lock").string();
   file_ = FileDescriptor(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
   if (!file_.is_open()) ThrowDiskError(kTag, path, "create", errno);
   int status = 0;
-  do {
-    status = flock(file_.get(), LOCK_EX | LOCK_NB);
-  } while (status != 0 && errno == EINTR);
-  if (status != 0 && errno == EWOULDBLOCK) {
-    throw ConfigError(
-        fmt::format("[{}] {}: is being written by another run: {}; stop that one or choose "
-                    "another folder",
-                    kTag, folder, ReadHolder(file_.get())));
+  for (bool told = false; (status = flock(file_.get(), LOCK_EX | LOCK_NB)) != 0;) {
+    if (errno == EINTR) continue;
+    if (errno != EWOULDBLOCK) break;
+    const std::string what =
+        fmt::format("{}: is being written by another run: {}", folder, ReadHolder(file_.get()));
+    if (lock == OfAnother::kThrows) {
+      throw ConfigError(fmt::format("[{}] {}; stop that one or choose another folder", kTag, what));
+    }
+    if (!std::exchange(told, true)) LogInfo(kTag, "{}; waiting for it", what);
+    std::this_thread::sleep_for(kPoll);
   }
   if (status != 0) {
     LogWarning(

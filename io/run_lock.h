@@ -1,6 +1,7 @@
-// Only one run writes a train_dir.
+// Only one run writes a folder: a train_dir, a data set.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "io/disk.h"
@@ -12,9 +13,10 @@ namespace carole::io {
 // knows no locks, a warning is all there is. To be taken by the one rank that writes.
 class RunLock {
  public:
-  // Throws ConfigError naming the holder when another run has the folder, DiskError when the folder
-  // is missing or not writable.
-  explicit RunLock(const std::string& folder);
+  // Where another run has the folder: throws ConfigError naming it, or waits until it has gone.
+  enum class OfAnother : uint8_t { kThrows, kIsAwaited };
+  // Throws DiskError when the folder is missing or not writable.
+  explicit RunLock(const std::string& folder, OfAnother lock = OfAnother::kThrows);
 
  private:
   FileDescriptor file_;

@@ -40,6 +40,7 @@ struct EvalFlags {
   NetFlags net;
   MachineFlags machine;
   std::string checkpoint_path = "/tmp/tfmodel/";
+  std::string train_dir;
   std::string eval_dir = "/tmp/tfmodel/";
   bool eval_dir_was_given = false;
   std::string confusion_dir;
@@ -57,8 +58,10 @@ struct EvalFlags {
 void AddEvalFlags(CommandLine& line, EvalFlags& flags) {
   line.Group("Evaluation");
   line.Add(
-      "checkpoint_path,train_dir,output_dir", flags.checkpoint_path,
+      "checkpoint_path", flags.checkpoint_path,
       "a file (with or without .h5), a TensorFlow prefix, or a folder for its newest good one");
+  line.Add("train_dir,output_dir", flags.train_dir,
+           "the same, where --checkpoint_path is not given");
   line.Add("eval_dir,log_dir", flags.eval_dir,
            "folder that an event file is written to; none when empty");
   line.Add("confusion_dir", flags.confusion_dir,
@@ -354,6 +357,8 @@ int Eval(const Arguments& arguments) {
                    "Accuracy, loss and confusion matrix of a checkpoint over a split.");
   AddFlags(line, flags);
   if (!ParseWithRecipe(line, arguments, flags.recipe, &Recipe::eval)) return 0;
+  if (line.Given("train_dir") && !line.Given("checkpoint_path"))
+    flags.checkpoint_path = flags.train_dir;
   flags.eval_dir_was_given = line.Given("eval_dir");
   // TF-Slim has one folder for all runs; the other programs evaluate beside what they train.
   if (!flags.eval_dir_was_given && flags.recipe != EvalFlags{}.recipe &&

@@ -47,10 +47,13 @@ LearningRate::LearningRate(const LearningRateOptions& o)
     throw UsageError(fmt::format("[optim] --learning_rate: makes no sense: got {}, want 0 or more",
                                  o.learning_rate));
   }
-  // TF-Slim divides twice, and what is rounded differently may be a step of decay_steps.
-  const double steps_per_epoch = static_cast<double>(o.num_samples) /
-                                 static_cast<double>(o.batch_size) /
-                                 static_cast<double>(o.replicas_to_aggregate);
+  // What is rounded differently may be a step of decay_steps: TF-Slim divides twice, the ResNets,
+  // whose rates come in pieces, by the global batch.
+  const auto batch = static_cast<double>(o.batch_size);
+  const auto replicas = static_cast<double>(o.replicas_to_aggregate);
+  const auto samples = static_cast<double>(o.num_samples);
+  const double steps_per_epoch =
+      kind_ == Kind::kPiecewise ? samples / (batch * replicas) : samples / batch / replicas;
   warmup_steps_ = steps_per_epoch * o.warmup_epochs;
   if (kind_ == Kind::kPiecewise) PlanPieces(o, steps_per_epoch);
   if (kind_ == Kind::kFixed || kind_ == Kind::kPiecewise) return;

@@ -69,6 +69,7 @@ TEST_F(FineTuningTest, ScopesMayBeEmpty) {
 TEST_F(FineTuningTest, EvaluationSaysWhereItIsNotAsTraining) {
   Train(train_dir_, {"--max_number_of_steps=1"});
   EXPECT_THAT(Carole(EvalWords(train_dir_)).err, ::testing::Not(HasSubstr("this evaluation is")));
+  EXPECT_EQ(Carole(EvalWords(train_dir_, {"--output_dir=/none"})).exit_code, 0);  // it is the less
   EXPECT_THAT(Carole(EvalWords(train_dir_, {"--preprocessing_name=cifarnet"})).err,
               HasSubstr("run was with --preprocessing_name lenet, this evaluation is with "
                         "--preprocessing_name cifarnet"));

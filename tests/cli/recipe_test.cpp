@@ -80,7 +80,7 @@ TEST_F(RecipeTest, TrainImageClassifierTakesWhatItsParsersTook) {
 // The page of eval_image_classifier, and the other flags that it has.
 TEST_F(RecipeTest, EvalImageClassifier) {
   Train({"--train_dir=" + train_dir_, "--dataset_dir=" + data_dir_, "--dataset_name=mnist",
-         "--model_name=lenet", "--alsologtostderr", "--max_number_of_steps=1"});
+         "--model_name=lenet", "--alsologtostderr", "--v=0", "--max_number_of_steps=1"});
   const ProcessResult eval = Carole(
       {"eval", "--alsologtostderr", "--checkpoint_path=" + train_dir_, "--dataset_dir=" + data_dir_,
        "--dataset_name=mnist", "--dataset_split_name=test", "--model_name=lenet",

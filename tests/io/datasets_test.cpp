@@ -1,6 +1,10 @@
 #include "io/datasets.h"
 
+#include <atomic>
+#include <chrono>
+#include <optional>
 #include <set>
+#include <thread>
 
 #include "io/cifar.h"
 #include "io/run_lock.h"
@@ -261,11 +265,18 @@ TEST(BuildMnist, ABuildOfOtherImagesIsRefused) {
 TEST(BuildMnist, OneBuildAtATime) {
   const TemporaryFolder raw, out;
   WriteMnist(raw, "\x09");
-  const RunLock lock(out.path());
-  EXPECT_THROW(
-      BuildMnist(
-          {.dataset = &FindDataset("mnist"), .raw_dir = raw.path(), .output_dir = out.path()}),
-      ConfigError);
+  std::optional<RunLock> lock(out.path());
+  std::atomic<bool> is_built = false;
+  std::thread second([&] {
+    BuildMnist({.dataset = &FindDataset("mnist"), .raw_dir = raw.path(), .output_dir = out.path()});
+    is_built = true;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_FALSE(is_built);
+  EXPECT_FALSE(std::filesystem::exists(out / "mnist_train.tfrecord"));
+  lock.reset();
+  second.join();
+  EXPECT_TRUE(std::filesystem::exists(out / "mnist_train.tfrecord"));
 }
 
 TEST(BuildCifar10, WritesRecords) {

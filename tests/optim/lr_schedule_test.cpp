@@ -46,7 +46,8 @@ TEST(LearningRateTest, PiecesEndAtTheirBoundaries) {
   for (const auto& [batch, replicas, boundaries] :
        {std::tuple{32, 1, std::vector<int64_t>{1201094, 2402188, 3202917, 3603282}},
         {128, 1, {300273, 600547, 800729, 900820}},
-        {64, 4, {150136, 300273, 400364, 450410}}}) {
+        {64, 4, {150136, 300273, 400364, 450410}},
+        {3, 3, {4270556, 8541113, 11388151, 12811669}}}) {
     const LearningRate rate({.type = "piecewise",
                              .learning_rate = 0.1,
                              .num_samples = 1281167,
