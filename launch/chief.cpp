@@ -22,6 +22,7 @@ namespace {
 
 constexpr double kProgressSeconds = 10;
 constexpr double kFarewellSeconds = 30;
+constexpr double kLateSeconds = 10;
 constexpr int kPollMs = 100;
 
 std::vector<std::string> ExportedVariables() {
@@ -48,6 +49,7 @@ class Chief {
   bool Gather(double seconds);
   int RunMpirun(const Cluster& cluster);
   void Handle(int signal, Process& mpirun);
+  void AwaitLateTasks();
   void TellTheEnd(int exit_code);
 
   const Cluster& cluster_;
@@ -186,8 +188,23 @@ int Chief::RunMpirun(const Cluster& cluster) {
   return mpirun.exit_code();
 }
 
+// Tasks that share their machine with others were not waited for, and may come when a short job is
+// over.
+void Chief::AwaitLateTasks() {
+  const double end = SteadySeconds() + kLateSeconds;
+  const auto is_late = [this](const Held& other) {
+    return !other.holds && !IsHost(other.leash->task());
+  };
+  while (std::ranges::any_of(others_, is_late) && SteadySeconds() < end) {
+    const auto signal = signals_.Wait(kPollMs);
+    if (signal && AsksToEnd(*signal)) return;
+    PollLeashes();
+  }
+}
+
 void Chief::TellTheEnd(int exit_code) {
   if (!options_.train_dir.empty()) NoteJobEnd(options_.train_dir, exit_code);
+  AwaitLateTasks();
   for (Held& other : others_) other.leash->End(exit_code);
   const double end = SteadySeconds() + kFarewellSeconds;
   for (Held& other : others_) {

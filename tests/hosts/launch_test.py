@@ -149,6 +149,15 @@ class LaunchTest(unittest.TestCase):
         self.assertEqual(os.stat(f"{self.work_dir}/.carole-launch/id_ed25519").st_mode & 0o777, 0o600)
         self.assertEqual(digest(self.train_dir), mpirun_digest(3, 8))
 
+    # Nobody waits for it before training, and a short one is over when it comes.
+    def test_second_task_of_the_chiefs_machine_comes_late(self):
+        cluster = {"chief": [self.at(0)], "worker": [self.at(0, 2223)]}
+        flags, training = [f"--work_dir={self.work_dir}"], train_flags(self.train_dir, 1)
+        self.start(0, cluster, "chief", 0, flags, training)
+        wait_until(lambda: "Starting Session" in self.log("chief0"), LONG, self.logs)
+        self.start(0, cluster, "worker", 0, flags, training)
+        self.expect_ends(chief0=0, worker0=0)
+
     # By name, with a mounted key; a parameter server idles; both ranks of a machine are in one container.
     def test_chief_and_worker_with_a_mounted_key(self):
         key = f"{self.work_dir}/secret"
