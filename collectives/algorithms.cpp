@@ -51,6 +51,8 @@ Topology MakeTopology(int rank, std::span<const std::string> host_keys) {
     if (static_cast<int>(r) == rank) t.local_rank = static_cast<int>(t.hosts[place->second].size());
     t.hosts[place->second].push_back(static_cast<int>(r));
   }
+  t.machine_rank = t.local_rank;
+  t.machine_size = t.local_size();
   return t;
 }
 

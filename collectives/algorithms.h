@@ -45,6 +45,8 @@ struct Topology {
   std::vector<int> host_of;             // (size) host of each rank
   std::vector<std::vector<int>> hosts;  // ranks of each host, ascending
   int local_rank = 0;
+  // Among the ranks of this machine: of this host, or of several where these cannot share memory.
+  int machine_rank = 0, machine_size = 1;
 
   int size() const { return static_cast<int>(host_of.size()); }
   int host() const { return host_of[rank]; }

@@ -116,9 +116,9 @@ class Communicator {
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  virtual int local_rank() const = 0;  // among the ranks of this host
+  virtual int local_rank() const = 0;  // among the ranks of this machine
   virtual int local_size() const = 0;
-  virtual int num_hosts() const = 0;
+  virtual int num_hosts() const = 0;                      // whose ranks share memory
   virtual const std::string& NameOf(int rank) const = 0;  // "rank 3 (host)"
 
   // Zeroed, aligned to Buffer::kAlignment. Collective: every rank asks for the same size.

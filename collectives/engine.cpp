@@ -64,8 +64,8 @@ class Engine final : public Communicator {
 
   int rank() const override { return exchange_.topology.rank; }
   int size() const override { return exchange_.topology.size(); }
-  int local_rank() const override { return exchange_.topology.local_rank; }
-  int local_size() const override { return exchange_.topology.local_size(); }
+  int local_rank() const override { return exchange_.topology.machine_rank; }
+  int local_size() const override { return exchange_.topology.machine_size; }
   int num_hosts() const override { return static_cast<int>(exchange_.topology.hosts.size()); }
 
   const std::string& NameOf(int rank) const override { return watch_.names()[rank]; }
@@ -418,7 +418,7 @@ std::unique_ptr<Arena> Engine::AllocateArena(size_t bytes) {
     LogWarning("comm", "arena of {} bytes: not enough shared memory on a host; sums are slower",
                bytes);
   }
-  return arenas_.Add(std::move(ranks), local_rank(), bytes);
+  return arenas_.Add(std::move(ranks), exchange_.topology.local_rank, bytes);
 }
 
 void Engine::SetAllReduce(std::string_view name) {

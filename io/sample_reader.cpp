@@ -46,6 +46,12 @@ void AllowOpenFiles(size_t count) {
   constexpr rlim_t kOthers = 256;  // libraries, checkpoints, sockets
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= count + kOthers) return;
+  if (limit.rlim_max <= count) {
+    throw ConfigError(
+        fmt::format("[io.tfrecord] {} shards: more than a process may open: got a hard limit of {} "
+                    "files, want {}; raise it (ulimit -Hn {})",
+                    count, limit.rlim_max, count + kOthers, count + kOthers));
+  }
   limit.rlim_cur = std::min<rlim_t>(count + kOthers, limit.rlim_max);
   setrlimit(RLIMIT_NOFILE, &limit);  // when refused, opening says so
 }

@@ -64,7 +64,7 @@ class Deadline {
 // Duplicates of MPI_COMM_WORLD that return error codes.
 struct Comms {
   MPI_Comm all = MPI_COMM_NULL;
-  MPI_Comm host = MPI_COMM_NULL;  // the ranks that share memory
+  MPI_Comm host = MPI_COMM_NULL;  // the ranks of this machine, which mostly can share memory
 };
 
 class MpiBackend final : public Backend {
@@ -203,6 +203,8 @@ void MpiBackend::FindTopology(bool shares_memory) {
     names_.push_back(fmt::format("rank {} ({})", r, places[r].host.data()));
   }
   topology_ = MakeTopology(rank, keys);
+  CAROLE_MPI(MPI_Comm_rank(comms_.host, &topology_.machine_rank));
+  CAROLE_MPI(MPI_Comm_size(comms_.host, &topology_.machine_size));
 }
 
 // Windows and MPI end collectively; if the others do not come along, the process's exit ends them.

@@ -104,6 +104,16 @@ bool HaveGpus(collectives::Communicator& communicator) {
   return CountRanks(communicator, lacking, {.what = "GPUs"}) == 0;
 }
 
+// Without AVX2 oneDNN has no kernels of its own for most backward passes: plain loops are many
+// times faster.
+bool IsFast(const BackendEntry& entry) {
+  if (!entry.trouble().empty()) return false;
+  const bool is_slow = entry.name == "onednn" && __builtin_cpu_supports("avx2") == 0;
+  if (is_slow)
+    LogWarning("job", "this CPU has no AVX2, so oneDNN would be slow: --backend=reference");
+  return !is_slow;
+}
+
 std::unique_ptr<Backend> MakeBackend(const MachineFlags& flags, int threads,
                                      collectives::Communicator& communicator) {
   const std::string& name = flags.backend;
@@ -115,7 +125,7 @@ std::unique_ptr<Backend> MakeBackend(const MachineFlags& flags, int threads,
   if (name == kCudaBackend.name || (is_auto && HaveGpus(communicator)))
     return MakeCudaBackend({.device = ChooseGpu(), .times_plans = flags.autotune});
   for (const BackendEntry& entry : kBackends) {
-    if (is_auto ? entry.trouble().empty() : entry.name == name) return entry.make(threads);
+    if (is_auto ? IsFast(entry) : entry.name == name) return entry.make(threads);
   }
   throw UsageError(
       fmt::format("[flags] --backend: got {}, want auto, cuda, onednn or reference", name));
@@ -150,6 +160,19 @@ std::string MeaningOf(int code) {
   return Describe(static_cast<ExitCode>(code));
 }
 
+// OpenMP's team of so many threads, or of as many as it gives: kernels wait for those that they
+// were told of, for ever.
+int MakeTeam(int threads) {
+  omp_set_dynamic(0);
+  omp_set_max_active_levels(std::max(1, omp_get_max_active_levels()));
+  if (const int limit = omp_get_thread_limit(); threads > limit) {
+    LogWarning("job", "{} of {} threads compute: OMP_THREAD_LIMIT says so", limit, threads);
+    threads = limit;
+  }
+  omp_set_num_threads(threads);
+  return threads;
+}
+
 // Denormals cost a hundred cycles each and say nothing; TensorFlow takes them for zeros, too. Holds
 // for the threads that this one starts.
 void FlushDenormals() { _mm_setcsr(_mm_getcsr() | 0x8040); }
@@ -170,8 +193,7 @@ Job::Job(const MachineFlags& flags)
   }
   cores_ = share.cores;
   hyperthreads_ = share.hyperthreads;
-  const int threads = flags.threads > 0 ? flags.threads : cores_;
-  omp_set_num_threads(threads);
+  const int threads = MakeTeam(flags.threads > 0 ? flags.threads : cores_);
   MakeBackendOnAllRanks(flags, threads, precision);
 }
 

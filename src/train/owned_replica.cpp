@@ -30,6 +30,19 @@ std::vector<Segment> RegularizedSegments(const VariableStore& store) {
   return segments;
 }
 
+// `plan`: what differs where layouts do.
+void RequireSameLayouts(collectives::Communicator& communicator, uint64_t plan) {
+  const std::vector<uint64_t> all = AllGather(communicator, plan, {.what = "layouts"});
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    throw ConfigError(
+        fmt::format("[train] layouts: rank {} keeps its weights in other layouts than rank 0: got "
+                    "plan {:016x}, want {:016x}; start all ranks with the same program and flags "
+                    "on CPUs of one kind, or set ONEDNN_MAX_CPU_ISA alike",
+                    rank, all[rank], all[0]));
+  }
+}
+
 }  // namespace
 
 OwnedReplica::OwnedReplica(std::unique_ptr<Graph> net, const Backend& backend,
@@ -63,6 +76,7 @@ void OwnedReplica::MakeStore(const Backend& backend, collectives::Communicator& 
   VariableStore::Allocate allocate_gradients;
   if (backend.on_host()) {
     allocate_gradients = [&](size_t bytes) {
+      RequireSameLayouts(communicator, bytes);  // what is padded otherwise
       gradients = communicator.AllocateArena(bytes);
       return gradients->data();
     };
@@ -79,15 +93,7 @@ void OwnedReplica::CheckLayouts(collectives::Communicator& communicator) const {
     hash =
         Fnv1a64(fmt::format("{} {} {} {};", p.name, p.layout.ToString(), p.offset, p.count), hash);
   }
-  const std::vector<uint64_t> all = AllGather(communicator, hash, {.what = "layouts"});
-  for (size_t rank = 0; rank < all.size(); ++rank) {
-    if (all[rank] == all[0]) continue;
-    throw ConfigError(
-        fmt::format("[train] layouts: rank {} keeps its weights in other layouts than rank 0: got "
-                    "plan {:016x}, want {:016x}; start all ranks with the same program and flags "
-                    "on CPUs of one kind, or set ONEDNN_MAX_CPU_ISA alike",
-                    rank, all[rank], all[0]));
-  }
+  RequireSameLayouts(communicator, hash);
 }
 
 // What is computed again depends on the memory that there is, and batch norms meet in their order.

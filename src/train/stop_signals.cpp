@@ -21,7 +21,7 @@ bool IsIgnored(int signal) {
 
 void CatchStopSignals() {
   requested = false;
-  for (const int signal : {SIGTERM, SIGUSR1, SIGINT, SIGHUP}) {
+  for (const int signal : {SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU, SIGINT, SIGHUP}) {
     if (signal == SIGHUP && IsIgnored(signal)) continue;
     struct sigaction action {};
     action.sa_handler = OnSignal;

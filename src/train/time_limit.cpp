@@ -2,10 +2,23 @@
 
 #include <fmt/format.h>
 
+#include "src/core/log.h"
+
 namespace carole::train {
+namespace {
+
+bool IsOver(int64_t seconds, const Moment& now) {
+  return now.of_day >= std::chrono::system_clock::time_point(std::chrono::seconds(seconds));
+}
+
+}  // namespace
 
 TimeLimit::TimeLimit(const TimeLimitOptions& options, const Moment& start)
-    : options_(options), start_(start.steady) {}
+    : options_(options), start_(start.steady) {
+  if (options.job_end == 0 || !IsOver(options.job_end, start)) return;
+  LogWarning("run", "SLURM_JOB_END_TIME={} has passed: it is of another job", options.job_end);
+  options_.job_end = 0;
+}
 
 std::string TimeLimit::Reason(const Moment& now) const {
   using Seconds = std::chrono::duration<double>;

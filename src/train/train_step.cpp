@@ -69,7 +69,7 @@ TrainStep::TrainStep(std::unique_ptr<Graph> graph, const Backend& backend,
   // Both add in the binary tree that goes on where the ranks' own ends.
   const int size = communicator.size();
   if (options.reproducible && size > 1)
-    communicator.SetAllReduce(communicator.local_size() == size ? "shared_memory" : "tree");
+    communicator.SetAllReduce(communicator.num_hosts() == 1 ? "shared_memory" : "tree");
   flow_ = MakeGradientFlow(communicator, *own_.store,
                            FlowOptions(options, own_, backend.on_host(), size));
 }

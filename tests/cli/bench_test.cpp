@@ -57,6 +57,20 @@ TEST(BenchTest, OpenMpBindingTakesNoCores) {
   EXPECT_EQ(bound_rows[0]["threads"], free_rows[0]["threads"]);
 }
 
+// Kernels wait for all threads that they were told of.
+TEST(BenchTest, SmallTeamsOfOpenMpDoNotHang) {
+  for (const char* setting :
+       {"OMP_THREAD_LIMIT=1", "OMP_DYNAMIC=true", "OMP_MAX_ACTIVE_LEVELS=0"}) {
+    Words words{"env", setting};
+    const Words command = CaroleWords({"bench", "train", "--model_name=lenet", "--batch_size=2",
+                                       "--steps=1", "--warmup_steps=0", "--threads=2", "--json"});
+    words.insert(words.end(), command.begin(), command.end());
+    const auto rows = RowsOf(RunProcess(words), {"threads"});
+    ASSERT_EQ(rows.size(), 1U) << setting;
+    EXPECT_EQ(rows[0]["threads"], setting == std::string("OMP_THREAD_LIMIT=1") ? 1 : 2);
+  }
+}
+
 TEST(BenchTest, TrainOnBytes) {
   const auto rows =
       RowsOf(Carole({"bench", "train", "--model_name=lenet", "--batch_size=8", "--steps=2",

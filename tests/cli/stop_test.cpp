@@ -50,6 +50,12 @@ TEST_F(StopTest, BeforeTheFirstStep) {
   EXPECT_THAT(DigestOf(train_dir_), ::testing::Not(HasSubstr("no checkpoint")));
 }
 
+// Batch systems send them before the time is over.
+TEST_F(StopTest, ByOtherWarnings) {
+  for (const int signal : {SIGUSR2, SIGXCPU})
+    EXPECT_TRUE(FailsWith(StopAt(signal, "global step 2", {}), 75, {"saving at step"}));
+}
+
 // Whether every rank of two catches the signal by now.
 bool RanksCatch(int signal, const std::string& train_dir) {
   const std::vector<pid_t> ranks = ProcessesWith(train_dir);

@@ -121,6 +121,19 @@ TEST_F(TrainTest, TwoRanksDoWhatOneDoesWithTwiceTheBatch) {
     EXPECT_NEAR(LossAt(one.err, step), LossAt(two.err, step), 2e-3) << "step " << step;
 }
 
+// They are ranks of one machine all the same.
+TEST_F(TrainTest, RanksThatCannotShareMemoryShareTheMachinesBatch) {
+  Words train = TrainWords(train_dir_, {"--train_batch_size=16", "--max_number_of_steps=2"});
+  std::erase(train, "--batch_size=8");
+  Words words{"env", "OMPI_MCA_osc=^sm"};
+  const Words job = CaroleWords(train, 2);
+  words.insert(words.end(), job.begin(), job.end());
+  const ProcessResult run = RunProcess(words);
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.err, HasSubstr("not enough shared memory"));
+  EXPECT_THAT(run.err, HasSubstr("8 local, 16 global"));
+}
+
 // No number of ranks and no batch divides the images.
 TEST_F(TrainTest, AnyNumberOfRanksEvaluatesAlike) {
   Train(train_dir_);

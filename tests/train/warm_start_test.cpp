@@ -113,6 +113,8 @@ TEST(TimeLimitTest, EndsAfterItsTimeOrBeforeTheJob) {
   const TimeLimit job({.job_end = 1'000'300, .margin_seconds = 60}, start);
   EXPECT_EQ(job.Reason(at(239)), "");
   EXPECT_EQ(job.Reason(at(241)), "the job ends in 59 s");
+  const TimeLimit left_over({.job_end = 999'999, .margin_seconds = 60}, start);  // another job's
+  EXPECT_EQ(left_over.Reason(at(0)), "");
 }
 
 }  // namespace
