@@ -25,11 +25,10 @@ std::unique_ptr<VariableStore> Executable::MakeStore(
   std::vector<VariablePlace> places;
   for (size_t v = 0; v < graph_.variables().size(); ++v) {
     const Variable& variable = graph_.variables()[v];
-    const Layout& layout = variable_layouts_[v];
     places.push_back({.name = variable.name,
                       .tf_shape = variable.tf_shape,
                       .shape = variable.shape,
-                      .layout = layout.is_any() ? variable.plain_layout() : layout,
+                      .layout = LayoutOf(v),
                       .plain_layout = variable.plain_layout(),
                       .initializer = variable.initializer,
                       .trainable = variable.trainable,
@@ -37,6 +36,11 @@ std::unique_ptr<VariableStore> Executable::MakeStore(
   }
   return std::make_unique<VariableStore>(backend_, graph_.compute(), std::move(places),
                                          ready_order_, allocate_gradients);
+}
+
+Layout Executable::LayoutOf(size_t variable) const {
+  const Layout& chosen = variable_layouts_[variable];
+  return chosen.is_any() ? graph_.variables()[variable].plain_layout() : chosen;
 }
 
 Tensor Executable::Locate(int representation) const {
@@ -192,6 +196,18 @@ std::vector<WeightCopy> Executable::TakeWeightCopies() {
 
 void Executable::CastWeights(const RunContext& context) {
   if (casts_weights_) steps_.front().kernel->Run(context);
+}
+
+uint64_t Executable::LayoutHash() const {
+  uint64_t hash = kFnvOffset;
+  for (size_t v = 0; v < graph_.variables().size(); ++v) {
+    const Variable& variable = graph_.variables()[v];
+    hash = Fnv1a64(fmt::format("{} {} {} {};", variable.name, variable.shape.ToString(),
+                               LayoutOf(v).ToString(), variable.trainable),
+                   hash);
+  }
+  for (const int variable : ready_order_) hash = Fnv1a64(fmt::format("{};", variable), hash);
+  return hash;
 }
 
 uint64_t Executable::ScheduleHash() const {

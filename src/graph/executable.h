@@ -111,6 +111,8 @@ class Executable {
 
   const Backend& backend() const { return backend_; }
   const ExecutableStatistics& statistics() const { return statistics_; }
+  // Of all that the places of MakeStore()'s variables and gradients follow from.
+  uint64_t LayoutHash() const;
   // Of the nodes in the order in which their kernels run, those that run twice included.
   uint64_t ScheduleHash() const;
   std::vector<OpTime> Times() const;
@@ -129,6 +131,7 @@ class Executable {
   class Compiler;
 
   Tensor Locate(int representation) const;
+  Layout LayoutOf(size_t variable) const;  // in the store
 
   const Graph& graph_;
   const Backend& backend_;

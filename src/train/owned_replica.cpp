@@ -6,7 +6,6 @@
 #include "collectives/apart.h"
 #include "collectives/same_facts.h"
 #include "src/core/error.h"
-#include "src/core/hash.h"
 #include "src/graph/autodiff.h"
 #include "src/graph/precision.h"
 #include "src/graph/recompute.h"
@@ -30,19 +29,6 @@ std::vector<Segment> RegularizedSegments(const VariableStore& store) {
   return segments;
 }
 
-// `plan`: what differs where layouts do.
-void RequireSameLayouts(collectives::Communicator& communicator, uint64_t plan) {
-  const std::vector<uint64_t> all = AllGather(communicator, plan, {.what = "layouts"});
-  for (size_t rank = 0; rank < all.size(); ++rank) {
-    if (all[rank] == all[0]) continue;
-    throw ConfigError(
-        fmt::format("[train] layouts: rank {} keeps its weights in other layouts than rank 0: got "
-                    "plan {:016x}, want {:016x}; start all ranks with the same program and flags "
-                    "on CPUs of one kind, or set ONEDNN_MAX_CPU_ISA alike",
-                    rank, all[rank], all[0]));
-  }
-}
-
 }  // namespace
 
 OwnedReplica::OwnedReplica(std::unique_ptr<Graph> net, const Backend& backend,
@@ -62,9 +48,9 @@ OwnedReplica::OwnedReplica(std::unique_ptr<Graph> net, const Backend& backend,
                      ? std::make_unique<Executable>(*graph, backend)
                      : CompileWithin(*graph, backend, options.activation_bytes);
   });
+  CheckLayouts(communicator);
   MakeStore(backend, communicator, options);
   executable->Bind(*store);
-  CheckLayouts(communicator);
   if (options.sync_batch_norm) CheckSchedule(communicator);
   MakeOptimizer(backend, options);
   if (options.moving_average_decay != 0) MakeAverages(backend, options.moving_average_decay);
@@ -76,7 +62,6 @@ void OwnedReplica::MakeStore(const Backend& backend, collectives::Communicator& 
   VariableStore::Allocate allocate_gradients;
   if (backend.on_host()) {
     allocate_gradients = [&](size_t bytes) {
-      RequireSameLayouts(communicator, bytes);  // what is padded otherwise
       gradients = communicator.AllocateArena(bytes);
       return gradients->data();
     };
@@ -88,12 +73,16 @@ void OwnedReplica::MakeStore(const Backend& backend, collectives::Communicator& 
 
 // Gradients and weights travel in the kernels' own layouts.
 void OwnedReplica::CheckLayouts(collectives::Communicator& communicator) const {
-  uint64_t hash = kFnvOffset;
-  for (const VariablePlace& p : store->places()) {
-    hash =
-        Fnv1a64(fmt::format("{} {} {} {};", p.name, p.layout.ToString(), p.offset, p.count), hash);
+  const std::vector<uint64_t> all =
+      AllGather(communicator, executable->LayoutHash(), {.what = "layouts"});
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    throw ConfigError(
+        fmt::format("[train] layouts: rank {} keeps its weights in other layouts than rank 0: got "
+                    "plan {:016x}, want {:016x}; start all ranks with the same program and flags "
+                    "on CPUs of one kind, or set ONEDNN_MAX_CPU_ISA alike",
+                    rank, all[rank], all[0]));
   }
-  RequireSameLayouts(communicator, hash);
 }
 
 // What is computed again depends on the memory that there is, and batch norms meet in their order.
