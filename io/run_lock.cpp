@@ -44,27 +44,26 @@ void WriteHolder(int file, const std::string& path) {
 
 }  // namespace
 
-RunLock::RunLock(const std::string& folder, OfAnother lock) {
+RunLock::RunLock(const std::string& folder, OfAnother of_another) {
   constexpr std::chrono::milliseconds kPoll{200};
   const std::string path = (std::filesystem::path(folder) / ".lock").string();
   file_ = FileDescriptor(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
   if (!file_.is_open()) ThrowDiskError(kTag, path, "create", errno);
-  int status = 0;
-  for (bool told = false; (status = flock(file_.get(), LOCK_EX | LOCK_NB)) != 0;) {
+  for (bool told = false; flock(file_.get(), LOCK_EX | LOCK_NB) != 0;) {
     if (errno == EINTR) continue;
-    if (errno != EWOULDBLOCK) break;
+    if (errno != EWOULDBLOCK) {
+      LogWarning(kTag,
+                 "{}: this file system cannot lock ({}): take care that no two runs write this "
+                 "folder",
+                 folder, std::strerror(errno));
+      break;
+    }
     const std::string what =
         fmt::format("{}: is being written by another run: {}", folder, ReadHolder(file_.get()));
-    if (lock == OfAnother::kThrows) {
+    if (of_another == OfAnother::kThrows)
       throw ConfigError(fmt::format("[{}] {}; stop that one or choose another folder", kTag, what));
-    }
     if (!std::exchange(told, true)) LogInfo(kTag, "{}; waiting for it", what);
     std::this_thread::sleep_for(kPoll);
-  }
-  if (status != 0) {
-    LogWarning(
-        kTag, "{}: this file system cannot lock ({}): take care that no two runs write this folder",
-        folder, std::strerror(errno));
   }
   WriteHolder(file_.get(), path);
 }

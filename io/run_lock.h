@@ -16,7 +16,7 @@ class RunLock {
   // Where another run has the folder: throws ConfigError naming it, or waits until it has gone.
   enum class OfAnother : uint8_t { kThrows, kIsAwaited };
   // Throws DiskError when the folder is missing or not writable.
-  explicit RunLock(const std::string& folder, OfAnother lock = OfAnother::kThrows);
+  explicit RunLock(const std::string& folder, OfAnother of_another = OfAnother::kThrows);
 
  private:
   FileDescriptor file_;

@@ -49,7 +49,7 @@ class Chief {
   bool Gather(double seconds);
   int RunMpirun(const Cluster& cluster);
   void Handle(int signal, Process& mpirun);
-  void AwaitLateTasks();
+  void TellLateTasks(int exit_code);
   void TellTheEnd(int exit_code);
 
   const Cluster& cluster_;
@@ -188,9 +188,9 @@ int Chief::RunMpirun(const Cluster& cluster) {
   return mpirun.exit_code();
 }
 
-// Tasks that share their machine with others were not waited for, and may come when a short job is
-// over.
-void Chief::AwaitLateTasks() {
+// They share their machine with others, so they were not waited for, and may come when a short job
+// is over.
+void Chief::TellLateTasks(int exit_code) {
   const double end = SteadySeconds() + kLateSeconds;
   const auto is_late = [this](const Held& other) {
     return !other.holds && !IsHost(other.leash->task());
@@ -198,14 +198,18 @@ void Chief::AwaitLateTasks() {
   while (std::ranges::any_of(others_, is_late) && SteadySeconds() < end) {
     const auto signal = signals_.Wait(kPollMs);
     if (signal && AsksToEnd(*signal)) return;
-    PollLeashes();
+    for (Held& other : others_) {
+      if (!is_late(other)) continue;
+      other.holds = other.leash->Poll();
+      if (other.holds) other.leash->End(exit_code);
+    }
   }
 }
 
 void Chief::TellTheEnd(int exit_code) {
   if (!options_.train_dir.empty()) NoteJobEnd(options_.train_dir, exit_code);
-  AwaitLateTasks();
   for (Held& other : others_) other.leash->End(exit_code);
+  TellLateTasks(exit_code);
   const double end = SteadySeconds() + kFarewellSeconds;
   for (Held& other : others_) {
     while (other.holds && !other.leash->Gone() && SteadySeconds() < end) {

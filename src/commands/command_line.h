@@ -1,8 +1,8 @@
 // Flags as TF-Slim's users write them: `--flag value` and `--flag=value`, also with one dash;
 // dashes and underscores mean the same; a bool also takes --noflag and --flag=true|false; the last
-// of several wins; `--config FILE` (TOML) holds the same names, and the command line wins over it;
-// for --flagfile see flag_files.h;
-// --help leaves out what the other programs' flags mean here, --helpfull lists it too.
+// of several wins; `--config FILE` (TOML) holds the same names, and the command line wins over it
+// (--flagfile: flag_files.h); --help leaves out what the other programs' flags mean here,
+// --helpfull lists it too.
 #pragma once
 
 #include <CLI/App.hpp>

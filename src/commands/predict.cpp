@@ -84,14 +84,12 @@ void Complete(PredictFlags& flags, const train::RunFacts& attributes) {
   if (flags.dataset_name.empty() && flags.dataset_dir.empty())
     train::FillIn(attributes, train::kClassNames, names);
   flags.class_names = FromAttribute(names);
-  int trained_offset = 0;
-  train::FillIn(attributes, train::kLabelsOffset, trained_offset);
-  if (attributes.contains(train::kLabelsOffset) && flags.labels_offset != 0 &&
-      flags.labels_offset != trained_offset) {
-    throw UsageError(
-        fmt::format("[predict] --labels_offset: got {}, want {}, with which {} was trained, or no "
-                    "such flag",
-                    flags.labels_offset, trained_offset, flags.checkpoint_path));
+  const train::RunFacts given{{train::kLabelsOffset, std::to_string(flags.labels_offset)}};
+  if (flags.labels_offset != 0 && train::Differ(attributes, given, train::kLabelsOffset)) {
+    throw UsageError(fmt::format(
+        "[predict] --labels_offset: got {}, want {}, with which {} was trained, or no "
+        "such flag",
+        flags.labels_offset, attributes.at(train::kLabelsOffset), flags.checkpoint_path));
   }
   train::FillIn(attributes, train::kNet, flags.model_name);
   train::FillIn(attributes, train::kDataset, flags.dataset_name);
@@ -144,11 +142,11 @@ class Reader {
       : preprocess_(io::FindPreprocessing(PreprocessingOf(net, flags.preprocessing_name))),
         size_(flags.image_size),
         channels_(flags.channels),
-        decoded_channels_(channels_ == 1 && !flags.dataset_name.empty()
-                              ? io::FindDataset(flags.dataset_name).channels
-                              : channels_),
-        dct_method_(ParseDctMethod(flags.dct_method)),
-        dct_scaling_(flags.dct_scaling),
+        decoding_{.channels = channels_ == 1 && !flags.dataset_name.empty()
+                                  ? io::FindDataset(flags.dataset_name).channels
+                                  : channels_,
+                  .dct_method = ParseDctMethod(flags.dct_method),
+                  .scaling = flags.dct_scaling},
         threads_(threads) {
     io::CheckPreprocessingSize(preprocess_, size_, size_);
   }
@@ -175,17 +173,14 @@ class Reader {
     constexpr uint64_t kMaxFileBytes = uint64_t{1} << 30;
     const std::string bytes = io::ReadAll(*io::OpenFile(path), kMaxFileBytes);
     io::Picture picture;
-    picture.Open(
-        bytes, {.channels = decoded_channels_, .dct_method = dct_method_, .scaling = dct_scaling_});
+    picture.Open(bytes, decoding_);
     io::Preprocess(preprocess_, preprocess_.eval,
                    {.picture = picture, .height = size_, .width = size_, .out = out});
   }
 
   const io::PreprocessingEntry& preprocess_;
   const int size_, channels_;
-  const int decoded_channels_;  // those that training decoded
-  const io::DctMethod dct_method_;
-  const bool dct_scaling_;
+  const io::JpegOptions decoding_;  // as training's
   const int threads_;
 };
 

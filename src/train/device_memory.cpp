@@ -15,11 +15,11 @@ void RequireMemory(const Backend& backend, const Graph& graph, size_t activation
                    const StepOptions& options) {
   const std::optional<size_t> free = backend.FreeBytes();
   const size_t element = SizeOf(graph.compute());
+  const size_t of_trained = options.num_arenas();
   const size_t of_others = options.moving_average_decay != 0 ? 2 : 1;  // statistics, what is frozen
   size_t state = 0;
   for (const Variable& v : graph.variables()) {
-    state += static_cast<size_t>(v.shape.size()) * element *
-             (v.trainable ? options.num_arenas() : of_others);
+    state += static_cast<size_t>(v.shape.size()) * element * (v.trainable ? of_trained : of_others);
   }
   const Shape& images = graph.shape(graph.input("images"));
   const size_t ahead = static_cast<size_t>(images.size()) * element;  // of the next batch

@@ -130,16 +130,15 @@ void Summaries::WriteImages(const train::WatchedStep& step) {
   const int side = options_.image_size;
   io::Image image{.height = side, .width = side, .channels = options_.channels};
   image.pixels.resize(static_cast<size_t>(side) * side * options_.channels);
-  const int64_t count = std::min<int64_t>(options_.num_images, step.result.batch.valid);
+  const io::Batch& batch = step.result.batch;
+  const int64_t count = std::min<int64_t>(options_.num_images, batch.valid);
   for (int64_t i = 0; i < count; ++i) {
     const size_t first = i * image.pixels.size();
-    if (step.result.batch.images.empty()) {
-      std::copy_n(step.result.batch.pixels.begin() + first, image.pixels.size(),
-                  image.pixels.begin());
+    if (batch.images.empty()) {
+      std::copy_n(batch.pixels.begin() + first, image.pixels.size(), image.pixels.begin());
     } else {
-      io::ToPixels(*options_.preprocessing,
-                   step.result.batch.images.subspan(first, image.pixels.size()), options_.channels,
-                   image.pixels);
+      io::ToPixels(*options_.preprocessing, batch.images.subspan(first, image.pixels.size()),
+                   options_.channels, image.pixels);
     }
     AddPicture(*events_, step.state.step, fmt::format("input/image/{}", i), image);
   }

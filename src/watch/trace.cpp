@@ -221,7 +221,7 @@ void Trace::Write() {
   const std::string part = options_.path + ".part";
   std::ofstream file;
   if (is_writer) file.open(part, std::ios::binary | std::ios::trunc);
-  const int open_error = file.is_open() ? 0 : errno;
+  const std::string reason = file.is_open() ? "" : fmt::format(": {}", std::strerror(errno));
   TraceJson json(file, zero_);
   for (int rank = 0; rank < communicator_.size(); ++rank) {
     std::string bytes;
@@ -244,8 +244,7 @@ void Trace::Write() {
   file.close();
   const bool written = file && std::rename(part.c_str(), options_.path.c_str()) == 0;
   if (!written && !std::exchange(warned_, true))
-    LogWarning("watch", "--trace: {} cannot be written; the run goes on{}{}", options_.path,
-               open_error != 0 ? ": " : "", open_error != 0 ? std::strerror(open_error) : "");
+    LogWarning("watch", "--trace: {} cannot be written; the run goes on{}", options_.path, reason);
   if (const int64_t dropped = recorder_->ring.num_dropped(); written && dropped > 0)
     LogInfo("watch", "trace: only the newest {} events of a rank are in {}",
             Capacity(communicator_.size()), options_.path);

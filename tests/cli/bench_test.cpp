@@ -44,12 +44,11 @@ TEST(BenchTest, TrainAloneAndOnTwoRanks) {
 
 // Which would leave the rank one core, did it not look further than its first thread.
 TEST(BenchTest, OpenMpBindingTakesNoCores) {
-  Words words{"env", "-u", "OMP_WAIT_POLICY", "-u", "GOMP_SPINCOUNT"};  // it begins anew
   const Words command = CaroleWords({"bench", "train", "--model_name=lenet", "--batch_size=2",
                                      "--steps=1", "--warmup_steps=0", "--json"});
-  Words bound = words;
-  bound.insert(bound.end(), {"OMP_PROC_BIND=true", "OMP_PLACES=threads"});
-  for (Words* const all : {&words, &bound}) all->insert(all->end(), command.begin(), command.end());
+  const Words words =  // so that it begins anew
+      WithEnvironment({"-u", "OMP_WAIT_POLICY", "-u", "GOMP_SPINCOUNT"}, command);
+  const Words bound = WithEnvironment({"OMP_PROC_BIND=true", "OMP_PLACES=threads"}, words);
   const auto free_rows = RowsOf(RunProcess(words), {"threads"});
   const auto bound_rows = RowsOf(RunProcess(bound), {"threads"});
   ASSERT_EQ(free_rows.size(), 1U);
@@ -61,11 +60,9 @@ TEST(BenchTest, OpenMpBindingTakesNoCores) {
 TEST(BenchTest, SmallTeamsOfOpenMpDoNotHang) {
   for (const char* setting :
        {"OMP_THREAD_LIMIT=1", "OMP_DYNAMIC=true", "OMP_MAX_ACTIVE_LEVELS=0"}) {
-    Words words{"env", setting};
     const Words command = CaroleWords({"bench", "train", "--model_name=lenet", "--batch_size=2",
                                        "--steps=1", "--warmup_steps=0", "--threads=2", "--json"});
-    words.insert(words.end(), command.begin(), command.end());
-    const auto rows = RowsOf(RunProcess(words), {"threads"});
+    const auto rows = RowsOf(RunProcess(WithEnvironment({setting}, command)), {"threads"});
     ASSERT_EQ(rows.size(), 1U) << setting;
     EXPECT_EQ(rows[0]["threads"], setting == std::string("OMP_THREAD_LIMIT=1") ? 1 : 2);
   }

@@ -84,9 +84,15 @@ ProcessResult Carole(const Words& arguments, int ranks) {
   return RunProcess(CaroleWords(arguments, ranks));
 }
 
-Words WithFault(const std::string& fault, Words words) {
-  words.insert(words.begin(), {"env", "CAROLE_TEST_FAULT=" + fault});
-  return words;
+Words WithEnvironment(const Words& words, const Words& command) {
+  Words all{"env"};
+  all.insert(all.end(), words.begin(), words.end());
+  all.insert(all.end(), command.begin(), command.end());
+  return all;
+}
+
+Words WithFault(const std::string& fault, const Words& words) {
+  return WithEnvironment({"CAROLE_TEST_FAULT=" + fault}, words);
 }
 
 void WriteDigits(const std::filesystem::path& folder, int num_train, int num_test) {

@@ -19,7 +19,7 @@ Words CaroleWords(const Words& arguments, int ranks = 1);
 ProcessResult Carole(const Words& arguments, int ranks = 1);
 
 // With CAROLE_TEST_FAULT in the environment: RANK:STEP:PHASE:KIND (src/train/phase.h).
-Words WithFault(const std::string& fault, Words words);
+Words WithFault(const std::string& fault, const Words& words);
 
 // IDX files of drawn digits, 28x28: MNIST's form.
 void WriteDigits(const std::filesystem::path& folder, int num_train, int num_test);
@@ -47,6 +47,9 @@ class CliTest : public ::testing::Test {
   std::string train_dir_ = folder_ / "run";
   std::string train_file_ = data_dir_ + "/mnist_train.tfrecord";
 };
+
+// A command with env's words before it: NAME=VALUE, -u NAME.
+Words WithEnvironment(const Words& words, const Words& command);
 
 // The exit code, the last line that says it, and a line with all of `words`.
 ::testing::AssertionResult FailsWith(const ProcessResult& result, int code, const Words& words);

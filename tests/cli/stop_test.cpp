@@ -27,11 +27,10 @@ class StopTest : public CliTest {
 // Threads that wait for others do not spin for long, unless the user says so.
 TEST_F(StopTest, WaitingThreadsSleep) {
   for (const std::string given : {"", "GOMP_SPINCOUNT=7", "OMP_WAIT_POLICY=active"}) {
-    Words words = {"env", "-u", "OMP_WAIT_POLICY", "-u", "GOMP_SPINCOUNT"};
-    if (!given.empty()) words.push_back(given);
-    const Words train = CaroleWords(TrainWords(train_dir_, {"--max_number_of_steps=100000"}));
-    words.insert(words.end(), train.begin(), train.end());
-    Subprocess job(words);
+    Words variables = {"-u", "OMP_WAIT_POLICY", "-u", "GOMP_SPINCOUNT"};
+    if (!given.empty()) variables.push_back(given);
+    Subprocess job(WithEnvironment(
+        variables, CaroleWords(TrainWords(train_dir_, {"--max_number_of_steps=100000"}))));
     EXPECT_TRUE(
         job.WaitUntil([&] { return job.err().find("train_dir  ") != std::string::npos; }, 60))
         << job.err();
@@ -127,10 +126,10 @@ TEST_F(StopTest, BeforeSlurmEndsTheJob) {
   const auto now = std::chrono::duration_cast<std::chrono::seconds>(
                        std::chrono::system_clock::now().time_since_epoch())
                        .count();
-  Words words = CaroleWords(
+  const Words words = CaroleWords(
       TrainWords(train_dir_, {"--max_number_of_steps=100000", "--stop_before_job_end=59"}));
-  words.insert(words.begin(), {"env", "SLURM_JOB_END_TIME=" + std::to_string(now + 60)});
-  const ProcessResult result = RunProcess(words);
+  const ProcessResult result =
+      RunProcess(WithEnvironment({"SLURM_JOB_END_TIME=" + std::to_string(now + 60)}, words));
   EXPECT_TRUE(FailsWith(result, 75, {"saving at step"}));
   EXPECT_THAT(result.err, HasSubstr("the job ends in"));
 }

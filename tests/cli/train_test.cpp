@@ -125,10 +125,8 @@ TEST_F(TrainTest, TwoRanksDoWhatOneDoesWithTwiceTheBatch) {
 TEST_F(TrainTest, RanksThatCannotShareMemoryShareTheMachinesBatch) {
   Words train = TrainWords(train_dir_, {"--train_batch_size=16", "--max_number_of_steps=2"});
   std::erase(train, "--batch_size=8");
-  Words words{"env", "OMPI_MCA_osc=^sm"};
-  const Words job = CaroleWords(train, 2);
-  words.insert(words.end(), job.begin(), job.end());
-  const ProcessResult run = RunProcess(words);
+  const ProcessResult run =
+      RunProcess(WithEnvironment({"OMPI_MCA_osc=^sm"}, CaroleWords(train, 2)));
   EXPECT_EQ(run.exit_code, 0) << run.err;
   EXPECT_THAT(run.err, HasSubstr("not enough shared memory"));
   EXPECT_THAT(run.err, HasSubstr("8 local, 16 global"));
@@ -267,9 +265,8 @@ TEST_F(TrainTest, GoesOnWhereSummariesFindNoRoom) {
 
 TEST_F(TrainTest, SaysWhatThreadsItTakes) {
   const Words train = CaroleWords(TrainWords("", {"--max_number_of_steps=1", "--threads=0"}));
-  Words few = {"env", "OMP_NUM_THREADS=1"},
-        bound = {"mpirun", "--allow-run-as-root", "-np", "1", "--bind-to", "core"};
-  few.insert(few.end(), train.begin(), train.end());
+  const Words few = WithEnvironment({"OMP_NUM_THREADS=1"}, train);
+  Words bound = {"mpirun", "--allow-run-as-root", "-np", "1", "--bind-to", "core"};
   bound.insert(bound.end(), train.begin(), train.end());
   if (RunProcess(train).err.find("1 x 1 threads") != std::string::npos)
     GTEST_SKIP() << "skipped: one core, or a share of one";

@@ -1,6 +1,6 @@
 #include "src/train/epoch_report.h"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include "src/core/error.h"
 #include "tests/support/run_ranks.h"
@@ -31,13 +31,26 @@ const CountingSource kSource({.seen = 12, .hash = 60});
 TEST(EpochReport, SumsOverRanks) {
   RunRanks(3, [](collectives::Communicator& c) {
     io::EpochCounts counts{.seen = 4, .hash = 20};
-    ReportEpoch(LastBatch(counts), kSource, {}, c);
+    EXPECT_NO_THROW(ReportEpoch(LastBatch(counts), kSource, {}, c));
     if (c.rank() == 1) {  // one record less, but met
       counts.seen = 3;
       counts.skipped[2] = 1;
     }
-    ReportEpoch(LastBatch(counts), kSource, {}, c);
+    EXPECT_NO_THROW(ReportEpoch(LastBatch(counts), kSource, {}, c));
   });
+}
+
+// They are told, and are none of those that the source has to give.
+TEST(EpochReport, AddsWhatWasSeenBeforeARestart) {
+  ::testing::internal::CaptureStderr();
+  RunRanks(1, [](collectives::Communicator& c) {
+    const io::EpochCounts before{.seen = 7, .skipped = {1, 0, 0}};
+    EXPECT_NO_THROW(
+        ReportEpoch(LastBatch({.seen = 11, .skipped = {0, 0, 1}, .hash = 60}), kSource, before, c));
+  });
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              ::testing::HasSubstr("epoch 3: 18 records seen, 2 skipped (1 damaged records, 1 bad "
+                                   "images), 0 duplicated"));
 }
 
 TEST(EpochReport, RecordsSeenTwiceOrLostAreFound) {
@@ -50,7 +63,7 @@ TEST(EpochReport, RecordsSeenTwiceOrLostAreFound) {
 
 TEST(EpochReport, SourcesThatDoNotCountAreNotChecked) {
   RunRanks(1, [](collectives::Communicator& c) {
-    ReportEpoch(LastBatch({}), CountingSource({}), {}, c);
+    EXPECT_NO_THROW(ReportEpoch(LastBatch({}), CountingSource({}), {}, c));
   });
 }
 
