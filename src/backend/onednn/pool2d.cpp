@@ -22,11 +22,13 @@ d::pooling_forward::primitive_desc ForwardDesc(const Md& x, const Md& y, const P
       {a.padding.top, a.padding.left}, {a.padding.bottom, a.padding.right}, UserScratchpad());
 }
 
-// Maps of this shape as those of `like`, or the places in them, lie: in blocks or plain.
+// Maps of this shape as those of `like`, or the places in them, lie: in blocks or plain, which
+// for CPUs without AVX2 may be channels first.
 Md MapsLike(const Md& like, const TensorSpec& maps) {
   const int64_t block = ChannelBlockOf(like);
-  return block == 0 ? Md(Dims(maps.shape), DataType(maps.dtype), Tag::nhwc)
-                    : InChannelBlocks(maps.shape, DataType(maps.dtype), block);
+  if (block != 0) return InChannelBlocks(maps.shape, DataType(maps.dtype), block);
+  return {Dims(maps.shape), DataType(maps.dtype),
+          like.get_strides()[1] == 1 ? Tag::nhwc : Tag::nchw};
 }
 
 class Pool2d : public PrimitiveKernel {
