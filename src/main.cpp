@@ -112,7 +112,7 @@ int main(int argc, char** argv) {
     std::signal(SIGXFSZ, SIG_IGN);  // a file over the limit is an error of writing, not an end
     const int code = Run(carole::commands::ReadFlagFiles({argv + 1, argv + argc}));
     carole::io::FlushOutput();
-    if (code != 0) carole::commands::ReportExit(code);
+    carole::commands::ReportExit(code);
     return code;
   } catch (const std::exception&) {
     return carole::commands::ReportError(std::current_exception());

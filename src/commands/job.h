@@ -63,7 +63,7 @@ DeviceOwned<T> MakeDeviceOwned(const Job& job, Arguments&&... arguments) {
 int RunJob(const MachineFlags& flags, const std::function<int(Job&)>& body);
 
 // Logs the error and says the exit code in words on the last line of standard error; returns the
-// code.
+// code. A plain 0 goes without saying.
 int ReportError(const std::exception_ptr& error);
 void ReportExit(int code);
 // What the program's code, whatever number the user wants for it, means.

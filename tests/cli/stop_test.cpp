@@ -84,11 +84,14 @@ TEST_F(StopTest, AtAnyMoment) {
 }
 
 TEST_F(StopTest, DuringAnEvaluationWithTheCodeThatWasAskedFor) {
-  const ProcessResult result =
-      StopAt(SIGUSR1, "mnist test: 100 records", {"--eval_every=1", "--stop_exit_code=9"});
-  EXPECT_EQ(result.exit_code, 9) << result.err;
-  EXPECT_THAT(result.err, HasSubstr("carole: exit 9 (saved; run the same command again"));
-  EXPECT_THAT(result.err, HasSubstr("saving at step"));
+  for (const std::string code : {"9", "0"}) {
+    const ProcessResult result =
+        StopAt(SIGUSR1, "mnist test: 100 records", {"--eval_every=1", "--stop_exit_code=" + code});
+    EXPECT_EQ(result.exit_code, std::stoi(code)) << result.err;
+    EXPECT_THAT(result.err,
+                HasSubstr("carole: exit " + code + " (saved; run the same command again"));
+    EXPECT_THAT(result.err, HasSubstr("saving at step"));
+  }
 }
 
 TEST_F(StopTest, WhileItSaves) {
