@@ -222,6 +222,7 @@ Engine::~Engine() {
       LogError("comm", "{}", error.what());
     }
   }
+  device_.reset();
   roll_call_.reset();  // its messages end before MPI
   backend_->node().Leave();
   backend_->End(together);

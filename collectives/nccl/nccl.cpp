@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <nccl.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -33,10 +34,21 @@ void CheckCuda(cudaError_t status, const char* call) {
 }
 #define CAROLE_CUDA(call) CheckCuda((call), #call)
 
+bool IsFine(ncclResult_t status) { return status == ncclSuccess || status == ncclInProgress; }
+
+// The kind of error, and what the library last said of one.
+std::string Explain(ncclResult_t status) {
+  const char* last = ncclGetLastError(nullptr);
+  return fmt::format("{}{}{}; NCCL_DEBUG=WARN says more", ncclGetErrorString(status),
+                     last == nullptr || *last == '\0' ? "" : ": ", last == nullptr ? "" : last);
+}
+
 void CheckNccl(ncclResult_t status, const char* call) {
-  if (status == ncclSuccess || status == ncclInProgress) return;
-  throw CommError(
-      fmt::format("[nccl] {}: {}; NCCL_DEBUG=WARN says more", call, ncclGetErrorString(status)));
+  if (IsFine(status)) return;
+  const std::string text = fmt::format("[nccl] {}: {}", call, Explain(status));
+  // Another try, on other machines, would end alike.
+  if (status == ncclInvalidUsage || status == ncclInvalidArgument) throw ConfigError(text);
+  throw CommError(text);
 }
 #define CAROLE_NCCL(call) CheckNccl((call), #call)
 
@@ -60,6 +72,7 @@ class NcclSums final : public DeviceSums {
     config.blocking = 0;
     CAROLE_NCCL(ncclCommInitRankConfig(&comm_, size, unique, rank, &config));
     Finish("ncclCommInitRankConfig", wait);
+    SumOfEachSize(wait);
   }
   NcclSums(const NcclSums&) = delete;
   NcclSums& operator=(const NcclSums&) = delete;
@@ -110,8 +123,7 @@ class NcclSums final : public DeviceSums {
   }
 
   std::string Trouble(double deadline_seconds) override {
-    if (const ncclResult_t state = State(); !IsFine(state))
-      return fmt::format("{}; NCCL_DEBUG=WARN says more", ncclGetErrorString(state));
+    if (const ncclResult_t state = State(); !IsFine(state)) return Explain(state);
     const std::optional<Clock::time_point> oldest = FindOldest();
     if (!oldest) return "";
     const std::chrono::duration<double> age = Clock::now() - *oldest;
@@ -133,8 +145,6 @@ class NcclSums final : public DeviceSums {
     cudaEvent_t done;
     Clock::time_point start;
   };
-
-  static bool IsFine(ncclResult_t state) { return state == ncclSuccess || state == ncclInProgress; }
 
   static Slot MakeSlot() {
     Slot slot;
@@ -178,6 +188,7 @@ class NcclSums final : public DeviceSums {
   // Since when the oldest sum is under way. A look at an event would end a recording of this
   // thread's.
   std::optional<Clock::time_point> FindOldest() {
+    CAROLE_CUDA(cudaSetDevice(device_));  // else a thread's first look makes a context on GPU 0
     const std::lock_guard lock(mutex_);
     if (records_) return enqueuing_since_;
     while (!in_flight_.empty() && cudaEventQuery(in_flight_.front().done) == cudaSuccess)
@@ -202,6 +213,35 @@ class NcclSums final : public DeviceSums {
     CheckNccl(state, call);
   }
 
+  // NCCL connects ranks, and takes memory for it, in the first sum of a size that wants another
+  // algorithm. Here it is through before others ask what memory is free, and ranks that do not
+  // reach each other are found out.
+  void SumOfEachSize(const std::function<void()>& wait) {
+    constexpr size_t kSizes[] = {2, size_t{256} << 10, size_t{16} << 20};
+    void* memory = nullptr;
+    CAROLE_CUDA(cudaMalloc(&memory, std::ranges::max(kSizes) * sizeof(float)));
+    CAROLE_CUDA(cudaMemsetAsync(memory, 0, std::ranges::max(kSizes) * sizeof(float), stream_));
+    for (size_t size : kSizes) AllReduce(std::span(static_cast<float*>(memory), size), wait);
+    AllReduce(std::span(static_cast<double*>(memory), 1), wait);
+    while (cudaStreamQuery(stream_) == cudaErrorNotReady) {
+      wait();
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+    CAROLE_CUDA(cudaStreamSynchronize(stream_));
+    CAROLE_CUDA(cudaFree(memory));  // not after an error: it would wait for the sums
+  }
+
+  // Returns when the sum is in the stream: what comes later must not come before it.
+  template <typename T>
+  void AllReduce(std::span<T> data, const std::function<void()>& wait) {
+    {
+      const std::lock_guard lock(mutex_);
+      CAROLE_NCCL(ncclAllReduce(data.data(), data.data(), data.size(), TypeOf(T{}), ncclSum, comm_,
+                                stream_));
+    }
+    Finish("ncclAllReduce", wait);
+  }
+
   template <typename T>
   void Enqueue(Ticket ticket, std::span<T> data) {
     CAROLE_CUDA(cudaSetDevice(device_));  // this thread's
@@ -210,11 +250,8 @@ class NcclSums final : public DeviceSums {
     {
       const std::lock_guard lock(mutex_);
       enqueuing_since_ = Clock::now();
-      CAROLE_NCCL(ncclAllReduce(data.data(), data.data(), data.size(), TypeOf(T{}), ncclSum, comm_,
-                                stream_));
     }
-    // Before the event: what is enqueued late must not come after it.
-    Finish("ncclAllReduce", [] {});
+    AllReduce(data, [] {});
     CAROLE_CUDA(cudaEventRecord(slot.done, stream_));
     const std::lock_guard lock(mutex_);
     enqueuing_since_.reset();
@@ -231,7 +268,7 @@ class NcclSums final : public DeviceSums {
   std::mutex mutex_;
   ncclComm_t comm_ = nullptr;
   std::deque<InFlight> in_flight_;
-  std::optional<Clock::time_point> enqueuing_since_;  // NCCL connects ranks in their first sums
+  std::optional<Clock::time_point> enqueuing_since_;
 };
 
 NcclId MakeId() {

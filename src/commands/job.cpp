@@ -83,9 +83,11 @@ Share ShareOfCores(collectives::Communicator& communicator) {
 }
 
 // Each rank of a host has a GPU of its own. Throws ConfigError when there are too few.
-int ChooseGpu() {
-  const std::optional<launch::Place> place = launch::FindPlace(std::getenv);
-  return place ? launch::ChooseGpu(*place, CountGpus(), std::getenv("CUDA_VISIBLE_DEVICES")) : 0;
+int ChooseGpu(const collectives::Communicator& communicator) {
+  std::optional<launch::Place> place = launch::FindPlace(std::getenv);
+  if (!place) return 0;
+  if (place->local_rank < 0) place->local_rank = communicator.local_rank();
+  return launch::ChooseGpu(*place, CountGpus(), std::getenv("CUDA_VISIBLE_DEVICES"));
 }
 
 // Whether every rank can compute on one.
@@ -94,7 +96,7 @@ bool HaveGpus(collectives::Communicator& communicator) {
   try {
     lacking = !HasCudaDriver() || CountGpus() == 0;
     if (!lacking && communicator.size() > 1) {
-      (void)ChooseGpu();
+      (void)ChooseGpu(communicator);
       (void)collectives::NcclVersion();
     }
   } catch (const Error& error) {
@@ -123,7 +125,7 @@ std::unique_ptr<Backend> MakeBackend(const MachineFlags& flags, int threads,
       throw ConfigError(fmt::format("[cuda] --backend=cuda: {}; use --backend=onednn", trouble));
   }
   if (name == kCudaBackend.name || (is_auto && HaveGpus(communicator)))
-    return MakeCudaBackend({.device = ChooseGpu(), .times_plans = flags.autotune});
+    return MakeCudaBackend({.device = ChooseGpu(communicator), .times_plans = flags.autotune});
   for (const BackendEntry& entry : kBackends) {
     if (is_auto ? IsFast(entry) : entry.name == name) return entry.make(threads);
   }

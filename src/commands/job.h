@@ -38,8 +38,8 @@ class Job {
   int cores_ = 1, hyperthreads_ = 1;
   double collective_timeout_;  // seconds
   std::string wire_dtype_;
+  std::unique_ptr<Backend> backend_;  // its stream outlives the communicator
   std::unique_ptr<collectives::Communicator> communicator_;
-  std::unique_ptr<Backend> backend_;
 };
 
 // Deletes what has memory of a device, but not while an error passes: the device may wait for a

@@ -143,10 +143,11 @@ TEST(Nccl, OldSumsAreNotTakenForLateOnes) {
 }
 
 void SumWhile(std::atomic<bool>& fault) {
-  fault = true;
   RunRanks(2,
-           [](Communicator& c) {
+           [&](Communicator& c) {
              EmulatedDevice device(c, 64);
+             c.Barrier({});
+             fault = true;
              c.AllReduce(device.values(), {.what = "gradients"});
              device.Fetch();
              std::this_thread::sleep_for(std::chrono::seconds(60));
@@ -174,7 +175,16 @@ TEST(Nccl, FailedPeerIsAnError) {
   });
   NcclFaults().fails = false;
   for (const std::string& error : errors)
-    EXPECT_THAT(error, ::testing::HasSubstr("remote process exited"));
+    EXPECT_THAT(error, ::testing::HasSubstr("remote process exited: Net : Connection reset"));
+}
+
+// Not as a lost peer, for which a batch script would start the job again.
+TEST(Nccl, RefusedUseIsAnErrorOfTheConfiguration) {
+  NcclFaults().refuses = true;
+  const auto errors =
+      ErrorsOfRanks(2, [](Communicator& c) { EXPECT_THROW(EmulatedDevice(c, 64), ConfigError); });
+  NcclFaults().refuses = false;
+  EXPECT_THAT(errors, ::testing::Each(""));
 }
 
 // Else the host would sum, and read memory that is not its own.

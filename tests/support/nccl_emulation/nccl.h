@@ -18,6 +18,7 @@
 enum ncclResult_t {
   ncclSuccess,
   ncclSystemError,
+  ncclInvalidArgument,
   ncclInvalidUsage,
   ncclRemoteError,
   ncclInProgress
@@ -55,15 +56,16 @@ struct EmulatedGroup {
 struct EmulatedComm {
   EmulatedGroup* group = nullptr;
   int rank = 0, size = 0;
-  std::atomic<int> num_asked{0}, num_recorded{0};  // sums
+  std::atomic<int> num_asked{0}, num_enqueued{0}, num_recorded{0};  // sums
 };
 using ncclComm_t = EmulatedComm*;
 
 // What a test breaks.
 struct EmulatedFaults {
-  std::atomic<bool> fails{false};  // communicators report a failed peer
-  std::atomic<bool> hangs{false};  // sums do not end until they are aborted
-  std::atomic<bool> pends{false};  // they never reach their stream
+  std::atomic<bool> fails{false};    // communicators report a failed peer
+  std::atomic<bool> hangs{false};    // sums do not end until they are aborted
+  std::atomic<bool> pends{false};    // they never reach their stream
+  std::atomic<bool> refuses{false};  // no communicator is made
 };
 inline EmulatedFaults& NcclFaults() {
   static EmulatedFaults faults;
@@ -72,6 +74,9 @@ inline EmulatedFaults& NcclFaults() {
 
 inline const char* ncclGetErrorString(ncclResult_t result) {
   return result == ncclRemoteError ? "remote process exited" : "emulated";
+}
+inline const char* ncclGetLastError(ncclComm_t) {
+  return NcclFaults().fails ? "Net : Connection reset by peer" : "";
 }
 inline ncclResult_t ncclGetVersion(int* version) {
   *version = 22809;
@@ -84,7 +89,8 @@ inline ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 }
 inline ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id, int rank,
                                            ncclConfig_t* config) {
-  if (config->blocking != 0 || size > int{EmulatedGroup::kMostRanks}) return ncclInvalidUsage;
+  if (config->blocking != 0 || size > int{EmulatedGroup::kMostRanks} || NcclFaults().refuses)
+    return ncclInvalidUsage;
   const int file = shm_open(id.internal, O_RDWR | O_CREAT, 0600);
   if (file < 0 || ftruncate(file, sizeof(EmulatedGroup)) != 0) return ncclSystemError;
   void* shared = mmap(nullptr, sizeof(EmulatedGroup), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
@@ -96,10 +102,10 @@ inline ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqu
   return ncclInProgress;
 }
 inline ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
-  *state = NcclFaults().fails                          ? ncclRemoteError
-           : comm->group->joined < comm->size          ? ncclInProgress
-           : NcclFaults().pends && comm->num_asked > 0 ? ncclInProgress
-                                                       : ncclSuccess;
+  *state = NcclFaults().fails                     ? ncclRemoteError
+           : comm->group->joined < comm->size     ? ncclInProgress
+           : comm->num_enqueued < comm->num_asked ? ncclInProgress
+                                                  : ncclSuccess;
   return ncclSuccess;
 }
 inline ncclResult_t ncclCommAbort(ncclComm_t comm) {
@@ -125,19 +131,26 @@ void EmulatedSum(const EmulatedComm& comm, T* data, size_t count) {
     if (!group.Barrier(comm.size, NcclFaults().hangs)) return;
   }
 }
-// What a graph holds of a sum counts until the graph ends.
+// By a thread of the library's, a little later. What a graph holds of a sum counts until the graph
+// ends.
 inline ncclResult_t ncclAllReduce(const void*, void* data, size_t count, ncclDataType_t type,
                                   ncclRedOp_t, ncclComm_t comm, cudaStream_t stream) {
   if (NcclFaults().fails) return ncclSuccess;
+  if (comm->num_enqueued < comm->num_asked) return ncclInvalidUsage;  // the last is not through
   ++comm->num_asked;
+  if (NcclFaults().pends) return ncclInProgress;
   std::shared_ptr<EmulatedComm> recorded;
   if (Emulated(stream)->capture != nullptr) {
     ++comm->num_recorded;
     recorded.reset(comm, [](EmulatedComm* of) { --of->num_recorded; });
   }
-  stream->Push([=, recorded = std::move(recorded)] {
-    if (type == ncclFloat32) return EmulatedSum(*comm, static_cast<float*>(data), count);
-    EmulatedSum(*comm, static_cast<double*>(data), count);
-  });
-  return ncclSuccess;
+  std::thread([=, recorded = std::move(recorded)]() mutable {
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+    stream->Push([=, recorded = std::move(recorded)] {
+      if (type == ncclFloat32) return EmulatedSum(*comm, static_cast<float*>(data), count);
+      EmulatedSum(*comm, static_cast<double*>(data), count);
+    });
+    ++comm->num_enqueued;
+  }).detach();
+  return ncclInProgress;
 }
