@@ -4,6 +4,8 @@
 #include <chrono>
 #include <cstring>
 #include <functional>
+#include <memory>
+#include <optional>
 
 #include "src/core/check.h"
 #include "src/tensor/buffer.h"
@@ -12,15 +14,30 @@ namespace carole::collectives {
 
 namespace {
 
+class HostMemory : public BenchMemory {
+ public:
+  HostMemory(Communicator& c, size_t bytes)
+      : arena_(c.AllocateArena(bytes)), target_(arena_->size()) {}
+  std::span<float> range() override {
+    return {reinterpret_cast<float*>(arena_->data()), arena_->size() / sizeof(float)};
+  }
+  void Copy(size_t bytes) override { std::memcpy(target_.data(), arena_->data(), bytes); }
+  void Finish() override {}
+
+ private:
+  std::unique_ptr<Arena> arena_;
+  Buffer target_;
+};
+
 // Microseconds of `work`, median over the steps of the slowest rank in each step. Before each step
-// every rank writes its whole range, as backward does: else an algorithm would find data in the
-// cache of the core that adds it.
-double MedianUs(Communicator& c, const BenchOptions& options, std::span<float> range,
+// every rank prepares: writes its whole range, as backward does, or else an algorithm would find
+// data in the cache of the core that adds it.
+double MedianUs(Communicator& c, const BenchOptions& options, const std::function<void()>& prepare,
                 const std::function<void()>& work) {
   using Clock = std::chrono::steady_clock;
   std::vector<double> mine;
   for (int i = 0; i < options.warmup_steps + options.steps; ++i) {
-    std::ranges::fill(range, static_cast<float>(i));
+    prepare();
     c.Barrier({.what = "bench"});
     const auto start = Clock::now();
     work();
@@ -39,21 +56,30 @@ double MedianUs(Communicator& c, const BenchOptions& options, std::span<float> r
 
 }  // namespace
 
-std::vector<AllReduceSample> BenchAllReduce(Communicator& c, const BenchOptions& options) {
+std::vector<AllReduceSample> BenchAllReduce(Communicator& c, const BenchOptions& options,
+                                            BenchMemory* device) {
   CAROLE_CHECK(options.steps > 0 && !options.sizes.empty(), "nothing to measure");
   const std::string before(c.all_reduce());
   c.SetAllReduce(options.algorithm);
-  const auto arena = c.AllocateArena(std::ranges::max(options.sizes));
-  Buffer target(arena->size());
+  std::optional<HostMemory> host;
+  if (device == nullptr) host.emplace(c, std::ranges::max(options.sizes));
+  BenchMemory& memory = host ? *host : *device;
   std::vector<AllReduceSample> samples;
   for (size_t bytes : options.sizes) {
-    const std::span<float> range(reinterpret_cast<float*>(arena->data()), bytes / sizeof(float));
-    const double us = MedianUs(c, options, range,
-                               [&] { c.AllReduce(range, {.what = "bench", .may_round = true}); });
-    const double copy_us =
-        MedianUs(c, options, range, [&] { std::memcpy(target.data(), arena->data(), bytes); });
+    const std::span<float> range = memory.range().first(bytes / sizeof(float));
+    const auto prepare = [&] {
+      if (host) std::ranges::fill(range, 1.0F);
+    };
+    const double us = MedianUs(c, options, prepare, [&] {
+      c.AllReduce(range, {.what = "bench", .may_round = true});
+      memory.Finish();
+    });
+    const double copy_us = MedianUs(c, options, prepare, [&] {
+      memory.Copy(bytes);
+      memory.Finish();
+    });
     const double gb_times_us = static_cast<double>(bytes) * 1e-3;  // bytes / us = MB/s
-    samples.push_back({.algorithm = std::string(c.all_reduce_of(bytes)),
+    samples.push_back({.algorithm = host ? std::string(c.all_reduce_of(bytes)) : "nccl",
                        .ranks = c.size(),
                        .bytes = bytes,
                        .time_us_median = us,

@@ -188,10 +188,19 @@ too_many_ranks() {
   [ "$code" -eq 78 ]
 }
 
-# Each on a GPU of its own.
+# Each on a GPU of its own: NCCL's bandwidth, then two nets beside one rank alone, which also finds the plans.
 a_rank_on_each_gpu() {
-  "$mpirun" -np "$CAROLE_GPUS" "$place/carole" bench train --backend=cuda --model_name=resnet_v1_50 --precision=bf16 \
-    --batch_size=256 --steps=20
+  "$mpirun" -np "$CAROLE_GPUS" "$place/carole" bench allreduce --backend=cuda --sizes=65536,1048576,27262976,268435456 || return 1
+  for row in resnet_v1_50:256 vgg_16:128; do
+    for ranks in 1 "$CAROLE_GPUS"; do
+      "$mpirun" -np "$ranks" "$place/carole" bench train --backend=cuda --model_name="${row%:*}" --precision=bf16 \
+        --input_dtype=uint8 --batch_size="${row#*:}" --steps=30 --json >"$out/ranks.$ranks.json" || return 1
+    done
+    sed -n 's/.*"images_per_second": *\([0-9.]*\).*/\1/p' "$out/ranks.1.json" "$out/ranks.$CAROLE_GPUS.json" |
+      awk -v net="${row%:*}" -v ranks="$CAROLE_GPUS" 'NR == 1 { one = $1 } END {
+        printf "%s: %.0f images/s on %d GPUs, %.0f on one: %.3f of as many times that, want 0.95\n", net, $1, ranks, one,
+          $1 / one / ranks; exit $1 / one / ranks < 0.95 }' || return 1
+  done
 }
 
 # Both see one GPU, and sum on it and by way of the host. NCCL 2.30 and newer let them, if told to; an older one is a
@@ -494,7 +503,7 @@ check_all() {
   if [ -n "$mpirun" ]; then
     section ranks 20 "More ranks than GPUs" too_many_ranks
     section ranks 40 "Two ranks on one GPU" two_ranks_on_one_gpu
-    [ "$CAROLE_GPUS" -le 1 ] || section ranks 60 "A rank on each GPU" a_rank_on_each_gpu
+    [ "$CAROLE_GPUS" -le 1 ] || section ranks 240 "A rank on each GPU" a_rank_on_each_gpu
   elif chosen ranks; then
     printf '\n## Several ranks: skipped: no mpirun here\n' | publish
   fi

@@ -19,11 +19,14 @@ constexpr int kUnreachable = 255;
 
 using Words = std::vector<std::string>;
 
+constexpr std::string_view kNcclInterfaces = "NCCL_SOCKET_IFNAME";
+
 void AddParameter(Words& words, const std::string& name, const std::string& value) {
   words.insert(words.end(), {"--mca", name, value});
 }
 
-void AddNetwork(Words& words, const std::string& network) {
+void AddNetwork(Words& words, const MpirunOptions& options) {
+  const std::string& network = options.network;
   if (network.empty()) return;
   const bool is_good =
       network.front() != '-' && std::all_of(network.begin(), network.end(), [](char c) {
@@ -37,6 +40,10 @@ void AddNetwork(Words& words, const std::string& network) {
                     Quote(network)));
   AddParameter(words, "oob_tcp_if_include", network);
   AddParameter(words, "btl_tcp_if_include", network);
+  const bool is_said =
+      std::ranges::find(options.exported, kNcclInterfaces) != options.exported.end();
+  if (network.find('/') == std::string::npos && !is_said)  // NCCL knows no subnets
+    words.insert(words.end(), {"-x", fmt::format("{}=={}", kNcclInterfaces, network)});
 }
 
 std::pair<int, int> ParsePorts(const std::string& ports) {
@@ -86,7 +93,7 @@ std::vector<std::string> MpirunWords(const MpirunOptions& options) {
                              "--map-by", "slot", "--bind-to", "none"});
   AddParameter(words, "btl_base_warn_component_unused", "0");
   AddSsh(words, options);
-  AddNetwork(words, options.network);
+  AddNetwork(words, options);
   AddPorts(words, options.ports);
   for (const std::string& name : options.exported) words.insert(words.end(), {"-x", name});
   words.insert(words.end(), options.command.begin(), options.command.end());

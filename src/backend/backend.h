@@ -127,8 +127,8 @@ class Backend {
   // coarser than fp32's direct sums and faster. A GPU's library decides for itself.
   void UseWinograd(Winograd use) { winograd_ = use; }
 
-  // Zeroed, aligned to Buffer::kAlignment. Throws DeviceError when there is not so much. Where
-  // !on_host(), only kernels and copies may touch it.
+  // Zeroed, aligned to Buffer::kAlignment. Throws DeviceMemoryError when there is not so much.
+  // Where !on_host(), only kernels and copies may touch it.
   virtual DeviceMemory Allocate(size_t bytes) const;
   virtual bool on_host() const { return true; }
   // The same for tests: slow, but the host may touch it too while no kernel runs.

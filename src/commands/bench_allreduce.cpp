@@ -1,6 +1,10 @@
 // carole bench allreduce: the sum over ranks beside the memory's own speed.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <span>
+#include <vector>
+
 #include "collectives/bench.h"
 #include "src/commands/commands.h"
 #include "src/commands/job.h"
@@ -9,6 +13,35 @@
 
 namespace carole::commands {
 namespace {
+
+class GpuMemory : public collectives::BenchMemory {
+ public:
+  GpuMemory(const Backend& backend, size_t bytes)
+      : backend_(backend),
+        size_(bytes),
+        range_(backend.Allocate(bytes)),
+        target_(backend.Allocate(bytes)) {}
+  std::span<float> range() override {
+    return {reinterpret_cast<float*>(range_.get()), size_ / sizeof(float)};
+  }
+  void Copy(size_t bytes) override { backend_.Copy(target_.get(), range_.get(), bytes); }
+  void Finish() override { backend_.Synchronize(); }
+
+ private:
+  const Backend& backend_;
+  size_t size_;
+  DeviceMemory range_, target_;
+};
+
+// Of GPUs by NCCL, else of the host's memory.
+std::vector<collectives::AllReduceSample> Measure(const Job& job,
+                                                  const collectives::BenchOptions& options) {
+  if (job.backend().on_host()) return collectives::BenchAllReduce(job.communicator(), options);
+  job.ConnectDevices();
+  const auto memory =
+      MakeDeviceOwned<GpuMemory>(job, job.backend(), std::ranges::max(options.sizes));
+  return collectives::BenchAllReduce(job.communicator(), options, memory.get());
+}
 
 void PrintJson(const collectives::AllReduceSample& sample) {
   PrintJsonLine({{"algorithm", sample.algorithm},
@@ -47,7 +80,7 @@ int BenchAllreduce(const Arguments& arguments) {
     throw UsageError("[flags] --sizes: got none, want bytes of each rank, a comma list");
   options.algorithm = machine.all_reduce;
   return RunJob(machine, [&](Job& job) {
-    const auto samples = collectives::BenchAllReduce(job.communicator(), options);
+    const auto samples = Measure(job, options);
     if (!job.is_chief()) return 0;
     if (!json) PrintTable(samples);
     for (const auto& sample : samples) {

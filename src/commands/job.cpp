@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <omp.h>
+#include <unistd.h>
 #include <xmmintrin.h>
 
 #include <algorithm>
@@ -94,7 +95,12 @@ int ChooseGpu(const collectives::Communicator& communicator) {
 bool HaveGpus(collectives::Communicator& communicator) {
   bool lacking = false;
   try {
-    lacking = !HasCudaDriver() || CountGpus() == 0;
+    const bool has_driver = HasCudaDriver();
+    if (!has_driver && access("/dev/nvidia0", F_OK) == 0)
+      LogWarning("cuda",
+                 "the GPU is not used: its driver's libcuda.so.1 was not found; look at "
+                 "LD_LIBRARY_PATH, or how the container was started");
+    lacking = !has_driver || CountGpus() == 0;
     if (!lacking && communicator.size() > 1) {
       (void)ChooseGpu(communicator);
       (void)collectives::NcclVersion();

@@ -56,7 +56,8 @@ void AddFlags(CommandLine& line, LaunchFlags& flags) {
       ->check(CLI::NonNegativeNumber);
   line.Group("Network");
   line.Add("network", job.network, "interfaces or subnets for the job, \"eth1\"; the default: all");
-  line.Add("ports", job.ports, "FIRST-LAST, where only these are open between machines");
+  line.Add("ports", job.ports,
+           "FIRST-LAST, where only these are open between machines; NCCL takes any");
 }
 
 [[noreturn]] void Become(const std::vector<std::string>& words) {

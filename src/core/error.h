@@ -55,6 +55,16 @@ class CommError : public Error {
 class DeviceError : public Error {
  public:
   explicit DeviceError(const std::string& text) : Error(ExitCode::kUnavailable, text) {}
+
+ protected:
+  using Error::Error;
+};
+
+// A device has not so much memory: another try would end alike.
+class DeviceMemoryError : public DeviceError {
+ public:
+  explicit DeviceMemoryError(const std::string& text)
+      : DeviceError(ExitCode::kConfiguration, text) {}
 };
 
 // The operating system could not open, read, write or rename; the text names path and errno's

@@ -129,6 +129,14 @@ TEST_F(EmulatedGpuTest, RanksLoseAsOnTheCpu) {
   ExpectSameLosses(OnEmulatedGpu(FiveSteps({"--precision=fp32"}), 2), FiveStepsOnCpu(2), 1e-4);
 }
 
+TEST_F(EmulatedGpuTest, SumsAreMeasured) {
+  const ProcessResult run =
+      OnEmulatedGpu({"bench", "allreduce", "--sizes=4096,65536", "--steps=3", "--json"}, 2);
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  for (const std::string_view want : {R"("algorithm":"nccl")", R"("bytes":65536)"})
+    EXPECT_THAT(run.out, ::testing::HasSubstr(want));
+}
+
 TEST_F(EmulatedGpuTest, GoesOnAndEvaluatesWithPlansThatItRemembers) {
   const auto train = [&](const std::string& folder, int steps) {
     const ProcessResult run = OnEmulatedGpu(

@@ -15,6 +15,7 @@
 namespace carole::launch {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsSupersetOf;
@@ -88,6 +89,18 @@ TEST(JobText, MpirunOnSeveral) {
                                    "plm_rsh_args", "-F /tmp/c", "oob_tcp_keepalive_time"}));
   EXPECT_THAT(words, IsSupersetOf({"btl_tcp_if_include", "oob_tcp_if_include", "41000-41049",
                                    "btl_tcp_port_min_v4", "41050", "50", "-x"}));
+}
+
+TEST(JobText, NcclTakesTheNetworkThatIsNamed) {
+  MpirunOptions options = Options();
+  const std::string eth1 = "NCCL_SOCKET_IFNAME==eth1";
+  options.network = "eth1";
+  EXPECT_THAT(MpirunWords(options), Contains(eth1));
+  options.exported = {"NCCL_SOCKET_IFNAME"};  // as the user set it
+  EXPECT_THAT(MpirunWords(options), Not(Contains(eth1)));
+  options = Options();
+  options.network = "10.0.0.0/8";
+  EXPECT_THAT(MpirunWords(options), Not(Contains(HasSubstr("NCCL_SOCKET_IFNAME"))));
 }
 
 TEST(JobText, BadNetworkAndPorts) {

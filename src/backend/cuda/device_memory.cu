@@ -14,7 +14,7 @@ std::string Megabytes(size_t bytes) { return fmt::format("{} MB", bytes >> 20); 
   cudaGetLastError();  // not to be found by the next call
   size_t free = 0, all = 0;
   cudaMemGetInfo(&free, &all);
-  throw DeviceError(fmt::format(
+  throw DeviceMemoryError(fmt::format(
       "[cuda] GPU memory: not enough: got {} free of {}, want {}; use a smaller --batch_size, or "
       "--activation_memory",
       Megabytes(free), Megabytes(all), Megabytes(bytes)));

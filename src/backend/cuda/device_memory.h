@@ -5,7 +5,7 @@
 
 namespace carole::cuda {
 
-// Zeroed. Throws DeviceError that says what is free.
+// Zeroed. Throws DeviceMemoryError that says what is free.
 DeviceMemory AllocateDevice(size_t bytes, CUstream_st* stream);
 DeviceMemory AllocateManaged(size_t bytes);  // the host may touch it too
 
