@@ -37,11 +37,10 @@ Candidates AsKerasLayer(const std::string& name) {
   return InLayer(KerasLayerName(ScopeOf(name)), LeafOf(name));
 }
 
-// The ImageNet ResNet of TensorFlow 2 has no outermost scope.
 Candidates WithoutOuterScope(const std::string& name) {
-  constexpr std::string_view kScope = "resnet/";
-  if (!name.starts_with(kScope)) return {};
-  return {name.substr(kScope.size())};
+  std::string inner = WithoutResNetScope(name);
+  if (inner == name) return {};
+  return {std::move(inner)};
 }
 
 // A scope of ours and the layer of keras.applications that has its weights. Where that net has a
@@ -166,6 +165,11 @@ bool SameElements(const Shape& a, const Shape& b) {
 }
 
 }  // namespace
+
+std::string WithoutResNetScope(const std::string& name) {
+  constexpr std::string_view kScope = "resnet/";
+  return name.starts_with(kScope) ? name.substr(kScope.size()) : name;
+}
 
 MappedWeights::MappedWeights(const WeightsReader& file, std::span<const VariableSpec> wanted)
     : file_(file), names_(file.names()) {

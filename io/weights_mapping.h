@@ -56,4 +56,7 @@ class MappedWeights final : public WeightsReader {
   std::vector<std::string> report_;
 };
 
+// TensorFlow 2's ImageNet ResNet calls resnet/NAME, as 1.4's does, NAME.
+std::string WithoutResNetScope(const std::string& name);
+
 }  // namespace carole::io

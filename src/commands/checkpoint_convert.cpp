@@ -19,6 +19,7 @@
 #include "src/core/join_names.h"
 #include "src/train/keras_model.h"
 #include "src/train/run_facts.h"
+#include "src/train/state.h"
 
 namespace carole::commands {
 namespace {
@@ -26,6 +27,7 @@ namespace {
 struct ConvertFlags {
   std::string source, target, model_name;
   int64_t image_size = 0;
+  bool moving_averages = false, tf2_names = false;
 };
 
 constexpr std::string_view kHdf5 = ".h5";
@@ -179,11 +181,30 @@ void RequireFileName(const std::string& target) {
                     target));
 }
 
-void WriteTf(const io::Checkpoint& checkpoint, const std::string& prefix) {
+// Each variable's moving average in its place; what optimizers keep is of the weights before.
+void TakeAverages(const std::string& path, io::Checkpoint& checkpoint) {
+  size_t taken = 0;
+  for (io::CheckpointVariable& v : checkpoint.variables) {
+    const auto average = std::ranges::find(checkpoint.slots, v.name + train::kAverageSuffix,
+                                           &io::CheckpointVariable::name);
+    if (average == checkpoint.slots.end()) continue;
+    v.data = std::move(average->data);
+    ++taken;
+  }
+  if (taken == 0)
+    throw DataError(
+        fmt::format("[checkpoint] {}: has no moving averages; leave --moving_averages out", path));
+  checkpoint.slots.clear();
+  fmt::print("{} of {} variables are their moving averages\n", taken, checkpoint.variables.size());
+}
+
+void WriteTf(const io::Checkpoint& checkpoint, const std::string& prefix, bool tf2_names) {
   std::vector<io::TfTensor> tensors;
   for (const auto* list : {&checkpoint.variables, &checkpoint.slots}) {
-    for (const io::CheckpointVariable& v : *list)
-      tensors.push_back({v.name, io::TfType::kFloat, v.shape, BytesOf(v.data)});
+    for (const io::CheckpointVariable& v : *list) {
+      const std::string name = tf2_names ? io::WithoutResNetScope(v.name) : v.name;
+      tensors.push_back({name, io::TfType::kFloat, v.shape, BytesOf(v.data)});
+    }
   }
   const std::vector<int64_t> step{checkpoint.step};
   tensors.push_back({"global_step", io::TfType::kInt64, {}, BytesOf(step)});
@@ -239,15 +260,22 @@ int CheckpointConvert(const Arguments& arguments) {
   line.Add("image_size,eval_image_size", flags.image_size,
            "of the net that Keras rebuilds; 0: the run's, or else the net's own")
       ->check(CLI::NonNegativeNumber);
+  line.AddBool("moving_averages", flags.moving_averages,
+               "weights are what --moving_average_decay kept of them, without slots");
+  line.AddBool(
+      "tf2_names", flags.tf2_names,
+      "in TensorFlow's format: imagenet_resnet's names as TensorFlow 2's program has them, "
+      "without resnet/");
   if (!line.Parse(arguments)) return 0;
   RequireFileName(flags.target);
   io::Checkpoint checkpoint = Load(flags);
+  if (flags.moving_averages) TakeAverages(flags.source, checkpoint);
   const std::filesystem::path folder = std::filesystem::path(flags.target).parent_path();
   if (!folder.empty()) io::MakeFolder("convert", folder);
   if (flags.target.ends_with(kHdf5)) {
     io::WriteCheckpoint(checkpoint, flags.target);
   } else {
-    WriteTf(checkpoint, flags.target);
+    WriteTf(checkpoint, flags.target, flags.tf2_names);
   }
   fmt::print("{}: written\n", flags.target);
   return 0;

@@ -107,8 +107,7 @@ struct Evaluated {
 Evaluated Read(const EvalFlags& flags, const std::string& path, const train::RunFacts* facts,
                VariableStore& store) {
   const std::unique_ptr<io::WeightsReader> reader = io::OpenWeights(path);
-  train::ReadVariables(*reader, flags.moving_average_decay != 0 ? train::kAverageSuffix : "",
-                       store);
+  train::ReadVariables(*reader, KindOfWeights(flags.moving_average_decay), store);
   const Evaluated evaluated{reader->path(), reader->step().value_or(0)};
   if (facts) train::CompareEvaluation(FactsOf(*reader), *facts);
   LogInfo("eval", "{}, step {}{}", evaluated.path, evaluated.step,

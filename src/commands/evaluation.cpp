@@ -142,6 +142,11 @@ train::RunFacts DataFacts(const DatasetFlags& dataset, const NetInput& input) {
           {train::kClassNames, ToAttribute(NamesOfClasses(dataset, input))}};
 }
 
+train::WeightsKind KindOfWeights(double moving_average_decay) {
+  return moving_average_decay != 0 ? train::WeightsKind::kMovingAverages
+                                   : train::WeightsKind::kTrained;
+}
+
 train::RunFacts FactsOf(const io::WeightsReader& weights) {
   return weights.own() != nullptr ? weights.own()->attributes : train::RunFacts{};
 }

@@ -15,6 +15,7 @@
 #include "src/train/inference.h"
 #include "src/train/metrics.h"
 #include "src/train/run_facts.h"
+#include "src/train/warm_start.h"
 
 namespace carole::commands {
 
@@ -58,6 +59,9 @@ std::vector<std::string> FromAttribute(const std::string& text);
 
 // What labels and pixels mean, for a checkpoint's attributes and to be compared with them.
 train::RunFacts DataFacts(const DatasetFlags& dataset, const NetInput& input);
+
+// Of what --moving_average_decay says: as in TF-Slim, averages unless it is 0.
+train::WeightsKind KindOfWeights(double moving_average_decay);
 
 // What the run that wrote these weights told of itself; nothing for files of other programs.
 train::RunFacts FactsOf(const io::WeightsReader& weights);

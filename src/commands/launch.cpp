@@ -113,8 +113,13 @@ Arguments WordsOfRanks(const Training& training, const launch::Cluster& cluster)
   const bool is_alone = std::ranges::count_if(cluster.tasks, launch::Trains) == 1;
   if (is_alone || training.flags.evaluation.epochs_per_eval == 0 || AsksForEvaluation(training))
     return words;
-  LogInfo("launch",
-          "several tasks train: evaluation is left to an evaluator task (--epochs_per_eval=0)");
+  if (std::ranges::count(cluster.tasks, launch::Role::kEvaluator, &launch::Task::role) > 0) {
+    LogInfo("launch", "several tasks train: the evaluator task evaluates (--epochs_per_eval=0)");
+  } else {
+    LogWarning("launch",
+               "several tasks train and TF_CONFIG names no evaluator: nothing evaluates; name one, "
+               "or give --epochs_per_eval=1");
+  }
   words.emplace_back("--epochs_per_eval=0");
   return words;
 }

@@ -289,8 +289,7 @@ int Run(PredictFlags& flags, Job& job) {
                                              .channels = flags.channels,
                                              .num_classes = flags.num_classes});
   train::Inference inference(std::move(model.graph), model.logits, job.backend());
-  train::ReadVariables(*weights, flags.moving_average_decay != 0 ? train::kAverageSuffix : "",
-                       inference.store());
+  train::ReadVariables(*weights, KindOfWeights(flags.moving_average_decay), inference.store());
   const Printer printer(flags, NamesOf(flags, inference.num_classes()));
   const int64_t bad = PredictAll(flags, images, reader, inference, printer);
   io::FlushOutput();

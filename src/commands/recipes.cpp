@@ -26,7 +26,8 @@ constexpr std::string_view kSlimFlags =
     "checkpoint_path checkpoint_exclude_scopes trainable_scopes ignore_missing_vars "
     "max_num_batches eval_dir eval_image_size quantize";
 
-// The official ResNet of TensorFlow 1.4 and 2.0 on ImageNet.
+// UAI's ResNet of TensorFlow 1.4 and 2.0 on ImageNet; tensorflow/models has another program of this
+// name, with other flags.
 constexpr FlagDefault kImagenetMainTrain[] = {
     {"model_name", "imagenet_resnet_v2_50"},
     {"train_batch_size", "128"},
@@ -105,7 +106,7 @@ constexpr Recipe kRecipes[] = {
          "not the first clone's (--noaverage_statistics), schedules count all ranks' batches "
          "(--sync_replicas: as many as it says), and evaluation counts each image once"},
     {.name = "imagenet_main",
-     .program = "the official ResNet on ImageNet",
+     .program = "UAI's ResNet on ImageNet",
      .train = kImagenetMainTrain,
      .eval = kImagenetMainEval,
      .argparse_flags = kImagenetMainFlags,
@@ -300,7 +301,8 @@ bool ParseWithRecipe(CommandLine& line, const std::vector<std::string>& argument
   if (!line.Parse(arguments)) return false;
   const Recipe& chosen = FindRecipe(recipe);
   const std::string required(chosen.required);
-  if (!required.empty() && line.Has(required) && !line.Given(required)) {
+  if (defaults == &Recipe::train && !required.empty() && line.Has(required) &&
+      !line.Given(required)) {
     throw UsageError(
         fmt::format("[flags] --{}: missing: {} has no default for it", required, chosen.program));
   }

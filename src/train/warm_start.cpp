@@ -9,6 +9,7 @@
 #include "src/core/error.h"
 #include "src/core/join_names.h"
 #include "src/core/log.h"
+#include "src/train/state.h"
 
 namespace carole::train {
 namespace {
@@ -107,13 +108,18 @@ void LogReport(const WarmStartReport& report, const std::string& path) {
   }
 }
 
-void ReadVariables(const io::WeightsReader& reader, const std::string& suffix,
-                   VariableStore& store) {
-  RequireAll(Read(reader, {}, suffix, store), false, reader.path(),
-             suffix.empty() ? "look at --model_name, --dataset_name, --labels_offset, "
-                              "--use_grayscale and the image's size"
-                            : "the run kept no moving averages of this net: leave "
-                              "--moving_average_decay out");
+void ReadVariables(const io::WeightsReader& reader, WeightsKind kind, VariableStore& store) {
+  const bool takes_averages = kind == WeightsKind::kMovingAverages;
+  RequireAll(Read(reader, {}, takes_averages ? kAverageSuffix : "", store), false, reader.path(),
+             takes_averages ? "the run kept no moving averages of this net: leave "
+                              "--moving_average_decay out"
+                            : "look at --model_name, --dataset_name, --labels_offset, "
+                              "--use_grayscale and the image's size");
+  if (!takes_averages && std::ranges::any_of(reader.names(), [](const std::string& name) {
+        return name.ends_with(kAverageSuffix);
+      }))
+    LogInfo("weights", "{} has moving averages, too: --moving_average_decay takes these",
+            reader.path());
 }
 
 }  // namespace carole::train

@@ -31,9 +31,9 @@ WarmStartReport WarmStart(const io::WeightsReader& reader, const WarmStartOption
 // One line for each list that is not empty.
 void LogReport(const WarmStartReport& report, const std::string& path);
 
-// The same without exceptions, from the file's VARIABLE<suffix>: its weights, or with
-// kAverageSuffix (state.h) their moving averages.
-void ReadVariables(const io::WeightsReader& reader, const std::string& suffix,
-                   VariableStore& store);
+enum class WeightsKind : uint8_t { kTrained, kMovingAverages };
+
+// The same without exceptions; averages that the file has are not passed over without a word.
+void ReadVariables(const io::WeightsReader& reader, WeightsKind kind, VariableStore& store);
 
 }  // namespace carole::train

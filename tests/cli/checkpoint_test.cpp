@@ -42,6 +42,45 @@ TEST_F(CheckpointCliTest, GoesToTensorFlowAndBackWithSlotsAndStep) {
     EXPECT_EQ(ReadText(prefix + suffix), ReadText(again + suffix)) << suffix;
 }
 
+TEST_F(CheckpointCliTest, AveragesBecomeTheWeights) {
+  const std::string averaged = folder_ / "averaged.h5", plain = folder_ / "plain";
+  ASSERT_EQ(Carole(TrainWords(train_dir_, {"--max_number_of_steps=3", "--learning_rate=0.1",
+                                           "--moving_average_decay=0.9"}))
+                .exit_code,
+            0);
+  const ProcessResult first = Convert(train_dir_, averaged, {"--moving_averages"});
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  EXPECT_THAT(first.out, HasSubstr("8 of 8 variables are their moving averages"));
+  const Words flag = {"--moving_average_decay=0.9"};
+  const ProcessResult trained = Carole(EvalWords(train_dir_));
+  EXPECT_THAT(trained.err, HasSubstr("has moving averages, too: --moving_average_decay"));
+  const std::string wanted = Carole(EvalWords(train_dir_, flag)).out;
+  EXPECT_NE(wanted, trained.out);
+  EXPECT_EQ(Carole(EvalWords(averaged)).out, wanted);
+  EXPECT_TRUE(
+      FailsWith(Convert(averaged, plain, {"--moving_averages"}), 65, {"has no moving averages"}));
+}
+
+TEST_F(CheckpointCliTest, ResNetHasEitherProgramsNames) {
+  const std::string one = folder_ / "one/model.ckpt-1", two = folder_ / "two/model.ckpt-1";
+  ASSERT_EQ(Carole(TrainWords(train_dir_, {"--max_number_of_steps=1", "--batch_size=1",
+                                           "--model_name=imagenet_resnet_v2_18",
+                                           "--train_image_size=193", "--preprocessing_name=lenet"}))
+                .exit_code,
+            0);
+  ASSERT_EQ(Convert(train_dir_, one).exit_code, 0);
+  ASSERT_EQ(Convert(train_dir_, two, {"--tf2_names"}).exit_code, 0);
+  const auto names = [](const std::string& prefix) {
+    return Carole({"checkpoint", "inspect", prefix}).out;
+  };
+  EXPECT_THAT(names(one), HasSubstr("resnet/dense/kernel"));
+  EXPECT_THAT(names(two),
+              ::testing::AllOf(HasSubstr("dense/kernel"), ::testing::Not(HasSubstr("resnet/"))));
+  ASSERT_EQ(Convert(two, folder_ / "back/model.ckpt-1").exit_code, 0);
+  EXPECT_EQ(ReadText(one + ".data-00000-of-00001"),
+            ReadText(folder_ / "back/model.ckpt-1.data-00000-of-00001"));
+}
+
 // What a run's checkpoint tells Keras stays, at the run's image size.
 TEST_F(CheckpointCliTest, KerasNetAndTrainingStay) {
   ASSERT_EQ(Carole(TrainWords(train_dir_, {"--max_number_of_steps=1", "--train_image_size=32"}))

@@ -160,6 +160,16 @@ TEST_F(RecipeTest, EvaluatorOfMnist) {
   EXPECT_FALSE(std::filesystem::is_empty(train_dir_ + "/eval"));
 }
 
+TEST_F(RecipeTest, EvaluatorOfImagenetMain) {
+  const Words words = {"--recipe=imagenet_main",     "--resnet_size=18",
+                       "--train-batch-size=2",       "--data_dir=" + DrawnImagenet(),
+                       "--output_dir=" + train_dir_, "--max_step=1",
+                       "--epochs_per_eval=0"};
+  Train(words);
+  EXPECT_THAT(Evaluate(words).err, HasSubstr(train_dir_ + "/model.ckpt-1.h5, step 1"));
+  EXPECT_FALSE(std::filesystem::is_empty(train_dir_ + "/eval"));
+}
+
 TEST_F(RecipeTest, ImagenetMain) {
   const std::string data = DrawnImagenet();
   const ProcessResult run = Train(
@@ -402,7 +412,7 @@ TEST_F(RecipeTest, ValuesThatTheOtherProgramsRefusedAreRefused) {
 TEST_F(RecipeTest, ImagenetMainWantsAnOutputFolder) {
   EXPECT_TRUE(
       FailsWith(Carole({"train", "--recipe=imagenet_main", "--data_dir=/nowhere"}), 64,
-                {"--output_dir: missing", "the official ResNet on ImageNet has no default"}));
+                {"--output_dir: missing", "UAI's ResNet on ImageNet has no default"}));
 }
 
 }  // namespace

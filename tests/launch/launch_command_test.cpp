@@ -96,7 +96,8 @@ TEST(LaunchCommand, EvaluationOfARecipeIsLeftToAnEvaluator) {
     words.insert(words.end(), test.training.begin(), test.training.end());
     const ProcessResult result = RunProcess(words, 30);
     EXPECT_EQ(result.exit_code, 78) << result.err;
-    EXPECT_EQ(result.err.find("left to an evaluator task") != std::string::npos, test.is_left)
+    EXPECT_EQ(result.err.find("names no evaluator: nothing evaluates") != std::string::npos,
+              test.is_left)
         << test.training.back();
   }
 }

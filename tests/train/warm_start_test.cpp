@@ -96,7 +96,7 @@ TEST_F(WarmStartTest, WhatDoesNotFitIsAnError) {
   other.Set("vgg_16/fc8/biases", {10}, 0);
   EXPECT_THAT([&] { WarmStart(other, {.ignore_missing = true}, *store_); },
               ThrowsMessage<DataError>(HasSubstr("its first is vgg_16/fc8/biases")));
-  EXPECT_THAT([&] { ReadVariables(other, "/ExponentialMovingAverage", *store_); },
+  EXPECT_THAT([&] { ReadVariables(other, WeightsKind::kMovingAverages, *store_); },
               ThrowsMessage<DataError>(HasSubstr("kept no moving averages")));
 }
 
