@@ -101,6 +101,14 @@ std::optional<Place> FindPlace(const GetVariable& get) {
 
 bool NeedsMpi(const Place& place) { return place.launcher != kSlurm || place.size > 1; }
 
+void RequirePmix(const Place& place) {
+  if (place.launcher != kSlurm || place.size <= 1) return;
+  throw ConfigError(fmt::format(
+      "[launch] srun: its {} tasks cannot find each other: got no PMIx, want srun --mpi=pmix (srun "
+      "--mpi=list says whether the site has it), or mpirun",
+      place.size));
+}
+
 void RequireWholeJob(const Place& place, int ranks_seen) {
   if (ranks_seen != 1 || place.size <= 1) return;
   throw ConfigError(fmt::format(

@@ -33,6 +33,10 @@ std::optional<Place> FindPlace(const GetVariable& get);
 // task (srun --pty) have it.
 bool NeedsMpi(const Place& place);
 
+// Throws ConfigError when srun started several processes that MPI cannot join, as they have no
+// PMIx.
+void RequirePmix(const Place& place);
+
 // Throws ConfigError when the launcher started several processes that each see `ranks_seen` == 1.
 void RequireWholeJob(const Place& place, int ranks_seen);
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "launch/address.h"
 #include "launch/text.h"
@@ -100,6 +101,16 @@ std::vector<std::string> TakeNames(Reader& reader) {
   return names;
 }
 
+// A heterogeneous job's variables are of its first group.
+void RequireOneGroup(const GetVariable& get) {
+  const char* groups = get("SLURM_HET_SIZE");
+  if (groups == nullptr || get("SLURM_STEP_NODELIST") != nullptr || ToNumber(groups) <= 1) return;
+  throw ConfigError(fmt::format(
+      "[slurm] SLURM_HET_SIZE: a heterogeneous job: got {} groups, want 1; start the ranks with "
+      "srun --mpi=pmix --het-group=0-{}",
+      groups, ToNumber(groups) - 1));
+}
+
 // The step's variable, if this is in one, else the job's.
 const char* Choose(const GetVariable& get, const char* of_step, const char* of_job) {
   const char* step = get("SLURM_STEP_ID");
@@ -113,7 +124,10 @@ std::vector<std::string> ExpandNodeList(const std::string& where, std::string_vi
   Reader reader(where, text);
   std::vector<std::string> hosts;
   do {
-    for (const std::string& name : TakeNames(reader)) hosts.push_back(ParseHost(where, name));
+    for (std::string& name : TakeNames(reader)) {
+      (void)ParseHost(where, name);
+      hosts.push_back(std::move(name));  // as it is written: Slurm's GPU-0 is not gpu-0
+    }
     if (hosts.size() > kMaxNodes) reader.Refuse(fmt::format("at most {} nodes", kMaxNodes));
   } while (reader.Take(","));
   if (!reader.AtEnd()) reader.Refuse("','");
@@ -152,6 +166,7 @@ std::optional<Cluster> ReadSlurm(const GetVariable& get, int num_gpus) {
   const char* nodes_variable = Choose(get, "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST");
   const char* counts_variable = Choose(get, "SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE");
   if (get(nodes_variable) == nullptr) return std::nullopt;
+  RequireOneGroup(get);
   const std::vector<std::string> nodes =
       ExpandNodeList(fmt::format("[slurm] {}", nodes_variable), get(nodes_variable));
   std::vector<int> counts(nodes.size(), 1);

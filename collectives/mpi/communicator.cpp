@@ -254,6 +254,7 @@ std::unique_ptr<Communicator> MakeMpiCommunicator(const CommunicatorOptions& opt
   const std::optional<launch::Place> place = launch::FindPlace(std::getenv);
   if (!place || !launch::NeedsMpi(*place))
     return std::move(MakeLocalCommunicators(1, options).front());
+  launch::RequirePmix(*place);
   int is_initialised = 0;
   CAROLE_MPI(MPI_Initialized(&is_initialised));
   CAROLE_CHECK(is_initialised == 0, "MPI serves one communicator in a process's life");

@@ -24,8 +24,8 @@
 //                          [dy2], [addend], [passed]
 // kRelu                    x                                               y
 // kReluBackward            dy, y                                           dx, [db (C)]
-// kActivation              x                                               y
-// kActivationBackward      dy, x                                           dx
+// kHardActivation          x                                               y
+// kHardActivationBackward  dy, x                                           dx
 // kAdd                     a, b, …                                         sum
 // kScaledAdd               a, b                                            a + factor * b
 // kScale                   x                                               factor * x
@@ -73,8 +73,8 @@ enum class OpKind : uint8_t {
   kBatchNormBackward,
   kRelu,
   kReluBackward,
-  kActivation,
-  kActivationBackward,
+  kHardActivation,
+  kHardActivationBackward,
   kAdd,
   kScaledAdd,
   kScale,
@@ -169,16 +169,16 @@ constexpr double ReluTop(double ceiling) {
   return ceiling > 0 ? ceiling : std::numeric_limits<double>::infinity();
 }
 
-// Activations whose gradient needs x. Where they break off, relu6 has slope 0.
-//   kHardSwish    y = x * relu6(x + 3) * kSixth (Howard et al. 2019)
-//   kHardSigmoid  y = relu6(x + 3) * 0.16667, the gate of squeeze-excite
-struct ActivationAttributes {
-  enum class Function : uint8_t { kHardSwish, kHardSigmoid } function = Function::kHardSwish;
+// Of pieces of lines. Where they break off, relu6 has slope 0.
+//   swish      y = x * relu6(x + 3) * kSixth (Howard et al. 2019)
+//   else       y = relu6(x + 3) * 0.16667, the hard sigmoid that is squeeze-excite's gate
+struct HardActivationAttributes {
+  bool swish = true;
   static constexpr double kSixth =
       static_cast<double>(1.0f / 6.0f);  // TensorFlow rounds it to fp32
 
   // What relu6(x + 3) is multiplied with, besides x.
-  double factor() const { return function == Function::kHardSwish ? kSixth : 0.16667; }
+  double factor() const { return swish ? kSixth : 0.16667; }
 };
 
 struct ScaleAttributes {
@@ -246,7 +246,7 @@ struct SoftmaxCrossEntropyAttributes {
 
 using OpAttributes =
     std::variant<std::monostate, Conv2dAttributes, LinearAttributes, BatchNormAttributes,
-                 ReluAttributes, ActivationAttributes, ScaleAttributes, Pool2dAttributes,
+                 ReluAttributes, HardActivationAttributes, ScaleAttributes, Pool2dAttributes,
                  LrnAttributes, DropoutAttributes, SoftmaxCrossEntropyAttributes, SliceAttributes,
                  Pad2dAttributes, NormalizeAttributes>;
 

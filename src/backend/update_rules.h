@@ -131,6 +131,7 @@ struct FtrlRule {  // a: sum of squares, b: the linear term
       : rate(T(c.learning_rate)), exponent(T(-c.power)), l1(T(c.l1)), l2(T(2) * T(c.l2)) {}
   constexpr T Power(T n) const { return kSquareRoot ? std::sqrt(n) : std::pow(n, exponent); }
   constexpr T operator()(T w, T g, T& a, T& b) const {
+    if (rate == T(0)) return w;  // what follows divides by it; warm-ups begin with it
     const T sum = a + g * g;
     const T root = Power(sum);
     b += g - (root - Power(a)) / rate * w;

@@ -90,8 +90,7 @@ void AddOptimizerFlags(CommandLine& line, std::string& optimizer, optim::Optimiz
 
 void AddScheduleFlags(CommandLine& line, optim::LearningRateOptions& o) {
   line.Group("Learning rate");
-  line.Add("learning_rate_decay_type", o.type,
-           "fixed, exponential, polynomial, cosine or piecewise");
+  line.Add("learning_rate_decay_type", o.type, optim::kDecayTypes);
   line.Add("learning_rate", o.learning_rate, "at the start");
   line.Add("learning_rate_base_batch", o.scale_batch,
            "global batch that the rate is meant for: it grows with the batch; 0: it does not")

@@ -110,32 +110,6 @@ std::string DescribeOptimizer(const TrainFlags& flags) {
   return text;
 }
 
-std::string DescribePieces(const optim::LearningRateOptions& o, const optim::LearningRate& rate) {
-  std::string text;
-  for (size_t i = 0; i < rate.boundary_steps().size(); ++i)
-    text += fmt::format(", times {:g} behind step {}", o.factors[i + 1], rate.boundary_steps()[i]);
-  return text;
-}
-
-std::string DescribeSchedule(const optim::LearningRateOptions& o, const optim::LearningRate& rate) {
-  std::string text = fmt::format("{:g}", rate.base());
-  if (o.scale_batch > 0)
-    text += fmt::format(" ({:g} for batches of {})", o.learning_rate, o.scale_batch);
-  if (o.type == "exponential") {
-    text += fmt::format(", times {:g} every {} steps (decay_steps)", o.decay_factor,
-                        rate.decay_steps());
-  } else if (o.type == "polynomial" || o.type == "cosine") {
-    text += fmt::format(", {} to {:g} in {} steps (decay_steps)", o.type, o.end_learning_rate,
-                        rate.decay_steps());
-  } else if (o.type == "piecewise") {
-    text += DescribePieces(o, rate);
-  } else {
-    text += ", fixed";
-  }
-  return o.warmup_epochs > 0 ? text + fmt::format(", warm-up of {:g} epochs", o.warmup_epochs)
-                             : text;
-}
-
 // What the rate takes for an epoch, where that is not what an epoch is.
 std::string DescribeEpoch(const TrainPlan& plan) {
   const optim::LearningRateOptions& o = plan.schedule;
@@ -192,7 +166,7 @@ std::vector<PlanLine> DescribePlan(const TrainFlags& flags, const TrainPlan& pla
                             job.backend().name(), flags.machine.precision)},
       {"batch", fmt::format("{} local, {} global{}", plan.local_batch, plan.global_batch, pieces)},
       {"optimizer", DescribeOptimizer(flags)},
-      {"rate", DescribeSchedule(plan.schedule, rate) + DescribeEpoch(plan)},
+      {"rate", rate.Describe(plan.schedule) + DescribeEpoch(plan)},
       {"data",
        fmt::format("{} {}: {} samples in {}, preprocessing {}, as {}", input.dataset->name,
                    flags.dataset.dataset_split_name, plan.num_samples, flags.dataset.dataset_dir,

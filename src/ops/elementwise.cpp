@@ -10,22 +10,22 @@ std::vector<ValueId> ReluRule(const GradientArgs& args) {
                        std::get<ReluAttributes>(args.node.attributes).ceiling)};
 }
 
-std::vector<ValueId> ActivationRule(const GradientArgs& args) {
+std::vector<ValueId> HardActivationRule(const GradientArgs& args) {
   Graph& g = args.graph;
   const ValueId x = args.node.inputs[0];
-  return {g.AddNode({.kind = OpKind::kActivationBackward,
+  return {g.AddNode({.kind = OpKind::kHardActivationBackward,
                      .attributes = args.node.attributes,
                      .inputs = {args.dy[0], x}},
                     {{g.shape(x), g.compute()}})
               .outputs[0]};
 }
 
-ValueId Activation(Graph& g, ValueId x, ActivationAttributes::Function function) {
+ValueId HardActivation(Graph& g, ValueId x, const HardActivationAttributes& attributes) {
   return g
-      .AddNode({.kind = OpKind::kActivation,
-                .attributes = ActivationAttributes{function},
+      .AddNode({.kind = OpKind::kHardActivation,
+                .attributes = attributes,
                 .inputs = {x},
-                .gradient = ActivationRule},
+                .gradient = HardActivationRule},
                {{g.shape(x), g.compute()}})
       .outputs[0];
 }
@@ -69,13 +69,9 @@ ValueId Relu(Graph& g, ValueId x, double ceiling) {
       .outputs[0];
 }
 
-ValueId HardSwish(Graph& g, ValueId x) {
-  return Activation(g, x, ActivationAttributes::Function::kHardSwish);
-}
+ValueId HardSwish(Graph& g, ValueId x) { return HardActivation(g, x, {.swish = true}); }
 
-ValueId HardSigmoid(Graph& g, ValueId x) {
-  return Activation(g, x, ActivationAttributes::Function::kHardSigmoid);
-}
+ValueId HardSigmoid(Graph& g, ValueId x) { return HardActivation(g, x, {.swish = false}); }
 
 ValueId Add(Graph& g, ValueId a, ValueId b) {
   CAROLE_CHECK_EQ(g.shape(a), g.shape(b), "{}: add", g.scope());

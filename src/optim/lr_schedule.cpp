@@ -21,6 +21,13 @@ double ScaledRate(const LearningRateOptions& o) {
                            : o.learning_rate;
 }
 
+// A rate below 0 would climb.
+void RequirePositive(const char* flag, double value) {
+  if (std::isfinite(value) && value >= 0) return;
+  throw UsageError(
+      fmt::format("[optim] --{}: makes no sense: got {}, want 0 or more", flag, value));
+}
+
 }  // namespace
 
 LearningRate::Kind LearningRate::KindOf(std::string_view type) {
@@ -32,10 +39,8 @@ LearningRate::Kind LearningRate::KindOf(std::string_view type) {
   for (const auto& [name, kind] : kKinds) {
     if (name == type) return kind;
   }
-  throw UsageError(
-      fmt::format("[optim] --learning_rate_decay_type: no such type: got {}, want fixed, "
-                  "exponential, polynomial, cosine or piecewise",
-                  type));
+  throw UsageError(fmt::format("[optim] --learning_rate_decay_type: no such type: got {}, want {}",
+                               type, kDecayTypes));
 }
 
 LearningRate::LearningRate(const LearningRateOptions& o)
@@ -43,10 +48,11 @@ LearningRate::LearningRate(const LearningRateOptions& o)
       rate_(static_cast<float>(ScaledRate(o))),
       end_rate_(static_cast<float>(o.end_learning_rate)),
       factor_(static_cast<float>(o.decay_factor)) {
-  if (!std::isfinite(o.learning_rate) || o.learning_rate < 0) {
-    throw UsageError(fmt::format("[optim] --learning_rate: makes no sense: got {}, want 0 or more",
-                                 o.learning_rate));
-  }
+  RequirePositive("learning_rate", o.learning_rate);
+  RequirePositive("end_learning_rate", o.end_learning_rate);
+  RequirePositive("learning_rate_decay_factor", o.decay_factor);
+  RequirePositive("warmup_epochs", o.warmup_epochs);
+  for (double factor : o.factors) RequirePositive("learning_rate_factors", factor);
   // What is rounded differently may be a step of decay_steps: TF-Slim divides twice, the ResNets,
   // whose rates come in pieces, by the global batch.
   const auto batch = static_cast<double>(o.batch_size);
@@ -87,22 +93,55 @@ float LearningRate::At(int64_t step) const {
   const float now = static_cast<float>(step);
   const float decay_steps = static_cast<float>(decay_steps_);
   float rate = rate_;
-  if (kind_ == Kind::kExponential) {
-    rate = rate_ * std::pow(factor_, std::floor(now * (1.0f / decay_steps)));
-  } else if (kind_ == Kind::kPolynomial) {
-    rate = (rate_ - end_rate_) * (1.0f - std::min(now, decay_steps) * (1.0f / decay_steps)) +
-           end_rate_;
-  } else if (kind_ == Kind::kCosine) {
-    const float part = std::min(now, decay_steps) / decay_steps;
-    rate = (rate_ - end_rate_) * 0.5f * (1.0f + std::cos(std::numbers::pi_v<float> * part)) +
-           end_rate_;
-  } else if (kind_ == Kind::kPiecewise) {
-    rate = piece_rates_[std::lower_bound(boundary_steps_.begin(), boundary_steps_.end(), step) -
-                        boundary_steps_.begin()];
+  switch (kind_) {
+    case Kind::kFixed:
+      break;
+    case Kind::kExponential:
+      rate = rate_ * std::pow(factor_, std::floor(now * (1.0f / decay_steps)));
+      break;
+    case Kind::kPolynomial:
+      rate = (rate_ - end_rate_) * (1.0f - std::min(now, decay_steps) * (1.0f / decay_steps)) +
+             end_rate_;
+      break;
+    case Kind::kCosine: {
+      const float part = std::min(now, decay_steps) / decay_steps;
+      rate = (rate_ - end_rate_) * 0.5f * (1.0f + std::cos(std::numbers::pi_v<float> * part)) +
+             end_rate_;
+      break;
+    }
+    case Kind::kPiecewise:
+      rate = piece_rates_[std::lower_bound(boundary_steps_.begin(), boundary_steps_.end(), step) -
+                          boundary_steps_.begin()];
+      break;
   }
   if (warmup_steps_ > 0)
     rate = std::min(rate, rate_ * now * (1.0f / static_cast<float>(warmup_steps_)));
   return rate;
+}
+
+std::string LearningRate::Describe(const LearningRateOptions& o) const {
+  std::string text = fmt::format("{:g}", rate_);
+  if (o.scale_batch > 0)
+    text += fmt::format(" ({:g} for batches of {})", o.learning_rate, o.scale_batch);
+  switch (kind_) {
+    case Kind::kFixed:
+      text += ", fixed";
+      break;
+    case Kind::kExponential:
+      text += fmt::format(", times {:g} every {} steps (decay_steps)", factor_, decay_steps_);
+      break;
+    case Kind::kPolynomial:
+    case Kind::kCosine:
+      text +=
+          fmt::format(", {} to {:g} in {} steps (decay_steps)", o.type, end_rate_, decay_steps_);
+      break;
+    case Kind::kPiecewise:
+      for (size_t i = 0; i < boundary_steps_.size(); ++i)
+        text += fmt::format(", times {:g} behind step {}", o.factors[i + 1], boundary_steps_[i]);
+      break;
+  }
+  if (o.warmup_epochs > 0) text += fmt::format(", warm-up of {:g} epochs", o.warmup_epochs);
+  return text;
 }
 
 }  // namespace carole::optim

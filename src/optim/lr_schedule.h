@@ -8,8 +8,10 @@
 
 namespace carole::optim {
 
+inline constexpr char kDecayTypes[] = "fixed, exponential, polynomial, cosine or piecewise";
+
 struct LearningRateOptions {
-  std::string type = "exponential";  // fixed, exponential, polynomial, cosine or piecewise
+  std::string type = "exponential";  // one of kDecayTypes
   double learning_rate = 0.01;
   double end_learning_rate = 0.0001;  // polynomial and cosine only
   double decay_factor = 0.94;         // exponential only
@@ -37,12 +39,15 @@ class LearningRate {
   //   warm-up:     min(that, rate * step / (steps_per_epoch * warmup_epochs))
   float At(int64_t step) const;
 
+  // int(steps_per_epoch * boundary), piecewise only.
+  const std::vector<int64_t>& boundary_steps() const { return boundary_steps_; }
+  // "0.01, times 0.94 every 80 steps (decay_steps)".
+  std::string Describe(const LearningRateOptions& options) const;
+
   // After linear scaling with the batch (Goyal et al. 2017).
   double base() const { return rate_; }
   // int(steps_per_epoch * num_epochs_per_decay); 0 where nothing decays by it.
   int64_t decay_steps() const { return decay_steps_; }
-  // int(steps_per_epoch * boundary), piecewise only.
-  const std::vector<int64_t>& boundary_steps() const { return boundary_steps_; }
 
  private:
   enum class Kind { kFixed, kExponential, kPolynomial, kCosine, kPiecewise };

@@ -19,6 +19,7 @@ namespace {
 double Rounded(double value) { return static_cast<float>(value); }
 
 UpdateCoefficients Rounded(const UpdateCoefficients& c) {
+  static_assert(sizeof c == 11 * sizeof(double), "a new number goes here and into the run's plan");
   return {.learning_rate = c.learning_rate,
           .momentum = Rounded(c.momentum),
           .decay = Rounded(c.decay),

@@ -107,11 +107,11 @@ class Converter {
 
   // relu6(x + 3) * factor, and that times x.
   int ConvertActivation(const Node& node) {
-    const auto& attributes = std::get<ActivationAttributes>(node.attributes);
+    const auto& attributes = std::get<HardActivationAttributes>(node.attributes);
     int y = Rescale(node, Input(node), 1, 3);
     y = Append("ReLU", Scope(node, "relu"), {y}, {{"max_value", 6.0}});
     y = Rescale(node, y, attributes.factor(), 0);
-    if (attributes.function == ActivationAttributes::Function::kHardSigmoid) return y;
+    if (!attributes.swish) return y;
     return Append("Multiply", Scope(node, "multiply"), {Input(node), y}, Json::object());
   }
 
@@ -268,7 +268,7 @@ class Converter {
         return ConvertBatchNorm(node);
       case OpKind::kRelu:
         return ConvertRelu(node);
-      case OpKind::kActivation:
+      case OpKind::kHardActivation:
         return ConvertActivation(node);
       case OpKind::kAdd:
         return ConvertMerge(node, "Add", Json::object());

@@ -47,22 +47,22 @@ TEST(Pad2d, AddsZerosAndCutsOff) {
 
 TEST(HardSwish, ByHand) {
   const double sixth = static_cast<double>(1.0f / 6.0f);
-  const ActivationAttributes a{ActivationAttributes::Function::kHardSwish};
+  const HardActivationAttributes a{.swish = true};
   const Elements x{-4, -3, -1, 0, 1, 3, 5};
-  ExpectElements(RunReference(SameShapeSpec(OpKind::kActivation, a, {1, 7}, 1), {x})[0],
+  ExpectElements(RunReference(SameShapeSpec(OpKind::kHardActivation, a, {1, 7}, 1), {x})[0],
                  {0, 0, -2 * sixth, 0, 4 * sixth, 18 * sixth, 30 * sixth});
   // relu6(x + 3) + x within; at the edges and beyond, relu6 has slope 0.
-  const OpSpec backward = SameShapeSpec(OpKind::kActivationBackward, a, {1, 7}, 2);
+  const OpSpec backward = SameShapeSpec(OpKind::kHardActivationBackward, a, {1, 7}, 2);
   ExpectElements(RunReference(backward, {Elements(7, 2.0), x})[0],
                  {0, 0, 2 * sixth, 6 * sixth, 10 * sixth, 12 * sixth, 12 * sixth});
 }
 
 TEST(HardSigmoid, ByHand) {
-  const ActivationAttributes a{ActivationAttributes::Function::kHardSigmoid};
+  const HardActivationAttributes a{.swish = false};
   const Elements x{-4, -3, 0, 1, 3, 5};
-  ExpectElements(RunReference(SameShapeSpec(OpKind::kActivation, a, {1, 6}, 1), {x})[0],
+  ExpectElements(RunReference(SameShapeSpec(OpKind::kHardActivation, a, {1, 6}, 1), {x})[0],
                  {0, 0, 3 * 0.16667, 4 * 0.16667, 6 * 0.16667, 6 * 0.16667});
-  ExpectElements(RunReference(SameShapeSpec(OpKind::kActivationBackward, a, {1, 6}, 2),
+  ExpectElements(RunReference(SameShapeSpec(OpKind::kHardActivationBackward, a, {1, 6}, 2),
                               {Elements(6, 3.0), x})[0],
                  {0, 0, 3 * 0.16667, 3 * 0.16667, 0, 0});
 }
@@ -128,9 +128,8 @@ struct GradientCase {
 };
 
 std::vector<GradientCase> GradientCases() {
-  using Function = ActivationAttributes::Function;
   const Shape x{2, 3, 3, 4};
-  const ActivationAttributes swish{Function::kHardSwish}, gate{Function::kHardSigmoid};
+  const HardActivationAttributes swish{.swish = true}, gate{.swish = false};
   const ScaleAttributes scale{.factor = 0.17};
   const DropoutAttributes path{.keep = 0.5, .layer = 1, .per_row = true};
   const OpSpec concat = ConcatSpec({2, 0, 3, 2}, {2, 1, 3});
@@ -144,14 +143,14 @@ std::vector<GradientCase> GradientCases() {
       {"concat_third", concat, 2, SliceSpec(joined, 3, 3), {-1}},
       {"pad2d", Pad2dSpec(x, {-1, 2, 1, -1}), 0, Pad2dSpec({2, 3, 3, 5}, {1, -2, -1, 1}), {-1}},
       {"hard_swish",
-       same(OpKind::kActivation, swish, 1),
+       same(OpKind::kHardActivation, swish, 1),
        0,
-       same(OpKind::kActivationBackward, swish, 2),
+       same(OpKind::kHardActivationBackward, swish, 2),
        {-1, 0}},
       {"hard_sigmoid",
-       same(OpKind::kActivation, gate, 1),
+       same(OpKind::kHardActivation, gate, 1),
        0,
-       same(OpKind::kActivationBackward, gate, 2),
+       same(OpKind::kHardActivationBackward, gate, 2),
        {-1, 0}},
       {"scale", same(OpKind::kScale, scale, 1), 0, same(OpKind::kScale, scale, 1), {-1}},
       {"scaled_add", same(OpKind::kScaledAdd, scale, 2), 1, same(OpKind::kScale, scale, 1), {-1}},
@@ -204,10 +203,10 @@ TEST(PaddedChannels, StayZero) {
   const Layout blocks = backend->MakeKernel(conv)->output_layouts()[0];
   const Shape x = conv.outputs[0].shape;
   if (blocks.is_plain()) GTEST_SKIP() << "this CPU's convolutions keep NHWC";
-  for (OpSpec spec :
-       {ConcatSpec(x, {20, 20, 7}), SliceSpec(x, 3, 9), Pad2dSpec(x, {1, 1, -1, 0}),
-        ScaleChannelsSpec(x), SameShapeSpec(OpKind::kActivation, ActivationAttributes{}, x, 1),
-        SameShapeSpec(OpKind::kDropout, DropoutAttributes{.per_row = true}, x, 1)}) {
+  for (OpSpec spec : {ConcatSpec(x, {20, 20, 7}), SliceSpec(x, 3, 9), Pad2dSpec(x, {1, 1, -1, 0}),
+                      ScaleChannelsSpec(x),
+                      SameShapeSpec(OpKind::kHardActivation, HardActivationAttributes{}, x, 1),
+                      SameShapeSpec(OpKind::kDropout, DropoutAttributes{.per_row = true}, x, 1)}) {
     SCOPED_TRACE(Name(spec.kind));
     std::vector<Elements> in;
     for (const TensorSpec& t : spec.inputs) in.emplace_back(t.shape.size(), 1.0);

@@ -377,19 +377,17 @@ inline void AddElementwise(std::vector<ConformanceCase>& cases) {
 }
 
 inline void AddHardActivations(std::vector<ConformanceCase>& cases) {
-  using Function = ActivationAttributes::Function;
   const struct {
     std::string name;
     Shape shape;
   } shapes[] = {{"blocked", {2, 32, 5, 6}}, {"odd", {3, 19, 4, 5}}, {"pixel", {3, 24, 1, 1}}};
   for (const auto& [name, shape] : shapes) {
-    for (const auto function : {Function::kHardSwish, Function::kHardSigmoid}) {
-      const ActivationAttributes a{function};
-      const std::string full =
-          (function == Function::kHardSwish ? "hard_swish_" : "hard_sigmoid_") + name;
-      cases.push_back({full, SameShapeSpec(OpKind::kActivation, a, shape, 1)});
+    for (const bool swish : {true, false}) {
+      const HardActivationAttributes a{.swish = swish};
+      const std::string full = (swish ? "hard_swish_" : "hard_sigmoid_") + name;
+      cases.push_back({full, SameShapeSpec(OpKind::kHardActivation, a, shape, 1)});
       cases.push_back(
-          {full + "_backward", SameShapeSpec(OpKind::kActivationBackward, a, shape, 2)});
+          {full + "_backward", SameShapeSpec(OpKind::kHardActivationBackward, a, shape, 2)});
     }
     const ScaleAttributes scale{.factor = 0.17};
     cases.push_back({"scale_" + name, SameShapeSpec(OpKind::kScale, scale, shape, 1)});

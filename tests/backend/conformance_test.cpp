@@ -147,10 +147,10 @@ void PrepareInputs(const ConformanceCase& c, std::vector<Elements>& inputs) {
       for (double& v : inputs[1]) v = std::clamp(4 * v, 0.0, ceiling > 0 ? ceiling : 100.0);
       break;
     }
-    case OpKind::kActivation:
+    case OpKind::kHardActivation:
       for (double& v : inputs[0]) v *= 4;  // beyond 3 on both sides
       break;
-    case OpKind::kActivationBackward:
+    case OpKind::kHardActivationBackward:
       for (double& v : inputs[1]) v *= 4;
       break;
     case OpKind::kPool2d:

@@ -410,9 +410,8 @@ TEST_F(RecipeTest, ValuesThatTheOtherProgramsRefusedAreRefused) {
 }
 
 TEST_F(RecipeTest, ImagenetMainWantsAnOutputFolder) {
-  EXPECT_TRUE(
-      FailsWith(Carole({"train", "--recipe=imagenet_main", "--data_dir=/nowhere"}), 64,
-                {"--output_dir: missing", "UAI's ResNet on ImageNet has no default"}));
+  EXPECT_TRUE(FailsWith(Carole({"train", "--recipe=imagenet_main", "--data_dir=/nowhere"}), 64,
+                        {"--output_dir: missing", "UAI's ResNet on ImageNet has no default"}));
 }
 
 }  // namespace

@@ -124,6 +124,16 @@ TEST(Environment, ProcessesThatBelieveToBeAloneAreRefused) {
   EXPECT_NO_THROW(RequireWholeJob({"PMIx", "PMIX_RANK", 0, 1, 0, 1}, 1));
 }
 
+TEST(Environment, TasksOfSrunWithoutPmixAreRefused) {
+  EXPECT_EQ(TextOf<ConfigError>([] {
+              RequirePmix({"Slurm", "SLURM_PROCID", 0, 2, 0, 1});
+            }),
+            "[launch] srun: its 2 tasks cannot find each other: got no PMIx, want srun --mpi=pmix "
+            "(srun --mpi=list says whether the site has it), or mpirun");
+  EXPECT_NO_THROW(RequirePmix({"Slurm", "SLURM_PROCID", 0, 1, 0, 1}));
+  EXPECT_NO_THROW(RequirePmix({"PMIx", "PMIX_RANK", 0, 4, 0, 1}));
+}
+
 TEST(Environment, GpuOfARank) {
   const Place place{"Open MPI", "OMPI_COMM_WORLD_RANK", 5, 8, 1, 4};
   const Place alone{"Open MPI", "OMPI_COMM_WORLD_RANK", 5, 8, 0, 1};

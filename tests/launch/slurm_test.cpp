@@ -22,7 +22,7 @@ TEST(NodeList, Expands) {
       {"n[0-3,7],login", {"n0", "n1", "n2", "n3", "n7", "login"}},
       {"r[08-11]", {"r08", "r09", "r10", "r11"}},
       {"r[1-2]n[0-1]", {"r1n0", "r1n1", "r2n0", "r2n1"}},
-      {"a[1]-ib.Cluster,b", {"a1-ib.cluster", "b"}},
+      {"a[1]-ib.Cluster,b", {"a1-ib.Cluster", "b"}},
       {"10.0.0.[1-2]", {"10.0.0.1", "10.0.0.2"}},
   };
   for (const auto& [text, nodes] : cases)
@@ -90,6 +90,13 @@ TEST(Slurm, Allocation) {
   EXPECT_EQ(PrintCluster(*cluster, Format::kHostfile), "n0 slots=2\nn1 slots=2\nn2 slots=1\n");
   EXPECT_EQ(PrintCluster(*ReadSlurm(batch, 4), Format::kHostList), "n0:4,n1:4,n2:4\n");
   EXPECT_FALSE(cluster->me.has_value());  // the batch script is no rank
+}
+
+TEST(Slurm, OneGroupOfAHeterogeneousJobIsNotTheJob) {
+  const Variables batch({{"SLURM_JOB_NODELIST", "n0"}, {"SLURM_HET_SIZE", "2"}});
+  EXPECT_EQ(TextOf<ConfigError>([&] { ReadSlurm(batch, 0); }),
+            "[slurm] SLURM_HET_SIZE: a heterogeneous job: got 2 groups, want 1; start the ranks "
+            "with srun --mpi=pmix --het-group=0-1");
 }
 
 TEST(Slurm, StepIsPartOfTheAllocation) {

@@ -119,6 +119,40 @@ TEST(LearningRateTest, GrowsWithTheGlobalBatchAfterWarmUp) {
   EXPECT_FLOAT_EQ(rate.At(21), 0.4f);
 }
 
+TEST(LearningRateTest, SaysWhatItDoes) {
+  const LearningRateOptions usual{.learning_rate = 0.5,
+                                  .end_learning_rate = 0.25,
+                                  .num_epochs_per_decay = 1,
+                                  .boundaries = {1},
+                                  .factors = {1, 0.5},
+                                  .num_samples = 64,
+                                  .batch_size = 32};
+  const std::pair<const char*, const char*> types[] = {
+      {"fixed", "0.5, fixed"},
+      {"exponential", "0.5, times 0.94 every 2 steps (decay_steps)"},
+      {"polynomial", "0.5, polynomial to 0.25 in 2 steps (decay_steps)"},
+      {"cosine", "0.5, cosine to 0.25 in 2 steps (decay_steps)"},
+      {"piecewise", "0.5, times 0.5 behind step 2"}};
+  for (const auto& [type, text] : types) {
+    LearningRateOptions options = usual;
+    options.type = type;
+    EXPECT_EQ(LearningRate(options).Describe(options), text);
+  }
+}
+
+TEST(LearningRateTest, NeverFallsBelowZero) {
+  const std::pair<const char*, LearningRateOptions> cases[] = {
+      {"end_learning_rate", {.type = "fixed", .end_learning_rate = -0.1}},
+      {"learning_rate_decay_factor", {.type = "fixed", .decay_factor = -0.5}},
+      {"learning_rate_factors", {.type = "fixed", .factors = {1, -1}}},
+      {"warmup_epochs", {.type = "fixed", .warmup_epochs = -1}}};
+  for (const auto& [flag, options] : cases) {
+    EXPECT_THAT(
+        [&] { LearningRate rate(options); },
+        ThrowsMessage<UsageError>(HasSubstr(std::string("--") + flag + ": makes no sense")));
+  }
+}
+
 TEST(LearningRateTest, BadFlagsAreNamed) {
   EXPECT_THAT([] { LearningRate({.type = "piecewise", .boundaries = {1}, .factors = {1}}); },
               ThrowsMessage<UsageError>(HasSubstr("--learning_rate_factors")));

@@ -303,6 +303,24 @@ TEST(OptimizerTest, RegularizationIsPartOfTheGradientAndReported) {
   }
 }
 
+// Warm-ups begin with it. (Ftrl divides by the rate.)
+TEST(OptimizerTest, RateOfZeroMovesNothing) {
+  for (const OptimizerEntry& entry : kOptimizers) {
+    Problem<float> problem(100);
+    FillRandomly(problem);
+    const std::vector<float> before = problem.weights;
+    Optimizer optimizer = problem.Make(entry.name, {});
+    optimizer.BeginStep(0);
+    optimizer.Update();
+    optimizer.EndStep();
+    EXPECT_EQ(problem.weights, before) << entry.name;
+    optimizer.BeginStep(0.1);
+    optimizer.Update();
+    EXPECT_NE(problem.weights, before) << entry.name;
+    for (float w : problem.weights) ASSERT_TRUE(std::isfinite(w)) << entry.name;
+  }
+}
+
 TEST(OptimizerTest, ThreadsChangeNothing) {
   constexpr int64_t kSize = 100000;
   for (const OptimizerEntry& entry : kOptimizers) {

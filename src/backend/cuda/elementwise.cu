@@ -254,10 +254,8 @@ float Factor(const OpSpec& spec) {
 
 template <typename F>
 std::unique_ptr<Kernel> MakeActivation(const OpSpec& spec, const Device& device) {
-  const auto& a = spec.attributes_as<ActivationAttributes>();
-  return Make(spec, device,
-              F{.swish = a.function == ActivationAttributes::Function::kHardSwish,
-                .factor = static_cast<float>(a.factor())});
+  const auto& a = spec.attributes_as<HardActivationAttributes>();
+  return Make(spec, device, F{.swish = a.swish, .factor = static_cast<float>(a.factor())});
 }
 
 }  // namespace
@@ -270,9 +268,9 @@ std::unique_ptr<Kernel> MakeElementwise(const OpSpec& spec, const Device& device
       if (IsPresent(spec.outputs, ReluBackwardPlaces::kDb))
         return MakePacked<ReluBackwardAndSums>(spec, device, spec.inputs[0].shape[1]);
       return Make(spec, device, ReluBackward{Top(spec)});
-    case OpKind::kActivation:
+    case OpKind::kHardActivation:
       return MakeActivation<HardActivation>(spec, device);
-    case OpKind::kActivationBackward:
+    case OpKind::kHardActivationBackward:
       return MakeActivation<HardActivationBackward>(spec, device);
     case OpKind::kScale:
       return Make(spec, device, Scale{Factor(spec)});

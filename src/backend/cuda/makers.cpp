@@ -44,8 +44,8 @@ KernelMaker* FindMaker(const OpSpec& spec) {
       return spec.attributes_as<BatchNormAttributes>().training ? MakeBatchNormBackward : nullptr;
     case OpKind::kRelu:
     case OpKind::kReluBackward:
-    case OpKind::kActivation:
-    case OpKind::kActivationBackward:
+    case OpKind::kHardActivation:
+    case OpKind::kHardActivationBackward:
     case OpKind::kAdd:
     case OpKind::kScaledAdd:
     case OpKind::kScale:

@@ -27,9 +27,9 @@ class Elementwise : public Kernel {
       constant_ = static_cast<float>(relu->ceiling);
     if (const auto* scale = std::get_if<ScaleAttributes>(&spec.attributes))
       constant_ = static_cast<float>(scale->factor);
-    if (const auto* hard = std::get_if<ActivationAttributes>(&spec.attributes)) {
+    if (const auto* hard = std::get_if<HardActivationAttributes>(&spec.attributes)) {
       constant_ = static_cast<float>(hard->factor());
-      swish_ = hard->function == ActivationAttributes::Function::kHardSwish;
+      swish_ = hard->swish;
     }
     const Layout layout = ChooseLayout(spec);
     input_layouts_.assign(spec.inputs.size(), layout);
@@ -50,9 +50,9 @@ class Elementwise : public Kernel {
           return Vectors<T>().relu(x(0) + at, y + at, n, constant_);
         case OpKind::kReluBackward:
           return Vectors<T>().relu_backward(x(0) + at, x(1) + at, y + at, n, constant_);
-        case OpKind::kActivation:
+        case OpKind::kHardActivation:
           return Vectors<T>().hard(x(0) + at, y + at, n, swish_, constant_);
-        case OpKind::kActivationBackward:
+        case OpKind::kHardActivationBackward:
           return Vectors<T>().hard_backward(x(0) + at, x(1) + at, y + at, n, swish_, constant_);
         case OpKind::kScale:
           return Vectors<T>().scale(x(0) + at, y + at, n, constant_);
@@ -71,8 +71,8 @@ class Elementwise : public Kernel {
   static Layout ChooseLayout(const OpSpec& spec) {
     const Layout plain = Layout::PlainActivation(spec.outputs[0].shape);
     // Padding must stay 0, which this gate would make 1/2; its maps are one pixel, so plain anyway.
-    const auto* hard = std::get_if<ActivationAttributes>(&spec.attributes);
-    if (hard && hard->function == ActivationAttributes::Function::kHardSigmoid) return plain;
+    const auto* hard = std::get_if<HardActivationAttributes>(&spec.attributes);
+    if (hard && !hard->swish) return plain;
     for (const TensorSpec& t : spec.inputs) {
       if (t.layout.opaque() != nullptr) return t.layout;
     }

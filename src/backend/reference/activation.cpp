@@ -52,8 +52,8 @@ class Activation : public ElementwiseKernel {
   using ElementwiseKernel::ElementwiseKernel;
 
   void Run(const RunContext&) override {
-    const auto& a = spec_.attributes_as<ActivationAttributes>();
-    const bool swish = a.function == ActivationAttributes::Function::kHardSwish;
+    const auto& a = spec_.attributes_as<HardActivationAttributes>();
+    const bool swish = a.swish;
     const T factor = static_cast<T>(a.factor());
     const T* x = in<T>(0);
     T* y = out<T>(0);
@@ -72,8 +72,8 @@ class ActivationBackward : public ElementwiseKernel {
   using ElementwiseKernel::ElementwiseKernel;
 
   void Run(const RunContext&) override {
-    const auto& a = spec_.attributes_as<ActivationAttributes>();
-    const bool swish = a.function == ActivationAttributes::Function::kHardSwish;
+    const auto& a = spec_.attributes_as<HardActivationAttributes>();
+    const bool swish = a.swish;
     const T factor = static_cast<T>(a.factor());
     const T* dy = in<T>(0);
     const T* x = in<T>(1);
