@@ -51,7 +51,7 @@ int64_t CheckExample(std::string_view example, const DatasetEntry* dataset, int 
   CheckBoxes(example, found[kBoxLabel]);
   const int channels = dataset != nullptr ? dataset->channels : 3;
   if (BarePixels(stored, dataset, channels)) return *label;
-  DecodeImage(stored.encoded, channels, image);
+  DecodeImage(stored.encoded, channels, image, true);
   CheckSize(found[kHeight], image->height);
   CheckSize(found[kWidth], image->width);
   return *label;

@@ -20,6 +20,7 @@ struct BuildOptions {
   std::filesystem::path raw_dir;     // the files as they are distributed
   std::filesystem::path output_dir;  // made when it is not there
   int64_t max_images = 0;            // of each split, for a first try; 0: all
+  int64_t max_bad_records = 0;       // of photos and imagenet: pictures that may be left out
   int threads = 0;                   // 0: one for each core
   // Of shuffling and drawing; none: the data set's own (ImageNet 12345, others 0).
   std::optional<uint32_t> seed = std::nullopt;

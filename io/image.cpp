@@ -46,10 +46,11 @@ bool HasImageName(const std::filesystem::path& path) {
          (extension == ".jpg" || extension == ".jpeg" || extension == ".png");
 }
 
-void DecodeImage(std::string_view bytes, int channels, Image* image) {
+void DecodeImage(std::string_view bytes, int channels, Image* image, bool refuses_damage) {
   CAROLE_CHECK(channels == 1 || channels == 3, "images have 1 or 3 channels, not {}", channels);
   if (IsPng(bytes)) return DecodePng(bytes, channels, image);
-  if (IsJpeg(bytes)) return DecodeJpeg(bytes, channels, image);
+  if (IsJpeg(bytes))
+    return DecodeJpeg(bytes, channels, image, DctMethod::kIntegerFast, refuses_damage);
   FailUnknownFormat(bytes);
 }
 

@@ -48,8 +48,8 @@ enum class DctMethod {
 // Decodes to `channels` (1 or 3) channels, whatever the file has: grey is replicated, colour
 // becomes luminance, an alpha channel is dropped, 16 bits become 8. Throws DataError ("[io.image]
 // jpeg: …") for damage, an unknown format or an image that is too large; `image` then holds no
-// picture.
-void DecodeImage(std::string_view bytes, int channels, Image* image);
+// picture. refuses_damage: of what a JPEG codes, too, which is otherwise decoded to what it became.
+void DecodeImage(std::string_view bytes, int channels, Image* image, bool refuses_damage = false);
 
 // Whether the name ends as those of JPEG and PNG do and is no hidden one ("._a.jpg", which macOS
 // leaves).
@@ -61,7 +61,7 @@ bool IsPng(std::string_view bytes);
 // JPEG as TensorFlow's decode_jpeg, bit by bit: triangular upsampling of chroma, CMYK by C*K/255
 // for Adobe's inverted inks. CMYK to one channel is refused, as there.
 void DecodeJpeg(std::string_view bytes, int channels, Image* image,
-                DctMethod dct_method = DctMethod::kIntegerFast);
+                DctMethod dct_method = DctMethod::kIntegerFast, bool refuses_damage = false);
 void DecodePng(std::string_view bytes, int channels, Image* image);
 
 // A PNG of 1 or 3 channels of 8 bits, without loss.

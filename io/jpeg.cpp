@@ -93,6 +93,12 @@ bool ToBaselineScan(const jpeg_decompress_struct& jpeg, jpeg::BaselineScan* scan
   return true;
 }
 
+// Of libjpeg's warnings those of codes that cannot be: stray bytes between markers leave a usable
+// image.
+bool IsDamage(int warning) {
+  return warning == JWRN_HUFF_BAD_CODE || warning == JWRN_HIT_MARKER || warning == JWRN_MUST_RESYNC;
+}
+
 }  // namespace
 
 class JpegDecoder::Impl {
@@ -101,8 +107,10 @@ class JpegDecoder::Impl {
     jpeg_.err = jpeg_std_error(&errors_);
     errors_.error_exit = [](j_common_ptr jpeg) { Jump(jpeg); };
     errors_.emit_message = [](j_common_ptr jpeg, int level) {
-      // Other warnings (stray bytes between markers) leave a usable image; a missing end does not.
-      if (level < 0 && jpeg->err->msg_code == JWRN_JPEG_EOF) Jump(jpeg);
+      const int code = jpeg->err->msg_code;
+      const auto* self = static_cast<const Impl*>(jpeg->client_data);
+      if (level < 0 && (code == JWRN_JPEG_EOF || (self->refuses_damage_ && IsDamage(code))))
+        Jump(jpeg);
     };
     progress_.progress_monitor = [](j_common_ptr jpeg) {
       if (reinterpret_cast<j_decompress_ptr>(jpeg)->input_scan_number <= kMaxScans) return;
@@ -126,7 +134,8 @@ class JpegDecoder::Impl {
   void Open(std::string_view bytes, const JpegOptions& options) {
     jpeg_abort_decompress(&jpeg_);
     channels_ = options.channels;
-    only_libjpeg_ = options.only_libjpeg;
+    refuses_damage_ = options.refuses_damage;
+    only_libjpeg_ = options.only_libjpeg || refuses_damage_;
     if (nvjpeg_ != options.nvjpeg) gpu_.reset();
     nvjpeg_ = options.nvjpeg;
     bytes_ = bytes;
@@ -195,6 +204,8 @@ class JpegDecoder::Impl {
     if (window.top > kMarginRows) jpeg_skip_scanlines(&jpeg_, window.top - kMarginRows);
     while (static_cast<int>(jpeg_.output_scanline) < window.top + window.height)
       ReadRow(window, window.left - static_cast<int>(left), out);
+    if (refuses_damage_ && jpeg_.output_scanline == jpeg_.output_height)
+      jpeg_finish_decompress(&jpeg_);
     jpeg_abort_decompress(&jpeg_);
     return true;
   }
@@ -247,6 +258,7 @@ class JpegDecoder::Impl {
   char message_[JMSG_LENGTH_MAX] = {};
   int channels_ = 3;
   bool cmyk_ = false;
+  bool refuses_damage_ = false;
   bool only_libjpeg_ = false;
   bool by_libjpeg_ = false;
   std::string_view bytes_;  // of the open image
@@ -269,9 +281,11 @@ void JpegDecoder::Decode(const Window& window, Image* image, int divisor) {
   impl_->Decode(window, image, divisor);
 }
 
-void DecodeJpeg(std::string_view bytes, int channels, Image* image, DctMethod dct_method) {
+void DecodeJpeg(std::string_view bytes, int channels, Image* image, DctMethod dct_method,
+                bool refuses_damage) {
   thread_local JpegDecoder decoder;
-  decoder.Open(bytes, {.channels = channels, .dct_method = dct_method});
+  decoder.Open(bytes,
+               {.channels = channels, .dct_method = dct_method, .refuses_damage = refuses_damage});
   decoder.Decode({.height = decoder.height(), .width = decoder.width()}, image);
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <atomic>
+#include <mutex>
 
 #include "io/bytes.h"
 #include "io/disk.h"
@@ -11,6 +12,7 @@
 #include "io/shard_name.h"
 #include "io/tfrecord.h"
 #include "src/core/error.h"
+#include "src/core/log.h"
 
 namespace carole::io {
 namespace {
@@ -23,6 +25,34 @@ fs::path RecipePath(const ShardPlan& plan) {
   const std::string_view name = std::string_view(plan.stem).substr(0, plan.stem.size() - separator);
   return plan.folder / fmt::format(".carole_build_{}", name);
 }
+
+// Examples that could not be made.
+class BadExamples {
+ public:
+  explicit BadExamples(int64_t most) : most_(most) {}
+
+  void Add(const DataError& error) {
+    LogError("", "{}", error.what());
+    const std::lock_guard lock(mutex_);
+    if (count_++ == 0) first_ = error.what();
+  }
+  bool AreTooMany() const { return count_ > most_; }
+  void RequireFew() const {
+    if (AreTooMany())
+      throw DataError(fmt::format(
+          "{}; it is the first of {} that could not be made: mend them, or leave out as many by "
+          "--max_bad_records",
+          first_, count_.load()));
+    if (count_ > 0)
+      LogWarning("io.build", "{} examples are left out (--max_bad_records)", count_.load());
+  }
+
+ private:
+  const int64_t most_;
+  std::atomic<int64_t> count_{0};
+  std::mutex mutex_;
+  std::string first_;
+};
 
 std::string RecipeLine(const ShardPlan& plan) { return plan.recipe + "\n"; }
 
@@ -97,7 +127,8 @@ void WriteShards(const ShardPlan& plan, const std::function<std::string(int64_t)
     const int64_t count = plan.starts[s + 1] - plan.starts[s];
     if (count == 0) {
       throw UsageError(
-          fmt::format("[io.build] {}: more shards than images: got {} images for {} shards",
+          fmt::format("[io.build] {}: more shards than images: got {} images for {} shards; use "
+                      "fewer --train_shards or --validation_shards",
                       ShardPath(plan, s).string(), plan.starts.back(), plan.num_shards()));
     }
     if (fs::exists(ShardPath(plan, s))) {
@@ -106,21 +137,35 @@ void WriteShards(const ShardPlan& plan, const std::function<std::string(int64_t)
       missing.push_back(s);
     }
   }
+  BadExamples bad(plan.max_bad);
   const auto write = [&](int64_t i) {
     const int shard = missing[static_cast<size_t>(i)];
     const std::unique_ptr<Sink> sink = CreateFile(ShardPath(plan, shard));
     TfRecordWriter writer(*sink);
+    bool is_empty = true, is_whole = true;
     for (int64_t k = plan.starts[shard]; k < plan.starts[shard + 1]; ++k) {
-      writer.Write(make(k));
+      try {
+        writer.Write(make(k));
+        is_empty = false;
+      } catch (const DataError& error) {
+        bad.Add(error);
+        is_whole = false;
+      }
       ++done;
     }
-    sink->Commit();
+    if (is_whole || !(is_empty || bad.AreTooMany())) {
+      sink->Commit();
+    } else if (is_empty && !bad.AreTooMany()) {
+      throw DataError(fmt::format("[io.build] {}: nothing in it could be made; use fewer shards",
+                                  ShardPath(plan, shard).string()));
+    }
   };
   const auto report = [&] {
     if (plan.progress) plan.progress(done, plan.starts.back());
   };
   report();
   ParallelFor(static_cast<int64_t>(missing.size()), plan.threads, write, report);
+  bad.RequireFew();
 }
 
 }  // namespace carole::io

@@ -19,7 +19,8 @@ struct ShardPlan {
   std::vector<int64_t> starts;
   // One line with all that decides what the shards hold. Shards of another build are refused.
   std::string recipe;
-  int threads = 0;  // 0: one for each core
+  int64_t max_bad = 0;  // examples that may be left out
+  int threads = 0;      // 0: one for each core
   // Called now and then from the calling thread. done counts the shards found as well.
   std::function<void(int64_t done, int64_t total)> progress;
 
@@ -40,8 +41,9 @@ std::vector<int64_t> ShardStarts(int64_t count, int num_shards);
 // Throws UsageError when the folder holds shards of another recipe.
 void CheckShards(const ShardPlan& plan);
 
-// Writes the shards that are not there. make(i) gives serialized example i, on any thread. Throws
-// UsageError as CheckShards() does, and for an empty shard.
+// Writes the shards that are not there. make(i) gives serialized example i, on any thread, or
+// throws DataError: each such is logged, all of them before more than max_bad end the build; their
+// shards are then not written. Throws UsageError as CheckShards() does, and for an empty shard.
 void WriteShards(const ShardPlan& plan, const std::function<std::string(int64_t)>& make);
 
 }  // namespace carole::io

@@ -78,4 +78,8 @@ int64_t NumToBuild(const BuildOptions& options, int64_t count) {
   return options.max_images > 0 ? std::min(options.max_images, count) : count;
 }
 
+int64_t WrittenAt(const std::filesystem::path& file) {
+  return std::filesystem::last_write_time(file).time_since_epoch().count();
+}
+
 }  // namespace carole::io

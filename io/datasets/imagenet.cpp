@@ -138,8 +138,8 @@ std::vector<TarPicture> IndexValidation(const Source& source) {
 
 // Everything that decides what the shards hold, in one line.
 std::string Recipe(const std::string& split, const std::vector<TarPicture>& pictures,
-                   const BoundingBoxes& boxes, uint32_t seed, int num_shards) {
-  uint64_t hash = kFnvOffset;
+                   const BoundingBoxes& boxes, uint32_t seed, int num_shards, const fs::path& tar) {
+  uint64_t hash = Fnv1a64(std::to_string(WrittenAt(tar)), kFnvOffset);
   for (const TarPicture& picture : pictures)
     hash = Fnv1a64(fmt::format("{} {} {}\n", picture.name, picture.offset, picture.bytes), hash);
   return fmt::format("imagenet {}: {} images {:016x}, {} boxes, seed {}, {} shards", split,
@@ -159,7 +159,7 @@ std::string ReadPicture(const Source& source, const TarPicture& picture) {
 void BuildSplit(const BuildOptions& options, const std::string& split, const Source& source,
                 std::vector<TarPicture> pictures, const BoundingBoxes& boxes, int num_shards) {
   const uint32_t seed = options.seed.value_or(kSlimSeed);
-  const std::string recipe = Recipe(split, pictures, boxes, seed, num_shards);
+  const std::string recipe = Recipe(split, pictures, boxes, seed, num_shards, source.name());
   std::vector<uint32_t> order(pictures.size());
   std::iota(order.begin(), order.end(), 0u);
   PythonRandom(seed).Shuffle(order);
@@ -169,6 +169,7 @@ void BuildSplit(const BuildOptions& options, const std::string& split, const Sou
        .stem = split + "-",
        .starts = ShardStarts(static_cast<int64_t>(order.size()), num_shards),
        .recipe = fmt::format("{}, first {}", recipe, order.size()),
+       .max_bad = options.max_bad_records,
        .threads = options.threads,
        .progress = [&](int64_t done, int64_t total) { options.Report(split, done, total); }},
       [&](int64_t i) {

@@ -161,8 +161,8 @@ void BuildSplit(const BuildOptions& options, std::string_view stem, const std::s
   if (count == 0) return;
   uint64_t hash = kFnvOffset;
   for (const Photo& photo : photos)
-    hash = Fnv1a64(fmt::format("{} {} {}\n", photo.path.filename().string(), photo.label,
-                               fs::file_size(photo.path)),
+    hash = Fnv1a64(fmt::format("{} {} {} {}\n", photo.path.filename().string(), photo.label,
+                               fs::file_size(photo.path), WrittenAt(photo.path)),
                    hash);
   num_shards = static_cast<int>(std::min<int64_t>(num_shards, count));
   WriteShards(
@@ -173,6 +173,7 @@ void BuildSplit(const BuildOptions& options, std::string_view stem, const std::s
        .starts = EvenStarts(count, num_shards),
        .recipe = fmt::format("{} {}: first {} of {} images {:016x}, {} shards",
                              options.dataset->name, split, count, photos.size(), hash, num_shards),
+       .max_bad = options.max_bad_records,
        .threads = options.threads,
        .progress = [&](int64_t done, int64_t total) { options.Report(split, done, total); }},
       [&](int64_t i) {

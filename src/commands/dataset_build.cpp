@@ -39,6 +39,10 @@ struct BuildFlags {
         ->required();
     line.Add("max_images", options.max_images, "of each split, for a first try; 0: all")
         ->check(CLI::NonNegativeNumber);
+    line.Add("max_bad_records", options.max_bad_records,
+             "of each split's pictures: so many may be left out, each with a word in the log; "
+             "folder, flowers and imagenet only")
+        ->check(CLI::NonNegativeNumber);
     line.Add("train_shards", train_shards, "0: the data set's own number")
         ->check(CLI::NonNegativeNumber);
     line.Add("validation_shards", validation_shards, "0: the data set's own number")

@@ -178,6 +178,18 @@ TEST(BadJpeg, ScansWithoutEndAreStopped) {
   EXPECT_EQ(ErrorOf(bomb + "\xff\xd9"), "[io.image] jpeg: cannot be decoded: more than 100 scans");
 }
 
+// TensorFlow's tools take such pictures; who checks a data set wants to know of them.
+TEST(BadJpeg, DamagedCodesAreRefusedWhereThatIsWanted) {
+  for (const bool progressive : {false, true}) {
+    const std::string whole = Encode(64, 48, {.restart_rows = 0, .progressive = progressive});
+    Image image;
+    DecodeImage(whole, 3, &image, true);
+    const std::string cut = whole.substr(0, whole.size() - 12) + "\xff\xd9";
+    DecodeImage(cut, 3, &image);
+    EXPECT_THROW(DecodeImage(cut, 3, &image, true), DataError) << progressive;
+  }
+}
+
 TEST(BadJpeg, AnyDamageIsSurvived) {
   const std::string whole = Encode(48, 40, {.restart_rows = 1, .progressive = false});
   Rng rng(9, RngPurpose::kData);

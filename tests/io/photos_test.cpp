@@ -1,4 +1,5 @@
 // Data sets from folders of pictures, and drawn ones.
+#include <chrono>
 #include <map>
 #include <set>
 
@@ -97,6 +98,20 @@ TEST(BuildFolder, TheSameFractionOfEachClass) {
               ElementsAre(Pair(0, 16), Pair(1, 8), Pair(2, 2)));
   EXPECT_THAT(VerifySplit("folder", "validation", options.output_dir).class_counts,
               ElementsAre(Pair(0, 4), Pair(1, 2), Pair(2, 1)));
+}
+
+TEST(BuildFolder, MendedPicturesAreNotTakenForTheOldOnes) {
+  const TemporaryFolder folder;
+  WritePhotos(folder / "raw", {{"cats", 4}});
+  const BuildOptions options{.dataset = &FindDataset("folder"),
+                             .raw_dir = folder / "raw",
+                             .output_dir = folder / "out",
+                             .validation_fraction = 0};
+  BuildFolder(options);
+  BuildFolder(options);  // finds its own
+  const fs::path mended = fs::directory_iterator(folder / "raw/cats")->path();
+  fs::last_write_time(mended, fs::last_write_time(mended) + std::chrono::seconds(1));
+  EXPECT_THAT(TextOf<UsageError>([&] { BuildFolder(options); }), HasSubstr("of another build"));
 }
 
 TEST(BuildFolder, SeedDecidesTheSplit) {

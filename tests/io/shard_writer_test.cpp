@@ -52,7 +52,8 @@ TEST(ShardWriter, GoesOnWithTheShardsThatAreMissing) {
     if (i == 4) throw DataError("[test] image 4");
     return std::to_string(i);
   };
-  EXPECT_EQ(TextOf<DataError>([&] { WriteShards(plan, fail_at_4); }), "[test] image 4");
+  EXPECT_THAT(TextOf<DataError>([&] { WriteShards(plan, fail_at_4); }),
+              HasSubstr("[test] image 4; it is the first of 1 that could not be made"));
   EXPECT_FALSE(std::filesystem::exists(ShardPath(plan, 2)));
   WriteText(folder / "out/.train-00002-of-00003.tfrecord.host-1-2.tmp", "of a killed run");
   std::set<int64_t> made;
@@ -63,6 +64,30 @@ TEST(ShardWriter, GoesOnWithTheShardsThatAreMissing) {
   EXPECT_THAT(made, ElementsAre(4));
   EXPECT_THAT(ReadRecords(ShardPath(plan, 2)), ElementsAre("4"));
   EXPECT_FALSE(std::filesystem::exists(folder / "out/.train-00002-of-00003.tfrecord.host-1-2.tmp"));
+}
+
+TEST(ShardWriter, LeavesOutAsManyAsItMay) {
+  const TemporaryFolder folder;
+  ShardPlan plan = Plan(folder);
+  const auto fail_at_1_and_3 = [](int64_t i) {
+    if (i % 2 == 1) throw DataError("[test] image " + std::to_string(i));
+    return std::to_string(i);
+  };
+  plan.max_bad = 1;
+  EXPECT_THAT(TextOf<DataError>([&] { WriteShards(plan, fail_at_1_and_3); }),
+              HasSubstr("the first of 2 that could not be made"));
+  plan.max_bad = 2;
+  WriteShards(plan, fail_at_1_and_3);
+  std::vector<std::string> written;
+  for (int s = 0; s < 3; ++s) {
+    for (const std::string& record : ReadRecords(ShardPath(plan, s))) written.push_back(record);
+  }
+  EXPECT_THAT(written, ElementsAre("0", "2", "4"));
+  for (int s = 0; s < 3; ++s) std::filesystem::remove(ShardPath(plan, s));
+  plan.max_bad = 5;
+  const auto fail = [](int64_t) -> std::string { throw DataError("[test] no image"); };
+  EXPECT_THAT(TextOf<DataError>([&] { WriteShards(plan, fail); }),
+              HasSubstr("nothing in it could be made; use fewer shards"));
 }
 
 TEST(ShardWriter, ShardsOfAnotherBuildAreRefused) {
