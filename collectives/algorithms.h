@@ -2,7 +2,9 @@
 // when.
 //
 // To add one: write it in its own .cpp as a function of (Exchange&, std::span<T>), declare it here,
-// add a row.
+// add a row. It sums in place over all ranks, with the same bits on each; messages are cut into
+// segment_bytes; Transport and NodeGroup keep the deadlines. Only one that `rounds` looks at
+// `wire`.
 #pragma once
 
 #include <iterator>
@@ -142,6 +144,7 @@ struct AllReduceEntry {
   std::string_view fits_where;  // words for errors
   bool (*fits)(const Topology&);
   bool (*may_win)(const Topology&);              // whether `auto` tries it
+  bool rounds = false;                           // between hosts, as Exchange::wire says
   void (*sum_f32)(Exchange&, std::span<float>);  // null: the backend's own
   void (*sum_f64)(Exchange&, std::span<double>);
 };
@@ -161,6 +164,7 @@ inline constexpr AllReduceEntry kAllReduce[] = {
      .fits_where = "anywhere",
      .fits = Always,
      .may_win = IsOneRankPerHost,
+     .rounds = true,
      .sum_f32 = RingAllReduce<float>,
      .sum_f64 = RingAllReduce<double>},
     {.name = "tree",
@@ -179,6 +183,7 @@ inline constexpr AllReduceEntry kAllReduce[] = {
      .fits_where = "anywhere",
      .fits = Always,
      .may_win = IsMixed,
+     .rounds = true,
      .sum_f32 = HierarchicalAllReduce<float>,
      .sum_f64 = HierarchicalAllReduce<double>},
     {.name = "hierarchical_tree",

@@ -429,6 +429,8 @@ void Engine::SetAllReduce(std::string_view name) {
         fmt::format("[comm] --all_reduce: {} does not fit: got threads or one process, want {}",
                     name, kAllReduce[row].fits_where));
   }
+  if (wire_ != DType::kF32 && row != kAutoRow && !kAllReduce[row].rounds && rank() == 0)
+    LogWarning("comm", "wire_dtype: {} sends fp32 all the same", name);
   algorithm_ = row;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "src/core/error.h"
+#include "src/core/log.h"
 #include "src/core/whole_number.h"
 #include "src/train/reproducible.h"
 
@@ -78,6 +79,9 @@ void SetStepOptions(const RankFlags& flags, const MachineFlags& machine, const S
     throw UsageError("[flags] --wire_dtype: got " + machine.wire_dtype +
                      " beside --reproducible, want fp32: rounded sums depend on the ranks");
   }
+  if (machine.wire_dtype != "fp32" && (flags.reduction == "adasum" || flags.local_sgd_steps > 0))
+    LogWarning("job", "--wire_dtype={}: {} sends fp32 all the same", machine.wire_dtype,
+               flags.reduction == "adasum" ? "--reduction=adasum" : "--local_sgd_steps");
   options.buckets = MakeBucketOptions(machine);
   options.tune_buckets =
       flags.bucket_plan == "auto" && machine.bucket_mb == 0 && !flags.reproducible;

@@ -5,8 +5,10 @@
 // A new one takes: its kind and its places in src/backend/op.h, its name in backend.cpp, and in
 // op.cpp which places hold activations; a kernel in reference/ and, where it is worth one, in
 // onednn/ and cuda/ (tables in reference.cpp, onednn/backend.cpp, cuda/makers.cpp); its function
-// and gradient here; its cases in tests/backend/conformance_cases.h; and, unless the defaults are
-// right, its work in src/graph/flops.cpp and its Keras layer in src/train/keras_layers.cpp.
+// and gradient here; its cases in tests/backend/conformance_cases.h, which compare backends, and in
+// tests/ops/gradient_test.cpp, whose finite differences alone find a wrong derivative; and, unless
+// the defaults are right, its work in src/graph/flops.cpp and its Keras layer in
+// src/train/keras_layers.cpp.
 //
 // Errors: an impossible shape throws UsageError that names the scope and the sizes that would work.
 #pragma once

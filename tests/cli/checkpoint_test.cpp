@@ -65,7 +65,7 @@ TEST_F(CheckpointCliTest, ResNetHasEitherProgramsNames) {
   const std::string one = folder_ / "one/model.ckpt-1", two = folder_ / "two/model.ckpt-1";
   ASSERT_EQ(Carole(TrainWords(train_dir_, {"--max_number_of_steps=1", "--batch_size=1",
                                            "--model_name=imagenet_resnet_v2_18",
-                                           "--train_image_size=193", "--preprocessing_name=lenet"}))
+                                           "--train_image_size=64", "--preprocessing_name=lenet"}))
                 .exit_code,
             0);
   ASSERT_EQ(Convert(train_dir_, one).exit_code, 0);
