@@ -86,7 +86,9 @@ std::unique_ptr<Source> OpenSeekableRecords(const std::filesystem::path& path, b
       step /= 8;  // up to the very byte
     }
   }
-  if (step == 0) bytes += '\0';  // no record, so that something is there to be counted as bad
+  // No record, also where the last byte of one is what is missing, so that something is there to be
+  // counted as bad.
+  if (step == 0) bytes.append(kRecordHeaderBytes + 1, '\0');
   return std::make_unique<MemorySource>(source->name(), std::move(bytes));
 }
 

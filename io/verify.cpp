@@ -16,6 +16,7 @@
 #include "io/disk.h"
 #include "io/image.h"
 #include "io/parallel.h"
+#include "io/run_lock.h"
 #include "io/shard_name.h"
 #include "io/tfrecord.h"
 #include "src/core/error.h"
@@ -218,6 +219,25 @@ VerifyReport Join(const std::vector<fs::path>& names, std::vector<ShardReport>& 
   return report;
 }
 
+// Removes what a killed repair left behind; copies of another repair would be read beside ours.
+void ClearForCopies(const fs::path& folder, const std::vector<std::string>& names) {
+  const std::set<std::string> copies(names.begin(), names.end());
+  for (const auto& file : fs::directory_iterator(folder)) {
+    const std::string name = file.path().filename().string();
+    if (name.starts_with('.') && name.ends_with(".tmp")) fs::remove(file.path());
+    const auto shard = ShardName::Parse(name);
+    if (!shard || copies.contains(name)) continue;
+    for (const std::string& copy : copies) {
+      const auto ours = ShardName::Parse(copy);
+      if (!ours || ours->stem != shard->stem || ours->count == shard->count) continue;
+      throw UsageError(fmt::format(
+          "[io.verify] --repair {}: holds {} of another set: want a folder without its shards; "
+          "remove them or choose another one",
+          folder.string(), name));
+    }
+  }
+}
+
 }  // namespace
 
 VerifyReport VerifyShards(const VerifyOptions& options) {
@@ -264,6 +284,8 @@ void PrepareRepair(const std::vector<fs::path>& shards, const fs::path& folder) 
 void WriteRepaired(const VerifyReport& report, const fs::path& folder, int threads) {
   PrepareRepair(report.shards, folder);
   const std::vector<std::string> names = NamesOfCopies(report);
+  const RunLock lock(folder.string());
+  ClearForCopies(folder, names);
   ParallelFor(static_cast<int64_t>(report.shards.size()), threads, [&](int64_t i) {
     const std::vector<GoodRecord>& good = report.good[i];
     if (good.empty()) return;

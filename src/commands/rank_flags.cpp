@@ -80,8 +80,8 @@ void SetStepOptions(const RankFlags& flags, const MachineFlags& machine, const S
                      " beside --reproducible, want fp32: rounded sums depend on the ranks");
   }
   if (machine.wire_dtype != "fp32" && (flags.reduction == "adasum" || flags.local_sgd_steps > 0))
-    LogWarning("job", "--wire_dtype={}: {} sends fp32 all the same", machine.wire_dtype,
-               flags.reduction == "adasum" ? "--reduction=adasum" : "--local_sgd_steps");
+    LogInfo("job", "--wire_dtype={}: {} sends fp32 all the same", machine.wire_dtype,
+            flags.reduction == "adasum" ? "--reduction=adasum" : "--local_sgd_steps");
   options.buckets = MakeBucketOptions(machine);
   options.tune_buckets =
       flags.bucket_plan == "auto" && machine.bucket_mb == 0 && !flags.reproducible;

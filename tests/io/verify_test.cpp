@@ -154,6 +154,11 @@ TEST_F(VerifyTest, RepairOfASetLeavesNoHole) {
             Records({GreyExample(0, 0)}));
   EXPECT_EQ(ReadText(folder_ / "whole/train-00001-of-00002.tfrecord"),
             Records({GreyExample(1, 1)}));
+  WriteText(folder_ / "whole/.train-00000-of-00002.tfrecord.host-1-2.tmp", "of a killed repair");
+  repair(0, "whole");
+  EXPECT_FALSE(
+      std::filesystem::exists(folder_ / "whole/.train-00000-of-00002.tfrecord.host-1-2.tmp"));
+  EXPECT_THAT(TextOf<UsageError>([&] { repair(1, "whole"); }), HasSubstr("of another set"));
   repair(1, "part");  // goes back to the others, maybe
   EXPECT_TRUE(std::filesystem::exists(folder_ / "part/train-00002-of-00003.tfrecord"));
 }
