@@ -38,8 +38,8 @@ class BenchMemory {
 
 // One sample for each size; the same on every rank. Collective. The range lies in an arena, unless
 // `memory` says otherwise: then "nccl" is the algorithm. Afterwards the communicator's algorithm is
-// as it was. With 2(p-1)/p * copy_gb_per_s the memory
-// bounds the bus number of an algorithm that reads and writes each byte of each rank once.
+// as it was. With 2(p-1)/p * copy_gb_per_s the memory bounds the bus number of an algorithm that
+// reads and writes each byte of each rank once.
 std::vector<AllReduceSample> BenchAllReduce(Communicator& communicator,
                                             const BenchOptions& options = {},
                                             BenchMemory* memory = nullptr);

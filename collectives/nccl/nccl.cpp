@@ -188,9 +188,9 @@ class NcclSums final : public DeviceSums {
   // Since when the oldest sum is under way. A look at an event would end a recording of this
   // thread's.
   std::optional<Clock::time_point> FindOldest() {
-    CAROLE_CUDA(cudaSetDevice(device_));  // else a thread's first look makes a context on GPU 0
     const std::lock_guard lock(mutex_);
     if (records_) return enqueuing_since_;
+    CAROLE_CUDA(cudaSetDevice(device_));  // else a thread's first look makes a context on GPU 0
     while (!in_flight_.empty() && cudaEventQuery(in_flight_.front().done) == cudaSuccess)
       in_flight_.pop_front();
     return in_flight_.empty() ? enqueuing_since_ : in_flight_.front().start;

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <string_view>
 #include <vector>
 
 #include "io/example.h"
@@ -13,29 +12,20 @@
 
 namespace carole::io {
 
-namespace {
-
-// TensorFlow's tools take such pictures, so these do, too.
-void WarnOfDamage(std::string_view bytes, const std::string& place) {
-  thread_local Image image;
-  try {
-    DecodeImage(bytes, 3, &image, true);
-  } catch (const DataError& error) {
-    LogWarning("io.build", "{}: {}; it is taken as TensorFlow decodes it", place, error.what());
-  }
-}
-
-}  // namespace
-
 CheckedImage CheckImage(std::string bytes, bool only_jpeg, const std::string& place) {
   constexpr int kQuality = 100;
   thread_local Image image;
   try {
-    DecodeImage(bytes, 3, &image);
-  } catch (const DataError& error) {
-    throw DataError(fmt::format("[io.build] {}: {}", place, error.what()));
+    DecodeImage(bytes, 3, &image, true);
+  } catch (const DataError& damage) {
+    try {
+      DecodeImage(bytes, 3, &image);
+    } catch (const DataError& error) {
+      throw DataError(fmt::format("[io.build] {}: {}", place, error.what()));
+    }
+    // TensorFlow's tools take it, too.
+    LogWarning("io.build", "{}: {}; it is taken as TensorFlow decodes it", place, damage.what());
   }
-  WarnOfDamage(bytes, place);
   const bool cmyk = IsJpeg(bytes) && JpegChannels(bytes) == 4;
   if (cmyk || (only_jpeg && !IsJpeg(bytes))) bytes = EncodeJpeg(image.view(), kQuality);
   return {.bytes = std::move(bytes), .height = image.height, .width = image.width};
