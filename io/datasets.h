@@ -96,6 +96,8 @@ inline constexpr SplitEntry kMnistSplits[] = {{"train", 60000, "mnist_train.tfre
 inline constexpr SplitEntry kFashionMnistSplits[] = {
     {"train", 60000, "fashion_mnist_train.tfrecord"},
     {"test", 10000, "fashion_mnist_test.tfrecord"}};
+inline constexpr SplitEntry kVisualWakeWordsSplits[] = {{"train", 82783, "train.record-*"},
+                                                        {"val", 40504, "val.record-*"}};
 
 inline constexpr std::string_view kFlowersNames[] = {"daisy", "dandelion", "roses", "sunflowers",
                                                      "tulips"};
@@ -142,6 +144,8 @@ inline constexpr DatasetEntry kDatasets[] = {
      .bare_pixels = true,
      .class_names = kFashionMnistNames,
      .build = BuildMnist},
+    // Of COCO, by TF-Slim's build_visualwakewords_data.py: whether there is a person.
+    {.name = "visualwakewords", .splits = kVisualWakeWordsSplits, .num_classes = 2},
     {.name = "folder", .splits = kFolderSplits, .build = BuildFolder},
     {.name = "synthetic", .splits = kFolderSplits, .label_of_first = 1, .build = BuildSynthetic},
 };

@@ -48,6 +48,20 @@ TEST(Datasets, ShardsAreFoundAndSorted) {
               ElementsAre(folder / "train-00000-of-00002", folder / "train-00001-of-00002"));
 }
 
+// Later versions of TF-Slim have it.
+TEST(Datasets, VisualWakeWordsAsTfSlimCallsThem) {
+  const TemporaryFolder folder;
+  for (const char* name :
+       {"train.record-00000-of-00001", "val.record-00000-of-00002", "val.record-00001-of-00002"})
+    WriteText(folder / name, "x");
+  const DatasetEntry& dataset = FindDataset("visualwakewords");
+  EXPECT_THAT(
+      FindShards(dataset, "val", folder.path()),
+      ElementsAre(folder / "val.record-00000-of-00002", folder / "val.record-00001-of-00002"));
+  EXPECT_EQ(FindShards(dataset, "train", folder.path()).size(), 1u);
+  EXPECT_EQ(NumClasses(dataset, folder.path()), 2);
+}
+
 TEST(Datasets, MissingShardsAreNamed) {
   const TemporaryFolder folder;
   for (int i : {0, 2, 4})
