@@ -224,7 +224,10 @@ void ClearForCopies(const fs::path& folder, const std::vector<std::string>& name
   const std::set<std::string> copies(names.begin(), names.end());
   for (const auto& file : fs::directory_iterator(folder)) {
     const std::string name = file.path().filename().string();
-    if (name.starts_with('.') && name.ends_with(".tmp")) fs::remove(file.path());
+    const bool is_leftover = name.ends_with(".tmp") && std::ranges::any_of(copies, [&](auto& copy) {
+                               return name.starts_with("." + copy);
+                             });
+    if (is_leftover) fs::remove(file.path());
     const auto shard = ShardName::Parse(name);
     if (!shard || copies.contains(name)) continue;
     for (const std::string& copy : copies) {

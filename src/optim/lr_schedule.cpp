@@ -22,7 +22,7 @@ double ScaledRate(const LearningRateOptions& o) {
 }
 
 // A rate below 0 would climb.
-void RequirePositive(const char* flag, double value) {
+void RequireNotNegative(const char* flag, double value) {
   if (std::isfinite(value) && value >= 0) return;
   throw UsageError(
       fmt::format("[optim] --{}: makes no sense: got {}, want 0 or more", flag, value));
@@ -48,11 +48,11 @@ LearningRate::LearningRate(const LearningRateOptions& o)
       rate_(static_cast<float>(ScaledRate(o))),
       end_rate_(static_cast<float>(o.end_learning_rate)),
       factor_(static_cast<float>(o.decay_factor)) {
-  RequirePositive("learning_rate", o.learning_rate);
-  RequirePositive("end_learning_rate", o.end_learning_rate);
-  RequirePositive("learning_rate_decay_factor", o.decay_factor);
-  RequirePositive("warmup_epochs", o.warmup_epochs);
-  for (double factor : o.factors) RequirePositive("learning_rate_factors", factor);
+  RequireNotNegative("learning_rate", o.learning_rate);
+  RequireNotNegative("end_learning_rate", o.end_learning_rate);
+  RequireNotNegative("learning_rate_decay_factor", o.decay_factor);
+  RequireNotNegative("warmup_epochs", o.warmup_epochs);
+  for (double factor : o.factors) RequireNotNegative("learning_rate_factors", factor);
   // What is rounded differently may be a step of decay_steps: TF-Slim divides twice, the ResNets,
   // whose rates come in pieces, by the global batch.
   const auto batch = static_cast<double>(o.batch_size);
