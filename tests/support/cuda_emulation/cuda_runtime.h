@@ -52,6 +52,10 @@ inline cudaError_t cudaMallocHost(void** memory, size_t bytes) {
   return posix_memalign(memory, 256, bytes) == 0 ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 inline cudaError_t cudaMalloc(void** memory, size_t bytes) {
+  if (thread_device != EmulatedDeviceOfProcess()) {
+    std::fputs("memory of another device than the process's\n", stderr);
+    std::abort();
+  }
   const cudaError_t status = cudaMallocHost(memory, bytes);
   if (status == cudaSuccess) DeviceRanges().Add(*memory, bytes);
   return status;
@@ -225,6 +229,8 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
                                Arguments&&... arguments) {
   static_assert(sizeof(std::tuple<Parameters...>) <= 4096, "parameters of a kernel");
   if (EmulatedStickyError() != cudaSuccess) return EmulatedStickyError();
+  if (config->stream != nullptr && config->stream->device != thread_device)
+    return cudaErrorInvalidResourceHandle;
   if (!cuda_emulation::IsGrid(config->gridDim, config->blockDim))
     return cudaErrorInvalidConfiguration;
   EmulatedPush(config->stream,

@@ -22,7 +22,7 @@ using cudaError_t = int;
 inline constexpr cudaError_t cudaSuccess = 0, cudaErrorMemoryAllocation = 2;
 inline constexpr cudaError_t cudaErrorNoDevice = 100;
 inline constexpr cudaError_t cudaErrorInvalidConfiguration = 9;
-inline constexpr cudaError_t cudaErrorNotReady = 600;
+inline constexpr cudaError_t cudaErrorInvalidResourceHandle = 400, cudaErrorNotReady = 600;
 inline constexpr cudaError_t cudaErrorStreamCaptureUnsupported = 900;
 inline constexpr cudaError_t cudaErrorStreamCaptureInvalidated = 901;
 inline constexpr cudaError_t cudaErrorStreamCaptureUnjoined = 904;
@@ -42,8 +42,24 @@ inline std::atomic<cudaError_t>& EmulatedStickyError() {
 // While it does, a thread may neither allocate nor wait; a look at an event ends the capture, too.
 inline thread_local bool thread_captures = false, thread_breaks_capture = false;
 
+// Each thread begins with the first device, whatever others of the process have.
+inline thread_local int thread_device = 0;
+inline std::atomic<int>& EmulatedDeviceOfProcess() {
+  static std::atomic<int> device = 0;  // that a thread chose last: each process has one
+  return device;
+}
+inline cudaError_t cudaSetDevice(int device) {
+  EmulatedDeviceOfProcess() = thread_device = device;
+  return cudaSuccess;
+}
+inline cudaError_t cudaGetDevice(int* device) {
+  *device = thread_device;
+  return cudaSuccess;
+}
+
 // What kernels and copies are given to; null does them at once.
 struct CUstream_st {
+  const int device = thread_device;  // kernels of threads that have another are refused
   virtual ~CUstream_st() = default;
   virtual void Push(std::function<void()> work) = 0;
   virtual void Wait() = 0;  // until all of it is done
@@ -100,6 +116,7 @@ inline EmulatedStream* Emulated(cudaStream_t stream) {
 
 using EmulatedEvent = struct CUevent_st;
 struct CUevent_st {
+  const int device = thread_device;
   void WaitFor(uint64_t number) {
     std::unique_lock lock(mutex);
     changed.wait(lock, [&] { return completed >= number; });
@@ -178,15 +195,6 @@ inline cudaError_t cudaDeviceGetPCIBusId(char* place, int bytes, int device) {
   std::snprintf(place, static_cast<size_t>(bytes), "0000:%02x:00.0", device);
   return cudaSuccess;
 }
-inline thread_local int thread_device = 0;
-inline cudaError_t cudaSetDevice(int device) {
-  thread_device = device;
-  return cudaSuccess;
-}
-inline cudaError_t cudaGetDevice(int* device) {
-  *device = thread_device;
-  return cudaSuccess;
-}
 inline cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
   *least = *greatest = 0;
   return cudaSuccess;
@@ -222,6 +230,7 @@ inline cudaError_t cudaEventDestroy(cudaEvent_t event) {
   return cudaSuccess;
 }
 inline cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  if (event->device != stream->device) return cudaErrorInvalidResourceHandle;
   event->capture = Emulated(stream)->capture.load();
   if (event->capture != nullptr) {
     event->capture.load()->Add({.stream = Emulated(stream), .work = {}, .records = event});
@@ -315,6 +324,7 @@ inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cud
   return EmulatedStickyError();
 }
 inline cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t stream) {
+  if (stream != nullptr && stream->device != thread_device) return cudaErrorInvalidResourceHandle;
   EmulatedPush(stream, [=] { std::memset(memory, value, bytes); });
   return cudaSuccess;
 }
