@@ -199,6 +199,9 @@ Engine::Engine(std::unique_ptr<Backend> backend, const CommunicatorOptions& opti
   exchange_.watch = &watch_;
   SetAllReduce(options.all_reduce);
   if (size() == 1) return;
+  if (wire_ != DType::kF32 && algorithm_ != kAutoRow && !kAllReduce[algorithm_].rounds &&
+      rank() == 0)
+    LogWarning("comm", "wire_dtype: {} sends fp32 all the same", all_reduce());
   queue_ = std::make_unique<JobQueue>([this] {
     CheckNative();
     CheckDevice();
@@ -429,8 +432,6 @@ void Engine::SetAllReduce(std::string_view name) {
         fmt::format("[comm] --all_reduce: {} does not fit: got threads or one process, want {}",
                     name, kAllReduce[row].fits_where));
   }
-  if (wire_ != DType::kF32 && row != kAutoRow && !kAllReduce[row].rounds && rank() == 0)
-    LogWarning("comm", "wire_dtype: {} sends fp32 all the same", name);
   algorithm_ = row;
 }
 

@@ -168,4 +168,12 @@ std::unique_ptr<Sink> CreateFile(const std::filesystem::path& path) {
   return std::make_unique<FileSink>(path);
 }
 
+void RemoveLeftovers(const std::filesystem::path& folder, const std::string& prefix) {
+  for (const auto& file : std::filesystem::directory_iterator(folder)) {
+    const std::string name = file.path().filename().string();
+    if (name.starts_with("." + prefix) && name.ends_with(".tmp"))
+      std::filesystem::remove(file.path());
+  }
+}
+
 }  // namespace carole::io

@@ -87,6 +87,10 @@ class Sink {
 // `path`. Throws DiskError when it cannot be created.
 std::unique_ptr<Sink> CreateFile(const std::filesystem::path& path);
 
+// Removes what it left in a folder for files called `prefix`… when its process was killed. For who
+// holds the folder's lock: files that are being written go, too.
+void RemoveLeftovers(const std::filesystem::path& folder, const std::string& prefix);
+
 // Appends to `out`, which must outlive it.
 class MemorySink : public Sink {
  public:

@@ -56,14 +56,6 @@ class BadExamples {
 
 std::string RecipeLine(const ShardPlan& plan) { return plan.recipe + "\n"; }
 
-// What killed runs left behind. The caller holds the folder's lock.
-void RemoveLeftovers(const ShardPlan& plan) {
-  for (const auto& file : fs::directory_iterator(plan.folder)) {
-    const std::string name = file.path().filename().string();
-    if (name.starts_with("." + plan.stem) && name.ends_with(".tmp")) fs::remove(file.path());
-  }
-}
-
 // A shard of another number of shards would be read beside ours.
 bool HasShards(const ShardPlan& plan) {
   if (plan.is_one_file || !fs::exists(plan.folder)) return fs::exists(ShardPath(plan, 0));
@@ -118,7 +110,7 @@ void WriteShards(const ShardPlan& plan, const std::function<std::string(int64_t)
   MakeFolder("io.build", plan.folder.string());
   // Two jobs may find the same raw files: the second then finds the shards of the first.
   const RunLock lock(plan.folder.string(), RunLock::OfAnother::kIsAwaited);
-  RemoveLeftovers(plan);
+  RemoveLeftovers(plan.folder, plan.stem);
   CheckShards(plan);
   WriteWholeFile(RecipePath(plan), RecipeLine(plan));
   std::atomic<int64_t> done = 0;
@@ -142,23 +134,22 @@ void WriteShards(const ShardPlan& plan, const std::function<std::string(int64_t)
     const int shard = missing[static_cast<size_t>(i)];
     const std::unique_ptr<Sink> sink = CreateFile(ShardPath(plan, shard));
     TfRecordWriter writer(*sink);
-    bool is_empty = true, is_whole = true;
+    int64_t num_bad = 0;
     for (int64_t k = plan.starts[shard]; k < plan.starts[shard + 1]; ++k) {
       try {
         writer.Write(make(k));
-        is_empty = false;
       } catch (const DataError& error) {
         bad.Add(error);
-        is_whole = false;
+        ++num_bad;
       }
       ++done;
     }
-    if (is_whole || !(is_empty || bad.AreTooMany())) {
-      sink->Commit();
-    } else if (is_empty && !bad.AreTooMany()) {
+    if (num_bad > 0 && bad.AreTooMany()) return;
+    if (num_bad == plan.starts[shard + 1] - plan.starts[shard]) {
       throw DataError(fmt::format("[io.build] {}: nothing in it could be made; use fewer shards",
                                   ShardPath(plan, shard).string()));
     }
+    sink->Commit();
   };
   const auto report = [&] {
     if (plan.progress) plan.progress(done, plan.starts.back());

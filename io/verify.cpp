@@ -219,25 +219,21 @@ VerifyReport Join(const std::vector<fs::path>& names, std::vector<ShardReport>& 
   return report;
 }
 
-// Removes what a killed repair left behind; copies of another repair would be read beside ours.
-void ClearForCopies(const fs::path& folder, const std::vector<std::string>& names) {
-  const std::set<std::string> copies(names.begin(), names.end());
+// Copies of another repair would be read beside ours.
+void RequireNoOtherSet(const fs::path& folder, const std::vector<std::string>& copies) {
+  std::map<std::string, std::set<int>> counts;  // of the copies' sets, by stem
+  for (const std::string& copy : copies) {
+    if (const auto ours = ShardName::Parse(copy)) counts[ours->stem].insert(ours->count);
+  }
   for (const auto& file : fs::directory_iterator(folder)) {
     const std::string name = file.path().filename().string();
-    const bool is_leftover = name.ends_with(".tmp") && std::ranges::any_of(copies, [&](auto& copy) {
-                               return name.starts_with("." + copy);
-                             });
-    if (is_leftover) fs::remove(file.path());
     const auto shard = ShardName::Parse(name);
-    if (!shard || copies.contains(name)) continue;
-    for (const std::string& copy : copies) {
-      const auto ours = ShardName::Parse(copy);
-      if (!ours || ours->stem != shard->stem || ours->count == shard->count) continue;
-      throw UsageError(fmt::format(
-          "[io.verify] --repair {}: holds {} of another set: want a folder without its shards; "
-          "remove them or choose another one",
-          folder.string(), name));
-    }
+    const auto ours = shard ? counts.find(shard->stem) : counts.end();
+    if (ours == counts.end() || ours->second.contains(shard->count)) continue;
+    throw UsageError(fmt::format(
+        "[io.verify] --repair {}: holds {} of another set: want a folder without its shards; "
+        "remove them or choose another one",
+        folder.string(), name));
   }
 }
 
@@ -288,7 +284,13 @@ void WriteRepaired(const VerifyReport& report, const fs::path& folder, int threa
   PrepareRepair(report.shards, folder);
   const std::vector<std::string> names = NamesOfCopies(report);
   const RunLock lock(folder.string());
-  ClearForCopies(folder, names);
+  RequireNoOtherSet(folder, names);
+  std::set<std::string> stems;
+  for (const std::string& name : names) {
+    const auto shard = ShardName::Parse(name);
+    stems.insert(shard ? shard->stem : name);
+  }
+  for (const std::string& stem : stems) RemoveLeftovers(folder, stem);
   ParallelFor(static_cast<int64_t>(report.shards.size()), threads, [&](int64_t i) {
     const std::vector<GoodRecord>& good = report.good[i];
     if (good.empty()) return;

@@ -20,6 +20,7 @@ constexpr int64_t kMaxTasks = 1 << 20;
 // the first node, whatever the job has.
 constexpr std::string_view kInteractiveStep = "4294967290";
 constexpr size_t kMaxDigits = 9;
+constexpr const char* kNodesOfJob = "SLURM_JOB_NODELIST";
 
 // One text that is read from left to right; errors show it as a whole.
 class Reader {
@@ -101,10 +102,10 @@ std::vector<std::string> TakeNames(Reader& reader) {
   return names;
 }
 
-// A heterogeneous job's variables are of its first group.
+// Of a heterogeneous job they are its first group's.
 void RequireOneGroup(const GetVariable& get) {
   const char* groups = get("SLURM_HET_SIZE");
-  if (groups == nullptr || get("SLURM_STEP_NODELIST") != nullptr || ToNumber(groups) <= 1) return;
+  if (groups == nullptr || ToNumber(groups) <= 1) return;
   throw ConfigError(fmt::format(
       "[slurm] SLURM_HET_SIZE: a heterogeneous job: got {} groups, want 1; start the ranks with "
       "srun --mpi=pmix --het-group=0-{}",
@@ -163,10 +164,10 @@ std::vector<int> ExpandCounts(const std::string& where, std::string_view text) {
 }
 
 std::optional<Cluster> ReadSlurm(const GetVariable& get, int num_gpus) {
-  const char* nodes_variable = Choose(get, "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST");
+  const char* nodes_variable = Choose(get, "SLURM_STEP_NODELIST", kNodesOfJob);
   const char* counts_variable = Choose(get, "SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE");
   if (get(nodes_variable) == nullptr) return std::nullopt;
-  RequireOneGroup(get);
+  if (std::string_view(nodes_variable) == kNodesOfJob) RequireOneGroup(get);
   const std::vector<std::string> nodes =
       ExpandNodeList(fmt::format("[slurm] {}", nodes_variable), get(nodes_variable));
   std::vector<int> counts(nodes.size(), 1);

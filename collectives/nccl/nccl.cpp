@@ -218,9 +218,10 @@ class NcclSums final : public DeviceSums {
   // reach each other are found out.
   void SumOfEachSize(const std::function<void()>& wait) {
     constexpr size_t kSizes[] = {2, size_t{256} << 10, size_t{16} << 20};
+    constexpr size_t kBytes = std::ranges::max(kSizes) * sizeof(float);
     void* memory = nullptr;
-    CAROLE_CUDA(cudaMalloc(&memory, std::ranges::max(kSizes) * sizeof(float)));
-    CAROLE_CUDA(cudaMemsetAsync(memory, 0, std::ranges::max(kSizes) * sizeof(float), stream_));
+    CAROLE_CUDA(cudaMalloc(&memory, kBytes));
+    CAROLE_CUDA(cudaMemsetAsync(memory, 0, kBytes, stream_));
     for (size_t size : kSizes) AllReduce(std::span(static_cast<float*>(memory), size), wait);
     AllReduce(std::span(static_cast<double*>(memory), 1), wait);
     while (cudaStreamQuery(stream_) == cudaErrorNotReady) {

@@ -57,7 +57,7 @@ class DeviceError : public Error {
   explicit DeviceError(const std::string& text) : Error(ExitCode::kUnavailable, text) {}
 
  protected:
-  using Error::Error;
+  DeviceError(ExitCode code, const std::string& text) : Error(code, text) {}
 };
 
 // A device has not so much memory: another try would end alike.

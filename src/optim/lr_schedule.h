@@ -39,8 +39,6 @@ class LearningRate {
   //   warm-up:     min(that, rate * step / (steps_per_epoch * warmup_epochs))
   float At(int64_t step) const;
 
-  // int(steps_per_epoch * boundary), piecewise only.
-  const std::vector<int64_t>& boundary_steps() const { return boundary_steps_; }
   // "0.01, times 0.94 every 80 steps (decay_steps)".
   std::string Describe(const LearningRateOptions& options) const;
 
@@ -48,6 +46,8 @@ class LearningRate {
   double base() const { return rate_; }
   // int(steps_per_epoch * num_epochs_per_decay); 0 where nothing decays by it.
   int64_t decay_steps() const { return decay_steps_; }
+  // int(steps_per_epoch * boundary), piecewise only.
+  const std::vector<int64_t>& boundary_steps() const { return boundary_steps_; }
 
  private:
   enum class Kind { kFixed, kExponential, kPolynomial, kCosine, kPiecewise };

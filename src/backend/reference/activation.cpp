@@ -53,14 +53,13 @@ class Activation : public ElementwiseKernel {
 
   void Run(const RunContext&) override {
     const auto& a = spec_.attributes_as<HardActivationAttributes>();
-    const bool swish = a.swish;
     const T factor = static_cast<T>(a.factor());
     const T* x = in<T>(0);
     T* y = out<T>(0);
     ParallelRanges(threads_, in_shape(0).size(), kElementGrain, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const T gate = std::clamp(x[i] + T{3}, T{0}, T{6});
-        y[i] = (swish ? x[i] * gate : gate) * factor;
+        y[i] = (a.swish ? x[i] * gate : gate) * factor;
       }
     });
   }
@@ -73,7 +72,6 @@ class ActivationBackward : public ElementwiseKernel {
 
   void Run(const RunContext&) override {
     const auto& a = spec_.attributes_as<HardActivationAttributes>();
-    const bool swish = a.swish;
     const T factor = static_cast<T>(a.factor());
     const T* dy = in<T>(0);
     const T* x = in<T>(1);
@@ -83,7 +81,7 @@ class ActivationBackward : public ElementwiseKernel {
         const T shifted = x[i] + T{3};
         const T slope = shifted > T{0} && shifted < T{6} ? T{1} : T{0};
         const T gate = std::clamp(shifted, T{0}, T{6});
-        dx[i] = dy[i] * factor * (swish ? gate + x[i] * slope : slope);
+        dx[i] = dy[i] * factor * (a.swish ? gate + x[i] * slope : slope);
       }
     });
   }
