@@ -21,7 +21,7 @@ TEST(ProgramTest, HelpListsCommandsAndFlags) {
   for (const char* text :
        {"--num_ps_tasks", "--resnet_size", "--optimizer TEXT=adam", "--[no]report=true",
         "--[no]sync_replicas=false", "--threads INT in [0 - 4096]=0",
-        "fashion_mnist, folder, synthetic", "lars, momentum", "hierarchical_tree, mpi",
+        "visualwakewords, folder, synthetic", "lars, momentum", "hierarchical_tree, mpi",
         "--learning_rate_boundaries FLOAT,…=30,60,80,90", "--trainable_scopes TEXT,… "})
     EXPECT_NE(full.out.find(text), std::string::npos) << text;
 }
