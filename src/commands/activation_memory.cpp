@@ -44,23 +44,8 @@ int64_t LeastShare(const Job& job) {
   return least;
 }
 
-}  // namespace
-
-void AddActivationMemoryFlag(CommandLine& line, std::string& flag) {
-  line.Add("activation_memory", flag,
-           "GiB for activations, of each rank: computes some again in backward when they take "
-           "more; auto: what the machine has")
-      ->check([](const std::string& text) {
-        const bool good = text.empty() || text == "auto" || ParseGiB(text).has_value();
-        return good ? std::string() : "got " + text + ", want auto or a number of GiB above 0";
-      });
-}
-
-size_t ActivationBytes(const std::string& flag, const Job& job, const Graph& graph,
-                       const train::StepOptions& options) {
-  if (flag.empty()) return 0;
-  if (flag != "auto") return static_cast<size_t>(*ParseGiB(flag) * kGiB);
-  const auto share = static_cast<double>(LeastShare(job));
+// Of the bytes that a rank has.
+size_t ActivationShare(double share, const Graph& graph, const train::StepOptions& options) {
   const auto state = static_cast<double>(nets::CountParameters(graph).trainable) *
                      static_cast<double>(options.num_arenas() * sizeof(float));
   const double left = (1 - kShareOfReserve) * share - state;
@@ -73,6 +58,30 @@ size_t ActivationBytes(const std::string& flag, const Job& job, const Graph& gra
   LogInfo("memory", "a rank has {:.2f} GiB, {:.2f} of them for activations", share / kGiB,
           left / kGiB);
   return static_cast<size_t>(left);
+}
+
+}  // namespace
+
+void AddActivationMemoryFlag(CommandLine& line, std::string& flag) {
+  line.Add("activation_memory", flag,
+           "GiB for activations, of each rank: computes some again in backward when they take "
+           "more; auto: what the machine has")
+      ->check([](const std::string& text) {
+        const bool good = text.empty() || text == "auto" || ParseGiB(text).has_value();
+        return good ? std::string() : "got " + text + ", want auto or a number of GiB above 0";
+      });
+}
+
+void SetMemory(const std::string& flag, const Job& job, const Graph& graph,
+               train::StepOptions& options) {
+  const int64_t share = LeastShare(job);
+  // One rank warns for all, as they have the same.
+  if (share > 0 && job.is_chief() && job.backend().on_host()) options.host_memory = share;
+  if (flag == "auto") {
+    options.activation_bytes = ActivationShare(static_cast<double>(share), graph, options);
+  } else if (!flag.empty()) {
+    options.activation_bytes = static_cast<size_t>(*ParseGiB(flag) * kGiB);
+  }
 }
 
 }  // namespace carole::commands

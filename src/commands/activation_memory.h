@@ -13,11 +13,11 @@ namespace carole::commands {
 // The flag: a number of GiB, or "auto"; the empty default sets no bound.
 void AddActivationMemoryFlag(CommandLine& line, std::string& flag);
 
-// Bytes for the activations of each rank, 0 for no bound. "auto": this rank's share of what its
-// machine and control groups have left, less a reserve and what weights and all that belongs to
-// them will take in a step of these options; the same on all ranks. Collective. Throws ConfigError
-// when nothing is left.
-size_t ActivationBytes(const std::string& flag, const Job& job, const Graph& graph,
-                       const train::StepOptions& options);
+// Sets what memory a step may take: its activations by the flag, "auto" being this rank's share of
+// what its machine and control groups have left, less a reserve and what weights and all that
+// belongs to them will take in a step of these options; the same on all ranks. Collective. Throws
+// ConfigError when nothing is left.
+void SetMemory(const std::string& flag, const Job& job, const Graph& graph,
+               train::StepOptions& options);
 
 }  // namespace carole::commands

@@ -237,7 +237,7 @@ int Run(const BenchFlags& flags, Job& job) {
   nets::Model model = nets::BuildModel(nets::FindNet(flags.net.model_name), input.model);
   train::StepOptions options{.optimizer = "momentum"};
   SetStepOptions(flags.ranks, flags.machine, shape, options);
-  options.activation_bytes = ActivationBytes(flags.activation_memory, job, *model.graph, options);
+  SetMemory(flags.activation_memory, job, *model.graph, options);
   if (flags.profile) options.replay = false;  // it shows kernel by kernel
   options.connect_devices = [&job] { job.ConnectDevices(); };
   const auto step = MakeDeviceOwned<train::TrainStep>(job, std::move(model.graph), job.backend(),

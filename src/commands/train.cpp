@@ -133,7 +133,7 @@ DeviceOwned<train::TrainStep> MakeStep(const TrainFlags& flags, nets::Model mode
   options.loss_scale =
       train::ParseLossScale(flags.run.loss_scale, ParsePrecision(flags.machine.precision));
   SetStepOptions(flags.ranks, flags.machine, shape, options);
-  options.activation_bytes = ActivationBytes(flags.activation_memory, job, *model.graph, options);
+  SetMemory(flags.activation_memory, job, *model.graph, options);
   options.connect_devices = [&job] { job.ConnectDevices(); };
   return MakeDeviceOwned<train::TrainStep>(job, std::move(model.graph), job.backend(),
                                            job.communicator(), options);

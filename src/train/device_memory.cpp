@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "src/core/error.h"
+#include "src/core/log.h"
 
 namespace carole::train {
 namespace {
@@ -13,7 +14,7 @@ double GiB(size_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
 
 void RequireMemory(const Backend& backend, const Graph& graph, size_t activation_bytes,
                    const StepOptions& options) {
-  const std::optional<size_t> free = backend.FreeBytes();
+  const std::optional<size_t> free = backend.on_host() ? options.host_memory : backend.FreeBytes();
   const size_t element = SizeOf(graph.compute());
   const size_t of_trained = options.num_arenas();
   const size_t of_others = options.moving_average_decay != 0 ? 2 : 1;  // statistics, what is frozen
@@ -27,13 +28,18 @@ void RequireMemory(const Backend& backend, const Graph& graph, size_t activation
   if (!free || state + wanted <= *free) return;
   const size_t left = *free > state ? *free - state : 0;
   const size_t fitting = static_cast<size_t>(images[0]) * left / wanted;
-  throw ConfigError(fmt::format(
-      "[memory] a step does not fit into the {} device: got {:.2f} GiB free, want {:.2f} for "
-      "activations and {:.2f} for weights, gradients and slots; {}--activation_memory={:.2f} "
-      "computes some again",
-      backend.name(), GiB(*free), GiB(wanted), GiB(state),
+  const std::string advice = fmt::format(
+      "got {:.2f} GiB free, want {:.2f} for activations and {:.2f} for weights, gradients and "
+      "slots; {}--activation_memory={:.2f} computes some again",
+      GiB(*free), GiB(wanted), GiB(state),
       fitting > 0 ? fmt::format("use --batch_size={} or less, or ", fitting) : "",
-      GiB(left > ahead ? left - ahead : 0)));
+      GiB(left > ahead ? left - ahead : 0));
+  if (!backend.on_host()) {
+    throw ConfigError(
+        fmt::format("[memory] a step does not fit into the {} device: {}", backend.name(), advice));
+  }
+  LogWarning("memory", "the system may end ranks, as a step takes more than each can have: {}",
+             advice);
 }
 
 }  // namespace carole::train

@@ -1,4 +1,4 @@
-// Whether a step fits into the memory of a device.
+// Whether a step fits into the memory of a rank.
 #pragma once
 
 #include "src/backend/backend.h"
@@ -7,9 +7,9 @@
 
 namespace carole::train {
 
-// Throws ConfigError that says what is needed and free, and the largest batch that fits. Does
-// nothing where what is free is not known. `graph`: what is frozen is told; activation_bytes: of
-// the plan.
+// Throws ConfigError that says what is needed and free, and the largest batch that fits; on a host
+// warns of it, as the system may yet find memory, or end the rank without a word. Does nothing
+// where what is free is not known. `graph`: what is frozen is told; activation_bytes: of the plan.
 void RequireMemory(const Backend& backend, const Graph& graph, size_t activation_bytes,
                    const StepOptions& options);
 

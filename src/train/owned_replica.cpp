@@ -59,14 +59,13 @@ OwnedReplica::OwnedReplica(std::unique_ptr<Graph> net, const Backend& backend,
 // What ranks sum on the host lies in memory that they share.
 void OwnedReplica::MakeStore(const Backend& backend, collectives::Communicator& communicator,
                              const StepOptions& options) {
+  RequireMemory(backend, *graph, executable->statistics().arena_bytes, options);
   VariableStore::Allocate allocate_gradients;
   if (backend.on_host()) {
     allocate_gradients = [&](size_t bytes) {
       gradients = communicator.AllocateArena(bytes);
       return gradients->data();
     };
-  } else {
-    RequireMemory(backend, *graph, executable->statistics().arena_bytes, options);
   }
   store = executable->MakeStore(allocate_gradients);
 }

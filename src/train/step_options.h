@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,7 +15,8 @@
 namespace carole::train {
 
 struct StepOptions {
-  size_t activation_bytes = 0;  // most that activations may take (CompileWithin); 0: any
+  size_t activation_bytes = 0;        // most that activations may take (CompileWithin); 0: any
+  std::optional<size_t> host_memory;  // bytes for each rank of a host; is warned of more
   std::string optimizer = "rmsprop";
   optim::OptimizerOptions optimizer_options;
   double moving_average_decay = 0;            // of all variables; 0: none are kept

@@ -213,6 +213,19 @@ TEST(DeviceTraining, SaysWhatFitsIntoItsMemory) {
   });
 }
 
+TEST(DeviceTraining, WarnsOfWhatAHostLacks) {
+  const auto log_with = [](size_t bytes) {
+    ::testing::internal::CaptureStderr();
+    RunRanks(1, [&](Communicator& c) {
+      const auto host = MakeReferenceBackend(1);
+      TrainStep(SmallNet(64).graph, *host, c, {.host_memory = bytes, .optimizer = "sgd"});
+    });
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_THAT(log_with(60'000), HasSubstr("the system may end ranks, as a step takes more"));
+  EXPECT_EQ(log_with(1 << 30), "");
+}
+
 // Gradients of 1, 2 and 4 micro-batches wait for the eighth.
 TEST(DeviceTraining, CountsAllThatIsAsLargeAsTheWeights) {
   EXPECT_EQ(StepOptions{.optimizer = "sgd"}.num_arenas(), 2);
