@@ -10,8 +10,8 @@
 #include <cerrno>
 
 #include "io/disk.h"
-#include "io/host.h"
 #include "src/core/error.h"
+#include "src/core/host_name.h"
 
 namespace carole::io {
 namespace {

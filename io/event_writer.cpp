@@ -9,9 +9,9 @@
 #include <filesystem>
 #include <protozero/pbf_writer.hpp>
 
-#include "io/host.h"
 #include "io/tfrecord.h"
 #include "src/core/check.h"
+#include "src/core/host_name.h"
 #include "src/core/log.h"
 
 namespace carole::io {

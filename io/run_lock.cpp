@@ -15,8 +15,8 @@
 #include <thread>
 #include <utility>
 
-#include "io/host.h"
 #include "src/core/error.h"
+#include "src/core/host_name.h"
 #include "src/core/log.h"
 
 namespace carole::io {

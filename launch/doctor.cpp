@@ -87,7 +87,7 @@ const char* VerdictName(Verdict verdict) {
 
 Finding JudgeCores(int bound_cores, int machine_cores, int local_ranks, double quota) {
   const int share = std::max(1, machine_cores / std::max(1, local_ranks));
-  const std::string text = fmt::format("{} of {} cores for this rank, {} ranks on the machine{}",
+  const std::string text = fmt::format("{} of {} cores for this rank, ranks on the machine: {}{}",
                                        bound_cores, machine_cores, local_ranks,
                                        quota > 0 ? fmt::format(", quota of {:g} CPUs", quota) : "");
   if (bound_cores < share)
@@ -127,8 +127,9 @@ Finding JudgeLimits(int64_t open_files, int64_t locked_bytes, bool has_infiniban
   const auto show = [](int64_t limit) {
     return limit < 0 ? std::string("unlimited") : std::to_string(limit);
   };
-  const std::string text = fmt::format("open files {}, locked memory {}{}", show(open_files),
-                                       show(locked_bytes), has_infiniband ? ", InfiniBand" : "");
+  const std::string text =
+      fmt::format("open files {}, locked memory {}{}{}", show(open_files), show(locked_bytes),
+                  locked_bytes < 0 ? "" : " bytes", has_infiniband ? ", InfiniBand" : "");
   if (open_files >= 0 && open_files < 1024)
     return {"limits", Verdict::kTrouble, text, "ulimit -n 4096 (container: --ulimit nofile=4096)"};
   if (has_infiniband && locked_bytes >= 0)

@@ -9,6 +9,7 @@
 
 #include "collectives/engine.h"
 #include "src/core/check.h"
+#include "src/core/host_name.h"
 
 namespace carole::collectives {
 
@@ -151,7 +152,7 @@ std::vector<std::unique_ptr<Communicator>> MakeLocalCommunicators(
   std::vector<std::string> hosts, names;
   auto world = std::make_shared<World>(size);
   for (int r = 0; r < size; ++r) {
-    hosts.push_back(fmt::format("thread host {}", r / per_host));
+    hosts.push_back(size == 1 ? HostName() : fmt::format("thread host {}", r / per_host));
     names.push_back(fmt::format("rank {} ({})", r, hosts.back()));
     world->slots[r] = Buffer(NodeGroup::kSharedBytes);
     NodeGroup::MakeSlot(world->slots[r].data());

@@ -4,11 +4,11 @@
 #include <optional>
 #include <vector>
 
-#include "io/host.h"
 #include "launch/memory.h"
 #include "nets/summary.h"
 #include "src/core/error.h"
 #include "src/core/hash.h"
+#include "src/core/host_name.h"
 #include "src/core/log.h"
 #include "src/core/parse_number.h"
 
@@ -33,7 +33,7 @@ int64_t LeastShare(const Job& job) {
   };
   const auto free = job.backend().FreeBytes();
   const Rank mine = free ? Rank{static_cast<uint64_t>(job.rank()), static_cast<int64_t>(*free)}
-                         : Rank{Fnv1a64(io::HostName()), launch::AvailableMemory()};
+                         : Rank{Fnv1a64(HostName()), launch::AvailableMemory()};
   const std::vector<Rank> all = AllGather(communicator, mine, {.what = "memory"});
   int64_t least = mine.available;
   for (const Rank& rank : all) {

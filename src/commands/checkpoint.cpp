@@ -21,7 +21,7 @@ namespace {
 // What other programs wrote.
 void PrintForeign(const io::WeightsReader& file) {
   fmt::print("{}\n", file.path());
-  if (const auto step = file.step()) fmt::print("step           {}\n", *step);
+  if (const auto step = file.step()) fmt::print("step {}\n", *step);
   int64_t count = 0;
   for (const std::string& name : file.names()) count += file.shape(name).size();
   fmt::print("tensors ({}, {} values)\n", file.names().size(), count);
@@ -80,16 +80,20 @@ void PrintVariables(std::string_view what, const std::vector<io::CheckpointVaria
 
 void Print(const std::string& path, const io::Checkpoint& checkpoint) {
   fmt::print("{}\n", path);
-  fmt::print("digest         {:016x}\n", checkpoint.digest);
-  fmt::print("state          {:016x}, without attributes\n", StateDigest(checkpoint));
-  fmt::print("step           {}\n", checkpoint.step);
-  fmt::print("epoch          {}, {} samples into it\n", checkpoint.epoch, checkpoint.position);
-  fmt::print("seed           {}\n", checkpoint.seed);
+  std::vector<std::pair<std::string, std::string>> lines = {
+      {"digest", fmt::format("{:016x}", checkpoint.digest)},
+      {"state", fmt::format("{:016x}, without attributes", StateDigest(checkpoint))},
+      {"step", std::to_string(checkpoint.step)},
+      {"epoch", fmt::format("{}, {} samples into it", checkpoint.epoch, checkpoint.position)},
+      {"seed", std::to_string(checkpoint.seed)}};
   for (const auto& [name, text] : checkpoint.attributes) {
     const auto more = std::count(text.begin(), text.end(), '\n');
-    fmt::print("{:<14} {}{}\n", name, text.substr(0, text.find('\n')),
-               more > 0 ? fmt::format(" … and {} more", more) : "");
+    lines.emplace_back(name, text.substr(0, text.find('\n')) +
+                                 (more > 0 ? fmt::format(" … and {} more", more) : ""));
   }
+  size_t width = 0;
+  for (const auto& [name, text] : lines) width = std::max(width, name.size());
+  for (const auto& [name, text] : lines) fmt::print("{:<{}} {}\n", name, width, text);
   PrintVariables("variables", checkpoint.variables);
   PrintVariables("slots", checkpoint.slots);
 }

@@ -13,7 +13,6 @@
 #include "collectives/bench.h"
 #include "collectives/device_sums.h"
 #include "collectives/mpi/communicator.h"
-#include "io/host.h"
 #include "src/backend/backend.h"
 #include "src/commands/commands.h"
 #include "src/commands/data_check.h"
@@ -21,6 +20,7 @@
 #include "src/commands/json.h"
 #include "src/commands/version.h"
 #include "src/core/error.h"
+#include "src/core/host_name.h"
 #include "src/core/stopwatch.h"
 
 namespace carole::commands {
@@ -138,7 +138,7 @@ Finding CheckNccl(const launch::GpuFacts& gpus) {
 // What each machine's first rank looks at.
 Report LookAtMachine(const DoctorFlags& flags, int local_ranks) {
   const launch::GpuFacts gpus = LookAtGpus(local_ranks);
-  Report report{.host = io::HostName()};
+  Report report{.host = HostName()};
   report.findings = {launch::CheckCores(local_ranks),
                      launch::CheckSharedMemory(),
                      launch::CheckLimits(),
@@ -240,7 +240,7 @@ int Doctor(const Arguments& arguments) {
     return Finish({report}, flags.json);
   }
   Communicator& communicator = job->communicator();
-  Report mine{.host = io::HostName()};
+  Report mine{.host = HostName()};
   collectives::WorkApart(communicator, "machine", [&] {
     if (communicator.local_rank() == 0) mine = LookAtMachine(flags, communicator.local_size());
     if (job->is_chief()) mine.findings.push_back(CheckTrainDir(flags.train_dir));

@@ -18,7 +18,6 @@
 
 #include "collectives/device_sums.h"
 #include "collectives/mpi/communicator.h"
-#include "io/host.h"
 #include "launch/control_groups.h"
 #include "launch/cores.h"
 #include "launch/doctor.h"
@@ -28,6 +27,7 @@
 #include "src/core/choice_cache.h"
 #include "src/core/error.h"
 #include "src/core/hash.h"
+#include "src/core/host_name.h"
 #include "src/core/log.h"
 
 namespace carole::commands {
@@ -64,7 +64,7 @@ struct Share {
   int cores, hyperthreads;
 };
 Share ShareOfCores(collectives::Communicator& communicator) {
-  const uint64_t host = Fnv1a64(io::HostName());
+  const uint64_t host = Fnv1a64(HostName());
   struct Shared {
     uint64_t cores;
     uint64_t quota;

@@ -40,9 +40,9 @@ void PrintRecomputation(const Graph& graph, const Backend& backend, double peak)
     std::vector<MemoryBlock> blocks = Lifetimes(graph, plan.schedule);
     const double mib = MiB(static_cast<double>(PlanMemory(blocks)));
     fmt::print(
-        "  about --activation_memory={:.2f} (GiB): activations {:.0f} MiB, {:.0f} % of the forward "
+        "  about --activation_memory={:.3g} (GiB): activations {:.0f} MiB, {:.0f} % of the forward "
         "pass twice{}\n",
-        std::ceil(100 * mib / kMiBOfGiB) / 100, mib, 100 * plan.forward_again,
+        1.01 * mib / kMiBOfGiB, mib, 100 * plan.forward_again,
         least ? " (the least, to which kernels' own memory comes)" : "");
   }
 }

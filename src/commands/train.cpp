@@ -41,12 +41,16 @@ nets::Model BuildTrainingModel(const TrainFlags& flags, const NetInput& input,
   return nets::BuildModel(*input.net, options);
 }
 
-// Of this rank: signals, --max_time and the end of the job.
-std::function<bool()> MakeStopRequest(const RunFlags& flags) {
+// --max_time and the end of the job.
+train::TimeLimit MakeTimeLimit(const RunFlags& flags) {
   const char* end = std::getenv("SLURM_JOB_END_TIME");
-  const train::TimeLimit limit({.max_seconds = flags.max_time,
-                                .job_end = end != nullptr ? std::strtoll(end, nullptr, 10) : 0,
-                                .margin_seconds = flags.stop_before_job_end});
+  return train::TimeLimit({.max_seconds = flags.max_time,
+                           .job_end = end != nullptr ? std::strtoll(end, nullptr, 10) : 0,
+                           .margin_seconds = flags.stop_before_job_end});
+}
+
+// Of this rank: signals, and the end of its time.
+std::function<bool()> MakeStopRequest(const train::TimeLimit& limit) {
   return [limit, told = false]() mutable {
     if (train::StopRequested()) return true;
     const std::string reason = limit.Reason();
@@ -119,7 +123,6 @@ train::TrainerOptions MakeTrainerOptions(const TrainFlags& flags, const TrainPla
       {train::kFlags, ToAttribute(JoinFlags(line.Given()))}});
   if (flags.ranks.reproducible && job.backend().on_host())
     options.attributes.merge(RequireSameKernels(job));
-  options.stop_requested = MakeStopRequest(run);
   options.warm_start = MakeWarmStart(flags.fine_tuning);
   return options;
 }
@@ -188,7 +191,9 @@ int Run(TrainFlags& flags, const CommandLine& line, const NetInput& input, Job& 
   const int64_t parameters = nets::CountParameters(*model.graph).trainable;
   const std::vector<PlanLine> settings = DescribePlan(flags, plan, input, job, rate, parameters);
   LogPlan(settings);
+  const train::TimeLimit limit = MakeTimeLimit(flags.run);
   train::TrainerOptions options = MakeTrainerOptions(flags, plan, input, line, job);
+  options.stop_requested = MakeStopRequest(limit);
   options.keras = train::MakeKerasModel(*model.graph, model.logits, std::string(input.net->name));
   if (options.keras) options.keras->training = KerasTraining(flags, rate);
   const auto step = MakeStep(flags, std::move(model), plan.shape, job);
@@ -211,7 +216,8 @@ int Run(TrainFlags& flags, const CommandLine& line, const NetInput& input, Job& 
                                              &step->store(), bounds);
     options.evaluate = [&] { return evaluation->Run(0, options.stop_requested); };
   }
-  const WatchedRun watched = MakeWatchedRun(flags, plan, input, line, settings);
+  WatchedRun watched = MakeWatchedRun(flags, plan, input, line, settings);
+  watched.time_left = [limit] { return limit.SecondsLeft(); };
   const auto watchers = MakeWatchers(flags.watch, watched, *step, job);
   for (const auto& watcher : watchers) options.watchers.push_back(watcher.get());
   train::Trainer trainer(*step, job.communicator(), rate, make_source, options);

@@ -5,7 +5,6 @@
 #include <set>
 
 #include "io/disk.h"
-#include "io/host.h"
 #include "launch/cores.h"
 #include "src/commands/version.h"
 #include "src/core/parse_number.h"
@@ -51,7 +50,7 @@ watch::ReportOptions MakeReportOptions(const WatchedRun& run, const Job& job) {
   facts.settings.emplace_back(
       "machine", fmt::format("{}; cores of rank 0: {}; hosts: {}", launch::ModelOfCpu(),
                              job.cores(), ranks.num_hosts()));
-  facts.settings.emplace_back("places", ranks.size() > 1 ? names : io::HostName());
+  facts.settings.emplace_back("places", names);
   facts.settings.emplace_back("flags", JoinFlags(run.flags));
   facts.settings.emplace_back("program", std::string("carole ") + Version());
   return {.folder = run.train_dir, .facts = facts};
@@ -99,8 +98,8 @@ std::vector<std::unique_ptr<train::Watcher>> MakeWatchers(const WatchFlags& flag
     watchers.push_back(std::make_unique<watch::Trace>(options, step, job.communicator()));
   }
   if (!job.is_chief()) return watchers;
-  watchers.push_back(std::make_unique<watch::Progress>(
-      watch::ProgressOptions{.max_steps = run.max_steps, .eval_every = run.eval_every}));
+  watchers.push_back(std::make_unique<watch::Progress>(watch::ProgressOptions{
+      .max_steps = run.max_steps, .eval_every = run.eval_every, .time_left = run.time_left}));
   if (run.train_dir.empty()) return watchers;
   watchers.push_back(std::make_unique<watch::Summaries>(MakeSummaryOptions(flags, run), step));
   if (flags.report)

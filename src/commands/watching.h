@@ -1,6 +1,7 @@
 // What of a training run is written down for people: flags to watchers.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -30,8 +31,9 @@ struct WatchedRun {
   std::string log_dir;               // of event files; "": train_dir
   int64_t save_summaries_steps = 0;  // 0: by time
   double save_summaries_secs = 600;
-  int64_t max_steps = 0;   // 0: no end
-  int64_t eval_every = 0;  // 0: never
+  int64_t max_steps = 0;              // 0: no end
+  int64_t eval_every = 0;             // 0: never
+  std::function<double()> time_left;  // seconds until it is stopped, or infinite
   NetInput input;
   std::vector<std::pair<std::string, std::string>> settings;  // for people
   // For comparing runs, and what was given, as NAME=VALUE.

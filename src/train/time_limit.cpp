@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <limits>
+
 #include "src/core/log.h"
 
 namespace carole::train {
@@ -22,13 +25,24 @@ TimeLimit::TimeLimit(const TimeLimitOptions& options, const Moment& start)
   options_.job_end = 0;
 }
 
+double TimeLimit::OwnLeft(const Moment& now) const {
+  return options_.max_seconds > 0 ? options_.max_seconds - Seconds(now.steady - start_).count()
+                                  : std::numeric_limits<double>::infinity();
+}
+
+double TimeLimit::JobLeft(const Moment& now) const {
+  return options_.job_end > 0 ? SecondsUntil(options_.job_end, now) - options_.margin_seconds
+                              : std::numeric_limits<double>::infinity();
+}
+
+double TimeLimit::SecondsLeft(const Moment& now) const {
+  return std::min(OwnLeft(now), JobLeft(now));
+}
+
 std::string TimeLimit::Reason(const Moment& now) const {
-  if (options_.max_seconds > 0 && Seconds(now.steady - start_).count() >= options_.max_seconds)
-    return fmt::format("--max_time: {:g} s are over", options_.max_seconds);
-  if (options_.job_end > 0) {
-    const double left = SecondsUntil(options_.job_end, now);
-    if (left <= options_.margin_seconds) return fmt::format("the job ends in {:.0f} s", left);
-  }
+  if (OwnLeft(now) <= 0) return fmt::format("--max_time: {:g} s are over", options_.max_seconds);
+  const double left = JobLeft(now);
+  if (left <= 0) return fmt::format("the job ends in {:.0f} s", left + options_.margin_seconds);
   return "";
 }
 

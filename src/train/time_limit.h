@@ -25,8 +25,13 @@ class TimeLimit {
 
   // The reason in words once the time is over, else empty.
   std::string Reason(const Moment& now = {}) const;
+  // Until then; infinite where nothing limits it.
+  double SecondsLeft(const Moment& now = {}) const;
 
  private:
+  double OwnLeft(const Moment& now) const;
+  double JobLeft(const Moment& now) const;
+
   TimeLimitOptions options_;
   std::chrono::steady_clock::time_point start_;
 };

@@ -62,12 +62,13 @@ Axis MakeY(const ChartOptions& options, Range y, bool is_log) {
   return axis;
 }
 
-// Where the first series, the one that matters most, is spread over decades.
 bool IsLog(const ChartOptions& options, const std::vector<Series>& series, const Range& all) {
-  Range first;
-  for (double value : series[0].y) first.Add(value);
-  return !options.stacked && !options.from_zero && all.low > 0 &&
-         first.high > kLogSpread * first.low;
+  if (options.stacked || options.from_zero || all.low <= 0) return false;
+  return std::any_of(series.begin(), series.end(), [](const Series& s) {
+    Range range;
+    for (double value : s.y) range.Add(value);
+    return !s.faint && range.high > kLogSpread * range.low;
+  });
 }
 
 // Powers of ten, with 2 and 5 between them where there are few.
@@ -93,13 +94,16 @@ std::string DrawAxes(const Axis& x, const Axis& y) {
         "text-anchor=\"end\">{}</text>",
         kLeft, y(tick), kRight, kLeft - 6, y(tick) + 4, Short(tick));
   }
-  for (double tick : Ticks(x.low, x.high, 6)) {
+  for (double tick : Ticks(x.low, x.high, static_cast<int>(std::clamp(x.high - x.low, 1.0, 6.0)))) {
     svg += fmt::format("<text x=\"{:.1f}\" y=\"{:.0f}\" text-anchor=\"middle\">{}</text>", x(tick),
                        kBottom + 17, Short(tick));
   }
   return svg + fmt::format("<text x=\"{:.0f}\" y=\"{:.0f}\" text-anchor=\"end\">step</text></g>",
-                           kLeft - 6, kBottom + 17);
+                           kLeft - 22, kBottom + 17);
 }
+
+// Of the drawing, so exact that a step of a million and a loss of 0.001 under 8 are read back.
+std::string Unit(double place) { return fmt::format("{:.7g}", place); }
 
 // Runs of finite values, as lists of points.
 std::vector<std::string> PointsOf(const Series& s, const Axis& x, const Axis& y) {
@@ -112,7 +116,7 @@ std::vector<std::string> PointsOf(const Series& s, const Axis& x, const Axis& y)
     }
     if (!std::exchange(in_run, true)) runs.emplace_back();
     runs.back() +=
-        fmt::format("{}{:.2f},{:.2f}", runs.back().empty() ? "" : " ", x(s.x[i]), y(s.y[i]));
+        fmt::format("{}{},{}", runs.back().empty() ? "" : " ", Unit(x(s.x[i])), Unit(y(s.y[i])));
   }
   return runs;
 }
@@ -120,8 +124,8 @@ std::vector<std::string> PointsOf(const Series& s, const Axis& x, const Axis& y)
 std::string DrawLine(const Series& s, const Axis& x, const Axis& y) {
   std::string svg;
   for (const std::string& points : PointsOf(s, x, y)) {
-    svg += fmt::format("<polyline class=\"line s{}{}\"{} points=\"{}\"/>", s.colour,
-                       s.faint ? " faint" : "",
+    svg += fmt::format("<polyline class=\"line s{}{}{}\"{} points=\"{}\"/>", s.colour,
+                       s.faint ? " faint" : "", s.markers ? " dashed" : "",
                        s.faint ? "" : fmt::format(" data-name=\"{}\"", EscapeHtml(s.name)), points);
   }
   if (!s.markers) return svg;
@@ -140,8 +144,8 @@ std::string DrawArea(const Series& s, const std::vector<double>& below,
   std::string edge, back;
   for (size_t i = 0; i < s.x.size(); ++i) {
     const size_t last = s.x.size() - 1 - i;
-    edge += fmt::format("{}{:.2f},{:.2f}", i == 0 ? "" : " ", x(s.x[i]), y(top[i]));
-    back += fmt::format(" {:.2f},{:.2f}", x(s.x[last]), y(below[last]));
+    edge += fmt::format("{}{},{}", i == 0 ? "" : " ", Unit(x(s.x[i])), Unit(y(top[i])));
+    back += fmt::format(" {},{}", Unit(x(s.x[last])), Unit(y(below[last])));
   }
   return fmt::format(
       "<polygon class=\"area f{}\" points=\"{}{}\"/>"
@@ -149,10 +153,12 @@ std::string DrawArea(const Series& s, const std::vector<double>& below,
       s.colour, edge, back, EscapeHtml(s.name), edge);
 }
 
-std::string DrawLegend(const std::vector<Series>& series) {
-  const auto named =
-      std::count_if(series.begin(), series.end(), [](const Series& s) { return !s.faint; });
-  if (named < 2) return "";
+// Not where the title says it all.
+std::string DrawLegend(const ChartOptions& options, const std::vector<Series>& series) {
+  const bool any = std::any_of(series.begin(), series.end(), [&](const Series& s) {
+    return !s.faint && s.name != options.title;
+  });
+  if (!any) return "";
   std::string html = "<div class=\"legend\">";
   for (const Series& s : series) {
     if (s.faint) continue;
@@ -179,6 +185,7 @@ std::vector<double> Ticks(double low, double high, int count) {
 
 std::string Short(double value) {
   const double size = std::abs(value);
+  if (size >= 1e12) return fmt::format("{:.3g}", value);
   if (size >= 1e9) return fmt::format("{:.4g}G", value * 1e-9);
   if (size >= 1e6) return fmt::format("{:.4g}M", value * 1e-6);
   if (size >= 1e4) return fmt::format("{:.4g}k", value * 1e-3);
@@ -213,9 +220,9 @@ std::vector<double> Smooth(const std::vector<double>& values) {
   std::vector<double> smooth = values;
   for (int64_t i = 0; i < size; ++i) {
     if (!std::isfinite(values[i])) continue;
-    const int64_t reach = std::min({size / 100, i, size - 1 - i});
+    const int64_t reach = size / 100;
     double sum = 0, count = 0;
-    for (int64_t k = i - reach; k <= i + reach; ++k) {
+    for (int64_t k = std::max<int64_t>(0, i - reach); k <= std::min(size - 1, i + reach); ++k) {
       if (!std::isfinite(values[k])) continue;
       sum += values[k];
       ++count;
@@ -241,7 +248,7 @@ std::string DrawChart(const ChartOptions& options, const std::vector<Series>& se
       options.unit.empty() ? "" : fmt::format(" <small>{}</small>", EscapeHtml(options.unit)));
   if (xs.empty() || ys.empty()) return html + "<p class=\"none\">nothing yet</p></figure>\n";
   const Axis x = MakeX(xs), y = MakeY(options, ys, IsLog(options, series, ys));
-  html += DrawLegend(series);
+  html += DrawLegend(options, series);
   html += fmt::format(
       "<svg viewBox=\"0 0 {:.0f} {:.0f}\" role=\"img\" aria-label=\"{}\" data-x=\"{:.9g} {:.9g} "
       "{:.0f} {:.0f}\" data-y=\"{:.9g} {:.9g} {:.0f} {:.0f} {}\">",

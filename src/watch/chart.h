@@ -12,7 +12,7 @@ struct Series {
   std::string name;
   std::vector<double> x, y;
   bool faint = false;    // behind the others, without a name of its own
-  bool markers = false;  // a dot for each value
+  bool markers = false;  // a dot for each value, dashes between them
   int colour = 0;
 };
 
@@ -26,10 +26,10 @@ struct ChartOptions {
 };
 
 // A <figure> with caption, legend and drawing; y is logarithmic where all values are positive and
-// spread over more than two decades. Without any values it says so.
+// some line is spread over more than two decades. Without any values it says so.
 std::string DrawChart(const ChartOptions& options, const std::vector<Series>& series);
 
-// Each value as the mean of its neighbours, a fiftieth of all; fewer at the ends.
+// Each value as the mean of its neighbours, a fiftieth of all; of those on one side at the ends.
 std::vector<double> Smooth(const std::vector<double>& values);
 
 // Up to about `count` round numbers in [low, high].

@@ -18,6 +18,19 @@ std::string NameOf(const std::vector<std::string>& names, int64_t label) {
   return EscapeHtml(LabelName(names, label));
 }
 
+// As much of it as there is room for beside the picture; the whole shows under the pointer.
+std::string ShortName(const std::vector<std::string>& names, int64_t label) {
+  constexpr int kCharacters = 16;
+  const std::string name = LabelName(names, label);  // UTF-8
+  int characters = 0;
+  for (size_t i = 0; i < name.size(); ++i) {
+    const bool begins = (static_cast<unsigned char>(name[i]) & 0xc0) != 0x80;
+    if (begins && characters++ == kCharacters)
+      return EscapeHtml(name.substr(0, i)) + "…<title>" + EscapeHtml(name) + "</title>";
+  }
+  return EscapeHtml(name);
+}
+
 int64_t SamplesOf(const Confusion& c, int64_t label) {
   const auto row = c.counts.begin() + label * c.num_classes;
   return std::accumulate(row, row + c.num_classes, int64_t{0});
@@ -37,25 +50,29 @@ std::string DrawCell(const Confusion& c, int64_t label, int64_t prediction, doub
       title, count);
   if (c.num_classes > kMaxNumberedClasses) return svg;
   return svg + fmt::format("<text class=\"{}\" x=\"{:.2f}\" y=\"{:.2f}\">{}</text>",
-                           share > 0.35 ? "on" : "", x + size / 2, y + size / 2 + 4, count);
+                           share > 0.7    ? "dark"
+                           : share > 0.35 ? "half"
+                                          : "",
+                           x + size / 2, y + size / 2 + 4, count);
 }
 
-// Names stand to the left and, slanted, on top.
+// Names stand to the left and on top, slanted, or upright where they are many.
 std::string DrawMatrix(const Confusion& c, const std::vector<std::string>& names) {
-  constexpr double kSide = 560, kLeft = 120, kTop = 90;
+  constexpr double kSide = 560, kLeft = 125, kTop = 125, kRight = 100;
+  const int turn = c.num_classes > kMaxNumberedClasses ? -90 : -35;
   const double size = kSide / static_cast<double>(c.num_classes);
   std::string svg = fmt::format(
       "<svg class=\"matrix\" viewBox=\"0 0 {:.0f} {:.0f}\" role=\"img\" aria-label=\"confusion "
       "matrix\"><g transform=\"translate({:.0f} {:.0f})\"><rect class=\"frame\" width=\"{:.0f}\" "
       "height=\"{:.0f}\"/>",
-      kLeft + kSide + 60, kTop + kSide + 4, kLeft, kTop, kSide, kSide);
+      kLeft + kSide + kRight, kTop + kSide + 4, kLeft, kTop, kSide, kSide);
   for (int64_t i = 0; i < c.num_classes; ++i) {
     const double middle = (static_cast<double>(i) + 0.5) * size;
-    const std::string name = NameOf(names, i);
+    const std::string name = ShortName(names, i);
     svg += fmt::format(
         "<text class=\"label\" x=\"-6\" y=\"{:.2f}\">{}</text>"
-        "<text class=\"column\" transform=\"translate({:.2f} -6) rotate(-35)\">{}</text>",
-        middle + 4, name, middle, name);
+        "<text class=\"column\" transform=\"translate({:.2f} -6) rotate({})\">{}</text>",
+        middle + 4, name, middle + (turn == -90 ? 4 : 0), turn, name);
   }
   for (int64_t label = 0; label < c.num_classes; ++label) {
     for (int64_t p = 0; p < c.num_classes; ++p)
@@ -88,13 +105,14 @@ std::string DrawPairs(const Confusion& c, const std::vector<std::string>& names)
 
 std::string DrawConfusion(const Confusion& confusion, const std::vector<std::string>& names) {
   if (confusion.num_classes == 0) return "";
+  const bool drawn = confusion.num_classes <= kMaxDrawnClasses;
   return fmt::format(
-      "<figure id=\"confusion\"{}><figcaption>confusion matrix <small>of the "
-      "evaluation at step {}; rows: classes, columns: predictions</small></figcaption>{}"
-      "</figure>\n",
-      confusion.num_classes > kMaxNumberedClasses ? " class=\"wide\"" : "", confusion.step,
-      confusion.num_classes <= kMaxDrawnClasses ? DrawMatrix(confusion, names)
-                                                : DrawPairs(confusion, names));
+      "<figure id=\"confusion\"{}><figcaption>{} <small>of the evaluation at step {}{}</small>"
+      "</figcaption>{}</figure>\n",
+      confusion.num_classes > kMaxNumberedClasses ? " class=\"wide\"" : "",
+      drawn ? "confusion matrix" : "what is confused most often", confusion.step,
+      drawn ? "; rows: classes, columns: predictions" : "",
+      drawn ? DrawMatrix(confusion, names) : DrawPairs(confusion, names));
 }
 
 }  // namespace carole::watch

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
@@ -20,6 +21,7 @@ namespace {
 
 constexpr double kFade = 0.98;  // of a step's share in the means, with each later step
 constexpr int kUsualWidth = 80;
+constexpr int64_t kLongestBar = 20, kShortestBar = 8;
 
 std::atomic<bool> on_screen{false};
 
@@ -37,14 +39,13 @@ int WidthOf(int terminal) {
   return ioctl(terminal, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : kUsualWidth;
 }
 
-// From the longest form (0) to the shortest (3).
-std::string FormatShorter(const ProgressValues& v, int form) {
+// From the longest form (0) to the shortest (3); the longest begins with a bar.
+std::string FormatShorter(const ProgressValues& v, int form, int64_t bar = kLongestBar) {
   std::string text;
   if (v.max_steps > 0) {
-    constexpr int64_t kWidth = 20;
-    const int64_t done = std::clamp<int64_t>(v.step * kWidth / v.max_steps, 0, kWidth);
+    const int64_t done = std::clamp<int64_t>(v.step * bar / v.max_steps, 0, bar);
     if (form < 1)
-      text = fmt::format("[{}{}] ", std::string(done, '#'), std::string(kWidth - done, '.'));
+      text = fmt::format("[{}{}] ", std::string(done, '#'), std::string(bar - done, '.'));
     if (form < 3) text += fmt::format("{:3} %  ", v.step * 100 / v.max_steps);
     text += fmt::format("step {}/{}", v.step, v.max_steps);
   } else {
@@ -56,6 +57,7 @@ std::string FormatShorter(const ProgressValues& v, int form) {
     const int decimals = v.images_per_second < 10 ? 2 : 0;
     text += fmt::format("  {:.{}f} images/s", v.images_per_second, decimals);
   }
+  if (v.stops_before) return text + "  stops in " + FormatTime(v.seconds_left);
   if (v.max_steps > 0) text += "  " + FormatTime(v.seconds_left) + " left";
   return text;
 }
@@ -77,10 +79,12 @@ int OpenTerminal() {
 }  // namespace
 
 std::string FormatProgress(const ProgressValues& values, int width) {
-  std::string text;
-  for (int form = 0; form <= 3; ++form) {
+  std::string text = FormatShorter(values, 0);
+  const int64_t bar = kLongestBar - std::max<int64_t>(0, std::ssize(text) - width);
+  if (bar >= kShortestBar) return FormatShorter(values, 0, bar);
+  for (int form = 1; form <= 3; ++form) {
     text = FormatShorter(values, form);
-    if (static_cast<int>(text.size()) <= width) return text;
+    if (std::ssize(text) <= width) return text;
   }
   return text.substr(0, static_cast<size_t>(std::max(0, width)));
 }
@@ -121,6 +125,12 @@ void Progress::StepEnded(const train::WatchedStep& step) {
   values_.loss = step.result.total_loss;
   values_.images_per_second = images_ / seconds_;
   values_.seconds_left = SecondsLeft(step.state.step);
+  if (options_.time_left) {
+    const double time_left = options_.time_left();
+    values_.stops_before =
+        std::isfinite(time_left) && (values_.max_steps == 0 || time_left < values_.seconds_left);
+    if (values_.stops_before) values_.seconds_left = std::max(0.0, time_left);
+  }
   constexpr std::chrono::milliseconds kOnScreen{200}, kInLog{15'000};
   const auto pause = terminal_ >= 0 ? kOnScreen : kInLog;
   if (Clock::now() - last_ >= pause) Draw();

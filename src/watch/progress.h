@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "src/train/watcher.h"
@@ -15,16 +16,18 @@ struct ProgressValues {
   double loss = 0;
   double images_per_second = 0;  // over all ranks
   double seconds_left = 0;
-  const char* doing = "";  // instead of the loss and what follows it: "evaluating"
+  bool stops_before = false;  // the end of its time comes first, in seconds_left
+  const char* doing = "";     // instead of the loss and what follows it: "evaluating"
 };
 
 // "[#####.....]  50 %  step 500/1000  loss 0.4321  1340 images/s  0:01:05 left", or what of it fits
-// into `width` characters: the bar goes first, then the speed, then the share.
+// into `width` characters: the bar shrinks and goes first, then the speed, then the share.
 std::string FormatProgress(const ProgressValues& values, int width = 1000);
 
 struct ProgressOptions {
-  int64_t max_steps = 0;   // 0: no end
-  int64_t eval_every = 0;  // steps; 0: never
+  int64_t max_steps = 0;              // 0: no end
+  int64_t eval_every = 0;             // steps; 0: never
+  std::function<double()> time_left;  // seconds until the run is stopped, or infinite; may be empty
 };
 
 // For rank 0. On a terminal one line, overwritten in place at most five times a second; log lines

@@ -1,8 +1,5 @@
 #include "src/watch/report.h"
 
-#include <fmt/chrono.h>
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <ctime>
 #include <exception>
@@ -110,7 +107,7 @@ void Report::Write(const std::string& status) {
   const Clock::time_point start = Clock::now();
   facts_.status = status;
   facts_.is_running = status == kRunning;
-  facts_.updated = fmt::format("{:%Y-%m-%d %H:%M:%S}", fmt::localtime(std::time(nullptr)));
+  facts_.updated = std::time(nullptr);
   const bool written = ReplaceSmallFile(path_, MakeReport(facts_, history_));
   if (!written && !std::exchange(warned_, true))
     LogWarning("watch", "{} cannot be written; the run goes on", path_);

@@ -1,9 +1,11 @@
 #include "src/watch/report_page.h"
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
+#include <sstream>
 
 #include "src/core/error.h"
 #include "src/watch/chart.h"
@@ -32,6 +34,8 @@ std::vector<double> Means(const History& history) {
   return Values(history, [](const Row& row) { return Mean(row, column); });
 }
 
+constexpr char kSmoothed[] = "smoothed; faint: as measured";
+
 // With what it was before smoothing behind it.
 void AddSmooth(const std::string& name, int colour, const std::vector<double>& x,
                const std::vector<double>& y, std::vector<Series>& series) {
@@ -43,8 +47,7 @@ std::string DrawLoss(const History& history) {
   const auto x = Steps(history);
   std::vector<Series> series;
   AddSmooth("total", 0, x, Means<kTotalLoss>(history), series);
-  series.push_back(
-      {.name = "cross entropy", .x = x, .y = Smooth(Means<kDataLoss>(history)), .colour = 1});
+  AddSmooth("cross entropy", 1, x, Means<kDataLoss>(history), series);
   if (history.Total(kRegularization) > 0) {
     series.push_back(
         {.name = "regularisation", .x = x, .y = Means<kRegularization>(history), .colour = 2});
@@ -55,7 +58,7 @@ std::string DrawLoss(const History& history) {
     evaluation.y.push_back(p.loss);
   }
   if (!evaluation.x.empty()) series.push_back(evaluation);
-  return DrawChart({.id = "loss", .title = "loss"}, series);
+  return DrawChart({.id = "loss", .title = "loss", .unit = kSmoothed}, series);
 }
 
 std::string DrawAccuracy(const History& history) {
@@ -69,12 +72,35 @@ std::string DrawAccuracy(const History& history) {
     top5.y.push_back(p.recall_5);
   }
   if (!top1.x.empty()) series.insert(series.end(), {top1, top5});
-  return DrawChart({.id = "accuracy", .title = "accuracy", .from_zero = true, .y_max = 1}, series);
+  return DrawChart(
+      {.id = "accuracy", .title = "accuracy", .unit = kSmoothed, .from_zero = true, .y_max = 1},
+      series);
 }
 
-std::string DrawSingle(const ChartOptions& options, const std::string& name, const History& history,
-                       const std::vector<double>& values) {
-  return DrawChart(options, {{.name = name, .x = Steps(history), .y = values}});
+std::string DrawRate(const History& history) {
+  const std::string title = "learning rate";
+  return DrawChart({.id = "rate", .title = title},
+                   {{.name = title, .x = Steps(history), .y = Means<kLearningRate>(history)}});
+}
+
+std::string DrawNorm(const History& history) {
+  const std::string title = "gradient norm";
+  std::vector<Series> series;
+  AddSmooth(title, 0, Steps(history), Means<kGradientNorm>(history), series);
+  return DrawChart({.id = "norm", .title = title, .unit = kSmoothed}, series);
+}
+
+// Smoothed are times, which add up as rates do not.
+std::string DrawThroughput(const History& history) {
+  const std::string title = "throughput";
+  std::vector<double> values = Smooth(Values(
+      history, [](const Row& row) { return row[kSeconds] / std::max<double>(row[kImages], 1); }));
+  for (double& value : values) value = 1 / value;
+  return DrawChart({.id = "throughput",
+                    .title = title,
+                    .unit = "images/s, all ranks; smoothed",
+                    .from_zero = true},
+                   {{.name = title, .x = Steps(history), .y = values}});
 }
 
 // Adds milliseconds of a step, if what happens now and then is shared by the steps since the time
@@ -122,6 +148,10 @@ std::string DrawParts(const History& history) {
       series);
 }
 
+std::string LossText(double loss) {
+  return std::abs(loss) < 1e4 ? fmt::format("{:.4f}", loss) : fmt::format("{:.4g}", loss);
+}
+
 std::string DrawTiles(const ReportFacts& facts, const History& history) {
   std::string html = "<div class=\"tiles\">";
   const auto tile = [&](const std::string& value, const std::string& what) {
@@ -130,15 +160,18 @@ std::string DrawTiles(const ReportFacts& facts, const History& history) {
   tile(facts.max_steps > 0 ? fmt::format("{} / {}", facts.step, facts.max_steps)
                            : std::to_string(facts.step),
        fmt::format("steps, {:.2f} epochs", facts.epochs));
-  if (!history.rows().empty())
-    tile(fmt::format("{:.4f}", Mean(history.rows().back(), kTotalLoss)), "last loss");
+  if (!history.rows().empty()) {
+    const Row& last = history.rows().back();
+    tile(LossText(Mean(last, kTotalLoss)),
+         last[kSteps] == 1 ? "last loss" : fmt::format("loss, mean of {} steps", last[kSteps]));
+  }
   const auto& evaluations = history.evaluations();
   if (!evaluations.empty()) {
     const auto best =
         std::max_element(evaluations.begin(), evaluations.end(),
                          [](const auto& a, const auto& b) { return a.accuracy < b.accuracy; });
     tile(fmt::format("{:.4f}", evaluations.back().accuracy), "last evaluation, top 1");
-    tile(fmt::format("{:.4f}", evaluations.back().loss), "last evaluation, cross entropy");
+    tile(LossText(evaluations.back().loss), "last evaluation, cross entropy");
     tile(fmt::format("{:.4f}", best->accuracy),
          fmt::format("best evaluation, step {}", best->step));
   }
@@ -149,15 +182,33 @@ std::string DrawTiles(const ReportFacts& facts, const History& history) {
   return html + "</div>\n";
 }
 
+// Flags stay whole where lines are broken, as browsers break them behind "--".
+std::string MarkFlags(const std::string& text) {
+  std::string html;
+  std::istringstream words(text);
+  for (std::string word; std::getline(words, word, ' ');) {
+    const bool is_flag = word.starts_with("--");
+    html += fmt::format("{}{}{}{}", html.empty() ? "" : " ", is_flag ? "<span>" : "",
+                        EscapeHtml(word), is_flag ? "</span>" : "");
+  }
+  return html;
+}
+
 std::string DrawSettings(const ReportFacts& facts) {
   std::string html = "<figure id=\"settings\"><figcaption>settings</figcaption><table>";
-  for (const auto& [name, value] : facts.settings) {
-    html += fmt::format("<tr><td>{}</td><td>{}</td></tr>", EscapeHtml(name), EscapeHtml(value));
-  }
+  for (const auto& [name, value] : facts.settings)
+    html += fmt::format("<tr><td>{}</td><td>{}</td></tr>", EscapeHtml(name), MarkFlags(value));
   return html + "</table></figure>\n";
 }
 
-// `more`: of the head.
+// ", 2026-11-27 06:52:01 +0000", and for scripts.
+std::string TimeOf(const ReportFacts& facts) {
+  return fmt::format(", <time{} datetime=\"{:%Y-%m-%dT%H:%M:%SZ}\">{:%Y-%m-%d %H:%M:%S %z}</time>",
+                     facts.is_running ? " class=\"running\"" : "", fmt::gmtime(facts.updated),
+                     fmt::localtime(facts.updated));
+}
+
+// `more`: of the head; `updated`: HTML.
 std::string BeginPage(const std::string& title, const std::string& status, const std::string& more,
                       const std::string& updated) {
   const std::string name = EscapeHtml(title), state = EscapeHtml(status);
@@ -169,31 +220,17 @@ std::string BeginPage(const std::string& title, const std::string& status, const
       more, name, state, kReportStyle, name, state, updated);
 }
 
-// Of times, which add up as rates do not.
-std::vector<double> Throughput(const History& history) {
-  std::vector<double> values = Smooth(Values(
-      history, [](const Row& row) { return row[kSeconds] / std::max<double>(row[kImages], 1); }));
-  for (double& value : values) value = 1 / value;
-  return values;
-}
-
 }  // namespace
 
 std::string MakeReport(const ReportFacts& facts, const History& history) {
   std::string html = BeginPage(
       facts.title, facts.status,
-      facts.is_running ? "<meta http-equiv=\"refresh\" content=\"30\">" : "", ", " + facts.updated);
+      facts.is_running ? "<meta http-equiv=\"refresh\" content=\"30\">" : "", TimeOf(facts));
   html += DrawTiles(facts, history);
   html += "<div class=\"charts\">\n";
   html += DrawLoss(history) + DrawAccuracy(history);
-  html += DrawSingle({.id = "rate", .title = "learning rate"}, "learning rate", history,
-                     Means<kLearningRate>(history));
-  html += DrawSingle({.id = "norm", .title = "gradient norm"}, "gradient norm", history,
-                     Smooth(Means<kGradientNorm>(history)));
-  html += DrawSingle(
-      {.id = "throughput", .title = "throughput", .unit = "images/s, all ranks", .from_zero = true},
-      "images/s", history, Throughput(history));
-  html += DrawParts(history);
+  html += DrawRate(history) + DrawNorm(history);
+  html += DrawThroughput(history) + DrawParts(history);
   html += DrawConfusion(history.confusion(), facts.class_names);
   html += DrawSettings(facts) + "</div>\n";
   html += fmt::format("{}{}{}\n<script>{}</script>\n</body></html>\n", kDataBegins,

@@ -2,6 +2,7 @@
 // scripts; with scripts, values show under the pointer.
 #pragma once
 
+#include <ctime>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -19,7 +20,7 @@ struct ReportFacts {
   int64_t step = 0;
   int64_t max_steps = 0;  // 0: no end
   double epochs = 0;      // passes over the data so far
-  std::string updated;    // date and time
+  std::time_t updated = 0;
   std::vector<std::pair<std::string, std::string>> settings;
   std::vector<std::string> class_names;  // may be fewer than classes
 };

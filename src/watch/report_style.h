@@ -24,7 +24,7 @@ header p { margin: 2px 0 16px; color: var(--soft); }
 .charts { display: grid; gap: 16px; grid-template-columns: repeat(2, minmax(0, 1fr)); }
 @media (max-width: 900px) { .charts { grid-template-columns: minmax(0, 1fr); } }
 figure { margin: 0; padding: 12px 14px; position: relative; }
-figure.wide, figure:last-child:nth-child(odd) { grid-column: 1 / -1; }
+figure.wide, figure.wide + figure, figure:last-child:nth-child(odd) { grid-column: 1 / -1; }
 figcaption { font-weight: 600; }
 .none { color: var(--soft); }
 .legend { display: flex; flex-wrap: wrap; gap: 2px 14px; margin: 2px 0 4px; font-size: 12.5px;
@@ -36,7 +36,8 @@ svg text { fill: var(--soft); }
 .axes path { stroke: var(--grid); }
 .line { fill: none; stroke-width: 1.8; stroke-linejoin: round; }
 .faint { opacity: .28; stroke-width: 1; }
-.area { fill-opacity: .8; }
+.dashed { stroke-dasharray: 6 3; }
+.area { fill-opacity: .8; stroke: var(--card); }
 .edge { fill: none; stroke: none; }
 .s0 { stroke: var(--c0); } .s1 { stroke: var(--c1); } .s2 { stroke: var(--c2); }
 .s3 { stroke: var(--c3); } .s4 { stroke: var(--c4); } .s5 { stroke: var(--c5); }
@@ -53,16 +54,20 @@ svg text { fill: var(--soft); }
 .matrix .right { fill: var(--c0); } .matrix .wrong { fill: var(--c4); }
 .matrix text { text-anchor: middle; fill: var(--ink); }
 .matrix text.label { text-anchor: end; } .matrix text.column { text-anchor: start; }
-.matrix text.on { fill: #fff; }
-@media (prefers-color-scheme: dark) { .matrix text.on { fill: #0b1017; } }
+.matrix text.dark { fill: #fff; }
+@media (prefers-color-scheme: dark) { .matrix text.dark, .matrix text.half { fill: #0b1017; } }
 table { border-collapse: collapse; width: 100%; margin-top: 6px; }
 th, td { text-align: left; padding: 4px 14px 4px 0; border-top: 1px solid var(--grid);
   vertical-align: top; overflow-wrap: anywhere; }
 td:first-child { white-space: nowrap; color: var(--soft); }
 tr:first-child > * { border-top: none; }
+td span { display: inline-block; max-width: 100%; }
+@media (max-width: 600px) { svg:not(.matrix) { font-size: 17px; } }
+@media print { figure, .tiles div { break-inside: avoid; } }
 )css";
 
-// Reads values back from the drawing: data-x and data-y hold an axis' ends, in values and units.
+// Reads values back from the drawing: data-x and data-y hold an axis' ends, in values and units. A
+// page of a run that says nothing any more was left by one that was killed.
 inline constexpr char kReportScript[] = R"js(
 'use strict';
 for (const svg of document.querySelectorAll('svg[data-x]')) {
@@ -90,14 +95,16 @@ for (const svg of document.querySelectorAll('svg[data-x]')) {
     const box = svg.getBoundingClientRect();
     const scale = svg.viewBox.baseVal.width / box.width;
     const x = nearest(all, (event.clientX - box.left) * scale).x;
-    const step = Math.round(x0 + (x - left) / (right - left) * (x1 - x0));
-    const rows = ['step ' + step.toLocaleString('en')];
+    const stepAt = (place) =>
+      Math.round(x0 + (place - left) / (right - left) * (x1 - x0)).toLocaleString('en');
+    const rows = ['step ' + stepAt(x)];
     let below = 0;
     for (const [name, points] of lines) {
       const at = nearest(points, x);
       if (Math.abs(at.x - x) > 2) continue;
       const v = value(at.y);
-      rows.push(name + '  ' + Number((v - below).toPrecision(4)));
+      const other = stepAt(at.x) === stepAt(x) ? '' : ' (step ' + stepAt(at.x) + ')';
+      rows.push(name + '  ' + Number((v - below).toPrecision(4)) + other);
       if (stacked) below = v;
     }
     cursor.setAttribute('d', `M${x} ${top}V${bottom}`);
@@ -112,6 +119,9 @@ for (const svg of document.querySelectorAll('svg[data-x]')) {
   });
   svg.addEventListener('pointerleave', hide);
 }
+const news = document.querySelector('time.running');
+const minutes = news ? Math.floor((Date.now() - new Date(news.dateTime)) / 60000) : 0;
+if (minutes >= 10) news.append(`, no news for ${Math.floor(minutes / 60)} h ${minutes % 60} min`);
 )js";
 
 }  // namespace carole::watch

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "io/disk.h"
-#include "io/host.h"
+#include "src/core/host_name.h"
 #include "tests/io/damage.h"
 
 namespace carole::io {

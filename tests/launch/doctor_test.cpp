@@ -32,7 +32,7 @@ TEST(Doctor, Cores) {
   EXPECT_EQ(VerdictOf(JudgeCores(4, 16, 4, 0)), Verdict::kOk);
   const Finding bound = JudgeCores(1, 16, 2, 0);
   EXPECT_EQ(VerdictOf(bound), Verdict::kTrouble);
-  EXPECT_EQ(bound.text, "1 of 16 cores for this rank, 2 ranks on the machine");
+  EXPECT_EQ(bound.text, "1 of 16 cores for this rank, ranks on the machine: 2");
   EXPECT_THAT(bound.fix, HasSubstr("--map-by slot:PE=8"));
   const Finding crowded = JudgeCores(1, 2, 4, 0);
   EXPECT_EQ(VerdictOf(crowded), Verdict::kWarning);

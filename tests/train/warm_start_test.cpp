@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <map>
 
 #include "src/core/error.h"
@@ -108,10 +109,13 @@ TEST(TimeLimitTest, EndsAfterItsTimeOrBeforeTheJob) {
   EXPECT_EQ(none.Reason(at(1 << 30)), "");
   const TimeLimit own({.max_seconds = 90}, start);
   EXPECT_EQ(own.Reason(at(89)), "");
+  EXPECT_NEAR(own.SecondsLeft(at(80)), 10, 1e-6);
+  EXPECT_TRUE(std::isinf(none.SecondsLeft(at(0))));
   EXPECT_EQ(own.Reason(at(90)), "--max_time: 90 s are over");
   EXPECT_EQ(own.Reason({start.steady, at(90).of_day}), "");  // somebody has set the clock
   const TimeLimit job({.job_end = 1'000'300, .margin_seconds = 60}, start);
   EXPECT_EQ(job.Reason(at(239)), "");
+  EXPECT_NEAR(job.SecondsLeft(at(140)), 100, 1e-3);
   EXPECT_EQ(job.Reason(at(241)), "the job ends in 59 s");
   const TimeLimit left_over({.job_end = 999'999, .margin_seconds = 60}, start);  // another job's
   EXPECT_EQ(left_over.Reason(at(0)), "");

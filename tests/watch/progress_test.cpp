@@ -17,6 +17,9 @@ TEST(Progress, SaysWhatPeopleWantToKnow) {
             "1:01:05 left");
   EXPECT_EQ(FormatProgress({.step = 7, .loss = 1, .images_per_second = 10}),
             "step 7  loss 1.0000  10 images/s");
+  ProgressValues limited = kHalf;
+  limited.stops_before = true;
+  EXPECT_THAT(FormatProgress(limited), ::testing::EndsWith("images/s  stops in 1:01:05"));
   ProgressValues evaluating = kHalf;
   evaluating.doing = "evaluating";
   EXPECT_EQ(FormatProgress(evaluating), "[##########..........]  50 %  step 500/1000  evaluating");
@@ -24,6 +27,8 @@ TEST(Progress, SaysWhatPeopleWantToKnow) {
 
 TEST(Progress, FitsIntoNarrowTerminals) {
   EXPECT_EQ(FormatProgress(kHalf, 79),
+            "[#######.......]  50 %  step 500/1000  loss 0.4321  1340 images/s  1:01:05 left");
+  EXPECT_EQ(FormatProgress(kHalf, 72),
             " 50 %  step 500/1000  loss 0.4321  1340 images/s  1:01:05 left");
   EXPECT_EQ(FormatProgress(kHalf, 50), " 50 %  step 500/1000  loss 0.4321  1:01:05 left");
   EXPECT_EQ(FormatProgress(kHalf, 45), "step 500/1000  loss 0.4321  1:01:05 left");

@@ -38,12 +38,42 @@ TEST(Chart, NumbersAreShort) {
   EXPECT_EQ(Short(12500), "12.5k");
   EXPECT_EQ(Short(2.5e6), "2.5M");
   EXPECT_EQ(Short(-3e9), "-3G");
+  EXPECT_EQ(Short(1e14), "1e+14");
+}
+
+TEST(Chart, SmoothsUpToTheEnds) {
+  std::vector<double> values(200);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>(i);
+  values[100] = NAN;
+  const std::vector<double> smooth = Smooth(values);
+  EXPECT_EQ(smooth[0], 1);  // of 0, 1, 2
+  EXPECT_EQ(smooth[50], 50);
+  EXPECT_TRUE(std::isnan(smooth[100]));
+  EXPECT_EQ(smooth[101], (99 + 101 + 102 + 103) / 4.0);
+  EXPECT_EQ(smooth[199], 198);
+}
+
+// A loss of some 1e-3 beside 8, and a step of a million.
+TEST(Chart, ValuesCanBeReadBackFromIt) {
+  const std::string html = DrawChart({.id = "i", .title = "t", .from_zero = true, .y_max = 8},
+                                     {{.name = "a", .x = {0, 654321, 1e6}, .y = {8, 0.00169, 0}}});
+  std::smatch point;
+  ASSERT_TRUE(std::regex_search(html, point, std::regex("points=\"[^ ]* ([0-9.]+),([0-9.]+) ")));
+  EXPECT_EQ(std::round((std::stod(point[1]) - 52) / 576 * 1e6), 654321);
+  EXPECT_NEAR((224 - std::stod(point[2])) / 216 * 8, 0.00169, 2e-6);
+}
+
+TEST(Chart, StepsAreWholeNumbers) {
+  const std::string html =
+      DrawChart({.id = "i", .title = "t"}, {{.name = "a", .x = {1, 2, 3}, .y = {1, 2, 3}}});
+  EXPECT_THAT(html, HasSubstr("y=\"241\" text-anchor=\"middle\">2</text>"));
+  EXPECT_THAT(html, Not(HasSubstr("text-anchor=\"middle\">1.5</text>")));
 }
 
 TEST(Chart, DrawsValuesWhereTheyBelong) {
   const std::string html = DrawChart({.id = "i", .title = "t", .from_zero = true, .y_max = 1},
                                      {{.name = "a<b", .x = {0, 5, 10}, .y = {0, 0.5, 1}}});
-  EXPECT_THAT(html, HasSubstr("points=\"52.00,224.00 340.00,116.00 628.00,8.00\""));
+  EXPECT_THAT(html, HasSubstr("points=\"52,224 340,116 628,8\""));
   EXPECT_THAT(html, HasSubstr("a&lt;b"));
   EXPECT_THAT(html, Not(HasSubstr("a<b")));
 }
@@ -67,7 +97,7 @@ TEST(Chart, StandsWithoutOrWithOneOrWithEqualValues) {
       const std::string html =
           DrawChart({.id = "i", .title = "t"},
                     {{.name = "a", .x = x, .y = std::vector<double>(x.size(), value)}});
-      EXPECT_THAT(html, HasSubstr("points=\"52.00,")) << value;
+      EXPECT_THAT(html, HasSubstr("points=\"52,")) << value;
       EXPECT_THAT(html, Not(HasSubstr("nan")));
       EXPECT_THAT(html, Not(HasSubstr("inf")));
     }
@@ -77,7 +107,7 @@ TEST(Chart, StandsWithoutOrWithOneOrWithEqualValues) {
 TEST(Chart, WideRangesAreLogarithmic) {
   const std::string html =
       DrawChart({.id = "i", .title = "t"}, {{.name = "a", .x = {0, 1, 2}, .y = {1e-4, 1e-2, 1}}});
-  EXPECT_THAT(html, HasSubstr("340.00,116.00"));
+  EXPECT_THAT(html, HasSubstr("340,116 "));
   for (const char* tick : {">0.0001<", ">0.001<", ">0.1<", ">1<"})
     EXPECT_THAT(html, HasSubstr(tick));
 }
@@ -95,6 +125,8 @@ TEST(Report, CarriesItsHistory) {
   history.SetConfusion({.step = 5, .num_classes = 2, .counts = {5, 1, 0, 4}});
   const std::string page = MakeReport({.title = "net & <set>",
                                        .status = "running",
+                                       .is_running = true,
+                                       .updated = 1'000'000'000,
                                        .settings = {{"flags", "--a=\"<b>\""}},
                                        .class_names = {"cat", "<dog>"}},
                                       history);
@@ -104,7 +136,9 @@ TEST(Report, CarriesItsHistory) {
   EXPECT_THAT(page, HasSubstr("cat taken for &lt;dog&gt;: 1"));
   EXPECT_THAT(page, HasSubstr("<b>0.3125</b><span>last evaluation, cross entropy"));
   EXPECT_THAT(page, HasSubstr("data-name=\"evaluation, cross entropy\""));
-  EXPECT_THAT(page, Not(HasSubstr("http")));
+  EXPECT_THAT(page, HasSubstr("<b>0.2000</b><span>last loss"));
+  EXPECT_THAT(page, HasSubstr("<time class=\"running\" datetime=\"2001-09-09T01:46:40Z\">"));
+  EXPECT_THAT(page, Not(HasSubstr("://")));
   EXPECT_THROW(HistoryOfReport("<html></html>"), DataError);
 }
 
@@ -137,6 +171,15 @@ TEST(Report, ListsPairsOfManyClasses) {
   const std::string html = DrawConfusion(confusion, {"a", "b", "c"});
   EXPECT_THAT(html, HasSubstr("<td>c</td><td>7</td><td>9</td><td>39</td>"));
   EXPECT_THAT(html, Not(HasSubstr("<svg")));
+  EXPECT_THAT(html, HasSubstr("what is confused most often"));
+}
+
+TEST(Report, ShortensLongNamesOfClasses) {
+  const std::string name = "a-très-long-name-of-a-class";
+  const std::string html =
+      DrawConfusion({.step = 1, .num_classes = 2, .counts = {1, 2, 3, 4}}, {name, "short"});
+  EXPECT_THAT(html, HasSubstr(">a-très-long-name…<title>" + name + "</title></text>"));
+  EXPECT_THAT(html, HasSubstr(">short</text>"));
 }
 
 }  // namespace

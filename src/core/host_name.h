@@ -6,11 +6,11 @@
 #include <array>
 #include <string>
 
-namespace carole::io {
+namespace carole {
 
 inline std::string HostName() {
   std::array<char, 256> name{};
   return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
 }
 
-}  // namespace carole::io
+}  // namespace carole
