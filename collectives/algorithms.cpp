@@ -7,6 +7,7 @@
 #include <map>
 #include <numeric>
 
+#include "src/core/advice.h"
 #include "src/core/divide_up.h"
 #include "src/core/error.h"
 
@@ -85,6 +86,12 @@ size_t FindAllReduce(std::string_view name, const Topology& topology) {
     known += fmt::format(", {}", entry.name);
     if (entry.name != name) continue;
     if (entry.fits(topology)) return i;
+    if (!topology.shares_memory()) {
+      throw UsageError(fmt::format(
+          "[comm] --all_reduce: {} does not fit: got ranks of one machine that share no memory, "
+          "want room in /dev/shm: {}",
+          name, kMoreSharedMemory));
+    }
     throw UsageError(fmt::format("[comm] --all_reduce: {} does not fit: got {} hosts, want {}",
                                  name, topology.hosts.size(), entry.fits_where));
   }

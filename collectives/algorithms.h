@@ -54,6 +54,7 @@ struct Topology {
   int host() const { return host_of[rank]; }
   const std::vector<int>& neighbours() const { return hosts[host()]; }  // ranks of this host
   int local_size() const { return static_cast<int>(neighbours().size()); }
+  bool shares_memory() const { return machine_size == local_size(); }  // with all of its machine
   // Rings among hosts run side by side, ring i joining local rank i of every host.
   int num_rails() const;
   bool has_even_hosts() const;   // each holds as many ranks

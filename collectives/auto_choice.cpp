@@ -18,7 +18,7 @@ constexpr size_t kMostBytes = 4 << 20;
 size_t SizeClass(size_t bytes) { return std::bit_floor(std::min(bytes, kMostBytes)); }
 
 // All that the winner depends on beside the message: how many ranks each host has, and how messages
-// travel.
+// travel. Ranks of a machine without shared memory look like hosts, but have no network in between.
 std::string Place(const Exchange& x) {
   std::string hosts;
   for (size_t i = 0, same = 0; i < x.topology.hosts.size(); i += same) {
@@ -28,7 +28,8 @@ std::string Place(const Exchange& x) {
     }
     hosts += fmt::format("{} of {}, ", same, ranks);
   }
-  return fmt::format("all_reduce, hosts and ranks: {}segments of {} bytes", hosts, x.segment_bytes);
+  return fmt::format("all_reduce, hosts and ranks: {}segments of {} bytes{}", hosts,
+                     x.segment_bytes, x.topology.shares_memory() ? "" : ", without shared memory");
 }
 
 // Seconds of the fastest of a few sums of zeros.

@@ -13,6 +13,7 @@
 #include "collectives/auto_choice.h"
 #include "collectives/job_queue.h"
 #include "collectives/roll_call.h"
+#include "src/core/advice.h"
 #include "src/core/check.h"
 #include "src/core/log.h"
 #include "src/tensor/buffer.h"
@@ -419,8 +420,8 @@ std::unique_ptr<Arena> Engine::AllocateArena(size_t bytes) {
     if (made.low.count != 1 || made.high.count != 1) ranks.clear();
   });
   if (ranks.empty() && rank() == 0) {
-    LogWarning("comm", "arena of {} bytes: not enough shared memory on a host; sums are slower",
-               bytes);
+    LogWarning("comm", "arena of {} bytes: not enough shared memory on a host; sums are slower: {}",
+               bytes, kMoreSharedMemory);
   }
   return arenas_.Add(std::move(ranks), exchange_.topology.local_rank, bytes);
 }

@@ -37,6 +37,11 @@ void CheckpointWriter::Write(Checkpoint snapshot) {
   changed_.notify_all();
 }
 
+bool CheckpointWriter::HasFailed() {
+  const std::lock_guard lock(mutex_);
+  return error_ != nullptr;
+}
+
 void CheckpointWriter::Wait() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return !snapshot_; });

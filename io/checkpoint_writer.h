@@ -32,6 +32,9 @@ class CheckpointWriter {
   // Throws what an earlier write threw; the snapshot given with that call is dropped.
   void Write(Checkpoint snapshot);
 
+  // Whether a write has thrown, which the next Write() or Wait() will tell.
+  bool HasFailed();
+
   // Blocks until all is on the disk. Throws what a write threw (DiskError).
   void Wait();
 

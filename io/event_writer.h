@@ -30,8 +30,8 @@ using HyperParameter = std::pair<std::string, std::variant<double, bool, std::st
 // (one folder for each of training and validation, one rank each). Steps must not go down within a
 // file; after a resume make a new writer. Values are kept in memory and reach the file, whole
 // records only, at Flush() and when they are many or old. One thread uses it. Throws DiskError when
-// the file cannot be written: what had not been written is kept and tried again with the next
-// value.
+// the file cannot be written: what had not been written is kept, up to 16 MB, and tried again with
+// the next value.
 class EventWriter {
  public:
   // What earlier files of the folder hold from first_step on is done again: TensorBoard forgets it.

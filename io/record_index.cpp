@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <map>
+#include <mutex>
 
 #include "io/crc32c.h"
 #include "io/disk.h"
@@ -179,26 +181,57 @@ bool ParseIndex(std::string_view bytes, std::vector<ShardIndex>& shards) {
   return rest.empty();
 }
 
+namespace {
+
+// Of shards beside which no file can be written, by the file's name: as that file's bytes, for this
+// process alone.
+class KeptIndexes {
+ public:
+  bool Read(const std::string& name, std::vector<ShardIndex>& shards) {
+    const std::lock_guard lock(mutex_);
+    const auto found = bytes_.find(name);
+    return found != bytes_.end() && ParseIndex(found->second, shards);
+  }
+  void Keep(const std::string& name, std::string bytes) {
+    const std::lock_guard lock(mutex_);
+    bytes_[name] = std::move(bytes);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, std::string> bytes_;
+};
+
+KeptIndexes& Kept() {
+  static KeptIndexes kept;
+  return kept;
+}
+
+}  // namespace
+
 RecordIndex LoadRecordIndex(const RecordIndexOptions& options) {
   CAROLE_CHECK(!options.shards.empty(), "an index of no shards");
   std::vector<ShardIndex> shards;
   for (const std::filesystem::path& path : options.shards) shards.push_back(StatShard(path));
 
-  std::vector<std::filesystem::path> caches = {options.shards[0].parent_path() / CacheName(shards)};
-  if (!options.work_dir.empty()) caches.push_back(options.work_dir / CacheName(shards));
+  const std::string name = CacheName(shards);
+  std::vector<std::filesystem::path> caches = {options.shards[0].parent_path() / name};
+  if (!options.work_dir.empty()) caches.push_back(options.work_dir / name);
   for (const auto& cache : caches) {
     if (ReadCache(cache, shards)) return RecordIndex(std::move(shards));
   }
+  if (Kept().Read(name, shards)) return RecordIndex(std::move(shards));
   ScanAll(shards, options.threads, options.skip_damage);
   const auto is_damaged = [](const ShardIndex& shard) { return shard.damaged; };
   if (std::any_of(shards.begin(), shards.end(), is_damaged)) return RecordIndex(std::move(shards));
-  const std::string bytes = SerializeIndex(shards);
-  const bool kept = std::any_of(caches.begin(), caches.end(),
-                                [&](const auto& cache) { return WriteCache(cache, bytes); });
-  if (!kept) {
+  std::string bytes = SerializeIndex(shards);
+  const bool written = std::any_of(caches.begin(), caches.end(),
+                                   [&](const auto& cache) { return WriteCache(cache, bytes); });
+  if (!written) {
     LogInfo("io.index",
             "{}: cannot be written, so each start scans the shards again; pass --work_dir",
             caches[0].string());
+    Kept().Keep(name, std::move(bytes));
   }
   return RecordIndex(std::move(shards));
 }

@@ -60,8 +60,8 @@ struct RecordIndexOptions {
 };
 
 // Reads the cached index when name, size and time of every shard still fit; otherwise scans the
-// shards and caches the result where it can (a failure to do so is only logged). Throws DataError
-// for a damaged or empty shard, unless damage is skipped.
+// shards and caches the result where it can; a failure to do so is only logged, and this process
+// keeps it in memory. Throws DataError for a damaged or empty shard, unless damage is skipped.
 RecordIndex LoadRecordIndex(const RecordIndexOptions& options);
 
 // The offsets of ShardIndex, by reading the headers. Throws DataError; but when `damaged` is given,

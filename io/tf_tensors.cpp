@@ -11,7 +11,9 @@
 namespace carole::io {
 namespace {
 
-constexpr char kGlobalStep[] = "global_step";
+// By name, and as an Estimator's object.
+constexpr const char* kGlobalSteps[] = {"global_step",
+                                        "estimator_global_step/.ATTRIBUTES/VARIABLE_VALUE"};
 constexpr int64_t kMaxElements = std::numeric_limits<int64_t>::max() / 16;
 
 bool IsFloat(TfType type) {
@@ -75,7 +77,8 @@ void TfTensors::Refuse(std::string_view what) const {
 
 void TfTensors::Add(const std::string& name, TfType type, std::span<const int64_t> dims,
                     std::vector<TfPart> parts) {
-  const bool is_step = name == kGlobalStep && type == TfType::kInt64 && dims.empty();
+  const bool is_step =
+      std::ranges::count(kGlobalSteps, name) > 0 && type == TfType::kInt64 && dims.empty();
   const bool readable = (IsFloat(type) || is_step) && dims.size() <= Shape::kMaxRank;
   if (!readable || is_step)
     left_out_.push_back(fmt::format("{} {} [{}]", name, NameOf(type), ToText(dims)));
@@ -144,10 +147,13 @@ void TfTensors::Read(const std::string& name, std::span<float> out) const {
 }
 
 std::optional<int64_t> TfTensors::step() const {
-  const auto it = tensors_.find(kGlobalStep);
-  if (it == tensors_.end() || it->second.type != TfType::kInt64) return std::nullopt;
-  const std::vector<char> bytes = ReadChecked(kGlobalStep, it->second, it->second.parts[0]);
-  return ConvertToInteger(TfType::kInt64, {bytes.data(), bytes.size()});
+  for (const char* name : kGlobalSteps) {
+    const auto it = tensors_.find(name);
+    if (it == tensors_.end() || it->second.type != TfType::kInt64) continue;
+    const std::vector<char> bytes = ReadChecked(name, it->second, it->second.parts[0]);
+    return ConvertToInteger(TfType::kInt64, {bytes.data(), bytes.size()});
+  }
+  return std::nullopt;
 }
 
 }  // namespace carole::io

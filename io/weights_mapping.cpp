@@ -147,15 +147,21 @@ constexpr NameRule kNameRules[] = {
     {AsApplicationsLayer, "keras.applications", OfApplications},
 };
 
-// TensorFlow 2's object-based checkpoints number the layers of a Keras net that have weights.
+constexpr std::string_view kValue = "/.ATTRIBUTES/VARIABLE_VALUE";  // of an object
+
+// TensorFlow 2's object-based checkpoints number the layers of a Keras net that have weights. ""
+// where the file has none; without kValue.
 std::string ObjectName(const WeightsReader& file, size_t layer, std::string_view weight) {
   for (const char* root : {"", "model/"}) {
-    std::string name =
-        fmt::format("{}layer_with_weights-{}/{}/.ATTRIBUTES/VARIABLE_VALUE", root, layer, weight);
-    if (file.Has(name)) return name;
+    std::string name = fmt::format("{}layer_with_weights-{}/{}", root, layer, weight);
+    if (file.Has(name + std::string(kValue))) return name;
   }
   return "";
 }
+
+// The slots of TensorFlow 1's Adam in such a file, which an Estimator of a Keras net writes.
+constexpr char kAdamSlots[] = "/.OPTIMIZER_SLOT/optimizer/optimizer/";
+constexpr std::pair<const char*, const char*> kAdamObjects[] = {{"m", "/Adam"}, {"v", "/Adam_1"}};
 
 // A kernel may be a matrix in one net and a convolution over the whole map in the other: the
 // elements lie in the same order.
@@ -218,7 +224,10 @@ void MappedWeights::MapObjects(std::span<const VariableSpec> wanted,
       const std::string_view weight = LeafOf(layers[layer].weight_names[i]);
       const std::string name = ObjectName(file_, layer, weight.substr(0, weight.find(':')));
       if (Has(variable.name) || name.empty()) continue;
-      Map(variable, name, {});
+      Map(variable, name + std::string(kValue), {});
+      for (const auto& [object, slot] : kAdamObjects)
+        MapObject(name + "/.OPTIMIZER_SLOT/optimizer/optimizer/" + object, variable.name + slot,
+                  variable.shape);
       if (ReadsBlueFirst(variable.name)) {
         report_.push_back(variable.name +
                           ": is taken to read red first; keras.applications' reads blue first: "
@@ -226,29 +235,41 @@ void MappedWeights::MapObjects(std::span<const VariableSpec> wanted,
       }
     }
   }
+  for (const char* power : {"beta1_power", "beta2_power"})
+    MapObject(std::string("optimizer/optimizer/") + power, power, {});
+}
+
+void MappedWeights::MapObject(const std::string& object, const std::string& mapped,
+                              const Shape& wanted) {
+  const std::string name = object + std::string(kValue);
+  if (file_.Has(name) && !Has(mapped)) Call(name, mapped, wanted, false);
+}
+
+void MappedWeights::Call(const std::string& name, const std::string& mapped, const Shape& wanted,
+                         bool turns_channels) {
+  const Shape shape = file_.shape(name);
+  sources_[mapped] = {name,
+                      SameElements(shape, wanted) ? wanted : shape,
+                      {.bias = "", .turns_channels = turns_channels}};
+  std::ranges::replace(names_, name, mapped);
 }
 
 void MappedWeights::Map(const VariableSpec& wanted, const std::string& name,
                         const Adaptation& adaptation) {
-  const Shape shape = file_.shape(name);
-  const auto add = [&](const std::string& mapped, const std::string& original) {
-    const bool same = SameElements(file_.shape(original), wanted.shape);
-    sources_[mapped] = {original,
-                        same ? wanted.shape : file_.shape(original),
-                        {.bias = "", .turns_channels = adaptation.turns_channels}};
-    std::ranges::replace(names_, original, mapped);
-  };
-  add(wanted.name, name);
+  Call(name, wanted.name, wanted.shape, adaptation.turns_channels);
   if (adaptation.turns_channels)
     report_.push_back(wanted.name + ": its channels are turned round, as Keras's have blue first");
   const std::string& bias = adaptation.bias;
-  const bool has_bias = !bias.empty() && file_.Has(bias) && file_.shape(bias) == shape;
+  const bool has_bias = !bias.empty() && file_.Has(bias) && file_.shape(bias) == file_.shape(name);
   if (has_bias) {
     sources_[wanted.name].adaptation.bias = bias;
     std::erase(names_, bias);
   }
   for (const std::string& original : file_.names()) {
-    if (original.starts_with(name + "/")) add(wanted.name + original.substr(name.size()), original);
+    if (original.starts_with(name + "/")) {
+      Call(original, wanted.name + original.substr(name.size()), wanted.shape,
+           adaptation.turns_channels);
+    }
   }
 }
 

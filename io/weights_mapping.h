@@ -48,6 +48,11 @@ class MappedWeights final : public WeightsReader {
   };
 
   void Map(const VariableSpec& wanted, const std::string& name, const Adaptation& adaptation);
+  // A tensor of the file under another name.
+  void Call(const std::string& name, const std::string& mapped, const Shape& wanted,
+            bool turns_channels);
+  // What else there may be among TensorFlow 2's objects.
+  void MapObject(const std::string& object, const std::string& mapped, const Shape& wanted);
   void MapObjects(std::span<const VariableSpec> wanted, const std::vector<std::string>& variables);
 
   const WeightsReader& file_;

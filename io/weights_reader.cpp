@@ -112,6 +112,8 @@ std::unique_ptr<WeightsReader> TryOpenWeights(const std::string& path) {
 
 std::unique_ptr<WeightsReader> OpenWeights(const std::string& path) {
   if (auto reader = TryOpenWeights(path)) return reader;
+  if (std::filesystem::exists(path + "/saved_model.pb"))
+    return OpenWeights(path + "/variables/variables");
   if (std::filesystem::is_regular_file(path)) {
     throw DataError(
         fmt::format("[io.weights] {}: is no checkpoint: got another kind of file, want an .h5 file "

@@ -58,8 +58,8 @@ std::string WeightsFile(const std::string& path);
 
 // A checkpoint of this program (.h5, which may be left out), of Keras (.h5: whole models and
 // weights, under the names of keras_weights.h), of TensorFlow (V2: the prefix of its files or any
-// of them; V1: the file), or a folder for the newest one. Throws DataError when there is nothing of
-// the kind at `path`, or it is damaged; DiskError when it cannot be read.
+// of them; V1: the file), or a folder for the newest one, or of a SavedModel. Throws DataError when
+// there is nothing of the kind at `path`, or it is damaged; DiskError when it cannot be read.
 std::unique_ptr<WeightsReader> OpenWeights(const std::string& path);
 // The same; null when there is nothing of the kind.
 std::unique_ptr<WeightsReader> TryOpenWeights(const std::string& path);

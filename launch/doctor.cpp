@@ -21,6 +21,7 @@
 #include "launch/cores.h"
 #include "launch/process.h"
 #include "launch/text.h"
+#include "src/core/advice.h"
 #include "src/core/error.h"
 #include "src/core/join_names.h"
 #include "src/core/stopwatch.h"
@@ -117,8 +118,7 @@ Finding JudgeSharedMemory(int64_t free_bytes) {
   const std::string text = fmt::format("{} free in /dev/shm", Bytes(free_bytes));
   if (free_bytes >= 512 * kMegabyte) return {check, Verdict::kOk, text, ""};
   return {check, free_bytes < 64 * kMegabyte ? Verdict::kTrouble : Verdict::kWarning, text,
-          "gradients of large nets do not fit: give the container --shm-size=2g (Kubernetes: an "
-          "emptyDir of medium Memory at /dev/shm)"};
+          std::string("gradients of large nets do not fit: ") + kMoreSharedMemory};
 }
 
 Finding CheckSharedMemory() { return JudgeSharedMemory(FreeBytes("/dev/shm")); }

@@ -1,10 +1,12 @@
 #include "collectives/mpi/communicator.h"
 
+#include <sys/mman.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <climits>
 #include <condition_variable>
@@ -139,6 +141,17 @@ class MpiBackend final : public Backend {
   std::unique_ptr<NodeGroup> node_;
 };
 
+// Whether there are pages for all of it, which are taken: another job may have had the room that
+// was seen, and then a mere touch ends the process (SIGBUS). Kernels before 5.14 do not tell.
+bool TakePages(void* memory, size_t bytes) {
+  constexpr int kPopulateWrite = 23;  // MADV_POPULATE_WRITE, which older headers lack
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const uintptr_t begin = reinterpret_cast<uintptr_t>(memory) / page * page;
+  const uintptr_t end = reinterpret_cast<uintptr_t>(memory) + bytes;
+  return madvise(reinterpret_cast<void*>(begin), end - begin, kPopulateWrite) == 0 ||
+         errno == EINVAL;
+}
+
 // One window over the ranks of the host; the address of each rank's part. Empty when memory is
 // short.
 std::vector<std::byte*> MpiBackend::MakeWindow(size_t bytes) {
@@ -160,6 +173,12 @@ std::vector<std::byte*> MpiBackend::MakeWindow(size_t bytes) {
   int is_made = status == MPI_SUCCESS ? 1 : 0;
   CAROLE_MPI(MPI_Allreduce(MPI_IN_PLACE, &is_made, 1, MPI_INT, MPI_MIN, comms_.host));
   if (is_made == 0) return {};
+  int has_pages = TakePages(mine, padded) ? 1 : 0;
+  CAROLE_MPI(MPI_Allreduce(MPI_IN_PLACE, &has_pages, 1, MPI_INT, MPI_MIN, comms_.host));
+  if (has_pages == 0) {
+    CAROLE_MPI(MPI_Win_free(&window));
+    return {};
+  }
   windows_.push_back(window);
   CAROLE_MPI(MPI_Win_lock_all(MPI_MODE_NOCHECK, window));  // plain loads and stores from now on
   std::memset(mine, 0, padded);  // the first touch: pages come from this rank's memory

@@ -124,6 +124,9 @@ class NcclSums final : public DeviceSums {
 
   std::string Trouble(double deadline_seconds) override {
     if (const ncclResult_t state = State(); !IsFine(state)) return Explain(state);
+    // Else a thread's first look makes a context on GPU 0. It tells of kernels that failed, too.
+    if (const cudaError_t error = cudaSetDevice(device_); error != cudaSuccess)
+      return cudaGetErrorString(error);
     const std::optional<Clock::time_point> oldest = FindOldest();
     if (!oldest) return "";
     const std::chrono::duration<double> age = Clock::now() - *oldest;
@@ -190,7 +193,6 @@ class NcclSums final : public DeviceSums {
   std::optional<Clock::time_point> FindOldest() {
     const std::lock_guard lock(mutex_);
     if (records_) return enqueuing_since_;
-    CAROLE_CUDA(cudaSetDevice(device_));  // else a thread's first look makes a context on GPU 0
     while (!in_flight_.empty() && cudaEventQuery(in_flight_.front().done) == cudaSuccess)
       in_flight_.pop_front();
     return in_flight_.empty() ? enqueuing_since_ : in_flight_.front().start;

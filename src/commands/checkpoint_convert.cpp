@@ -268,6 +268,12 @@ int CheckpointConvert(const Arguments& arguments) {
       "without resnet/");
   if (!line.Parse(arguments)) return 0;
   RequireFileName(flags.target);
+  if (flags.tf2_names && flags.target.ends_with(kHdf5)) {
+    throw UsageError(
+        fmt::format("[flags] --tf2_names: got {}, want the prefix of TensorFlow's files: Keras "
+                    "matches by order",
+                    flags.target));
+  }
   io::Checkpoint checkpoint = Load(flags);
   if (flags.moving_averages) TakeAverages(flags.source, checkpoint);
   const std::filesystem::path folder = std::filesystem::path(flags.target).parent_path();

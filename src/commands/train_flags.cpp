@@ -78,7 +78,7 @@ void AddLossFlags(CommandLine& line, RunFlags& flags) {
       "after 2000 good steps; auto: dynamic with fp16, else 1");
   line.Add("on_nan", flags.on_nan,
            "stop or skip: what to do with a step whose loss or gradients are not finite on some "
-           "rank; no rank applies it")
+           "rank; no rank applies it; ten skipped in a row end the run")
       ->check(CLI::IsMember({"stop", "skip"}));
   line.Add("moving_average_decay", flags.moving_average_decay,
            "of the averages of all variables, which are kept beside them; 0: none");

@@ -30,10 +30,10 @@ std::optional<io::LoadedCheckpoint> ReadLatestForeign(const std::string& folder,
   const auto file = io::TryOpenWeights(folder);
   if (file == nullptr) return std::nullopt;
   if (!file->step()) {
-    LogInfo("train",
-            "{}: has no global_step, so it is no run that could go on; --checkpoint_path "
-            "would begin with its weights",
-            file->path());
+    LogWarning("train",
+               "{}: has no global_step, so it is no run that could go on; --checkpoint_path "
+               "would begin with its weights",
+               file->path());
     return std::nullopt;
   }
   LogInfo("train", "{} does not tell its place in the data: an epoch begins", file->path());
@@ -293,7 +293,8 @@ void Trainer::BeginStep() {
                .seed = state_.seed,
                .learning_rate = learning_rate_.At(step),
                .ask_stop = options_.stop_requested && options_.stop_requested(),
-               .ask_save = is_writer() && SecondsSince(last_save_) >= options_.save_interval_secs,
+               .ask_save = is_writer() && (checkpoints_->HasFailed() ||  // told by the next save
+                                           SecondsSince(last_save_) >= options_.save_interval_secs),
                .input_ms = SecondsSince(start) * 1e3});
 }
 
@@ -377,8 +378,10 @@ void Trainer::NoteSkipped(const StepResult& result) {
             state_.step + 1, step_.loss_scale().value());
     return;
   }
-  if (options_.on_nan == OnNan::kStop || ++skipped_in_a_row_ >= kMaxSkippedInARow)
-    ThrowDiverged(result.blame);
+  if (options_.on_nan == OnNan::kStop) ThrowDiverged(result.blame);
+  if (++skipped_in_a_row_ >= kMaxSkippedInARow)
+    ThrowDiverged(
+        fmt::format("{}, the last of {} steps in a row", result.blame, kMaxSkippedInARow));
   if (communicator_.rank() == 0) {
     LogWarning("train", "step {}: not finite: {}; no rank applies it", state_.step + 1,
                result.blame);

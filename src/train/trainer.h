@@ -29,7 +29,7 @@ namespace carole::train {
 // applies it either way.
 enum class OnNan {
   kStop,
-  kSkip  // goes on with the next batch; so many in a row stop the run all the same:
+  kSkip  // goes on with the next batch; so many in a row end the run all the same:
 };
 inline constexpr int kMaxSkippedInARow = 10;
 

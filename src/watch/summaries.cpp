@@ -53,12 +53,15 @@ void Summaries::Started(const train::RunState& state) {
   is_open_ = true;
 }
 
-// A run is worth more than its curves: values that find no room are lost, later ones are tried.
+// A run is worth more than its curves: values that find no room wait for some, or are lost. That is
+// said once, until some are written again.
 void Summaries::Try(const std::function<void()>& write) {
   try {
     write();
+    warned_ = false;
   } catch (const DiskError& error) {
-    LogWarning("watch", "summaries: {}; the run goes on", error.what());
+    if (!std::exchange(warned_, true))
+      LogWarning("watch", "summaries: {}; the run goes on", error.what());
   }
 }
 
@@ -92,6 +95,7 @@ void Summaries::StepEnded(const train::WatchedStep& step) {
   last_ = Clock::now();
   steps_since_ = images_since_ = 0;
   exposed_ms_since_ = 0;
+  eval_seconds_since_ = 0;
 }
 
 void Summaries::Write(const train::WatchedStep& step) {
@@ -118,7 +122,7 @@ void Summaries::WriteScalars(const train::WatchedStep& step) {
   add("train/Accuracy", result.accuracy);
   add("learning_rate", step.learning_rate);
   add("gradient_norm", result.gradient_norm);
-  const double seconds = SecondsSince(last_);
+  const double seconds = SecondsSince(last_) - eval_seconds_since_;
   const double steps_per_sec = static_cast<double>(steps_since_) / seconds;
   LogInfo("", "global_step/sec: {:.4g}", steps_per_sec);
   add("global_step/sec", steps_per_sec);
@@ -169,7 +173,8 @@ void Summaries::WriteActivations(int64_t step) {
   }
 }
 
-void Summaries::Evaluated(int64_t step, const train::Metrics& metrics, double /*seconds*/) {
+void Summaries::Evaluated(int64_t step, const train::Metrics& metrics, double seconds) {
+  eval_seconds_since_ += seconds;
   Try([&] {
     if (evaluations_ == nullptr) {
       const std::string folder = options_.folder + "/eval";

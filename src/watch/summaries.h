@@ -62,12 +62,14 @@ class Summaries final : public train::Watcher {
   std::unique_ptr<io::EventWriter> evaluations_;  // in folder/eval, from the first one on
   Clock::time_point last_;
   bool is_open_ = false;    // between Started() and Ended()
+  bool warned_ = false;     // that the disk refuses them
   int64_t first_step_ = 0;  // of the file, in which steps do not descend
   int64_t due_step_ = 0;    // is recorded when it ends
   int64_t last_step_ = 0;
   int64_t steps_since_ = 0;
   int64_t images_since_ = 0;
   double exposed_ms_since_ = 0;
+  double eval_seconds_since_ = 0;  // are not the steps'
   struct Activation {
     io::Histogram histogram;
     double sparsity = 0;  // share of exact zeros

@@ -221,7 +221,10 @@ void Trace::Write() {
   const std::string part = options_.path + ".part";
   std::ofstream file;
   if (is_writer) file.open(part, std::ios::binary | std::ios::trunc);
-  const std::string reason = file.is_open() ? "" : fmt::format(": {}", std::strerror(errno));
+  int error = file ? 0 : errno;  // of what failed first
+  const auto look = [&] {
+    if (!file && error == 0) error = errno;
+  };
   TraceJson json(file, zero_);
   for (int rank = 0; rank < communicator_.size(); ++rank) {
     std::string bytes;
@@ -238,13 +241,21 @@ void Trace::Write() {
                   .name = communicator_.NameOf(rank),
                   .clock_offset = announcement.clock_offset},
                  Deserialize(bytes));
+    look();
   }
   if (!is_writer) return;
   json.Close();
   file.close();
+  look();
   const bool written = file && std::rename(part.c_str(), options_.path.c_str()) == 0;
-  if (!written && !std::exchange(warned_, true))
-    LogWarning("watch", "--trace: {} cannot be written; the run goes on{}", options_.path, reason);
+  if (!written) {
+    if (error == 0) error = errno;
+    std::remove(part.c_str());
+    if (!std::exchange(warned_, true)) {
+      LogWarning("watch", "--trace: {} cannot be written; the run goes on: {}", options_.path,
+                 std::strerror(error));
+    }
+  }
   if (const int64_t dropped = recorder_->ring.num_dropped(); written && dropped > 0)
     LogInfo("watch", "trace: only the newest {} events of a rank are in {}",
             Capacity(communicator_.size()), options_.path);

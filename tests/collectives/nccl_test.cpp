@@ -196,8 +196,22 @@ TEST(Nccl, KernelThatFailedIsAnError) {
     c.AllReduce(device.values(), {.what = "gradients"});
   });
   EmulatedStickyError() = cudaSuccess;
-  for (const std::string& error : errors)
-    EXPECT_THAT(error, ::testing::HasSubstr("[nccl] cudaPointerGetAttributes"));
+  for (const std::string& error : errors) EXPECT_THAT(error, ::testing::HasSubstr("[nccl] cuda"));
+}
+
+// While the ranks do something else, the thread of the sums looks now and then.
+TEST(NcclDeathTest, KernelThatFailsBetweenSumsEndsTheProcess) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto fail = [] {
+    RunRanks(2, [](Communicator& c) {
+      EmulatedDevice device(c, 64);
+      c.AllReduce(device.values(), {.what = "gradients"});
+      c.Barrier({});
+      EmulatedStickyError() = 700;
+      std::this_thread::sleep_for(std::chrono::seconds(10));
+    });
+  };
+  EXPECT_EXIT(fail(), ::testing::ExitedWithCode(69), "emulated");
 }
 
 }  // namespace

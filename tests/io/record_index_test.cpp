@@ -148,14 +148,30 @@ TEST(RecordIndex, WorkDirTakesTheCacheThatTheDataFolderRefuses) {
   const std::filesystem::path cache = folder / FilesIn(folder.path())[0];
   std::filesystem::remove(cache);
   std::filesystem::create_directory(cache);
-  EXPECT_EQ(LoadRecordIndex(options).num_records(), 5);  // from memory only
-  EXPECT_EQ(FilesIn(folder.path()).size(), 3u);
   options.work_dir = work.path();
   EXPECT_EQ(LoadRecordIndex(options).num_records(), 5);
   ASSERT_EQ(FilesIn(work.path()), std::vector<std::string>{cache.filename()});
   const auto written = std::filesystem::last_write_time(work / cache.filename().string());
   EXPECT_EQ(LoadRecordIndex(options).num_records(), 5);
   EXPECT_EQ(std::filesystem::last_write_time(work / cache.filename().string()), written);
+}
+
+// A second look would see the damage.
+TEST(RecordIndex, IsKeptInMemoryWhereNoFileCanBeWritten) {
+  const TemporaryFolder folder;
+  const RecordIndexOptions options = TwoShards(folder);
+  LoadRecordIndex(options);
+  const std::filesystem::path cache = folder / FilesIn(folder.path())[0];
+  std::filesystem::remove(cache);
+  std::filesystem::create_directory(cache);
+  EXPECT_EQ(LoadRecordIndex(options).num_records(), 5);
+  EXPECT_EQ(FilesIn(folder.path()).size(), 3u);
+  const auto written = std::filesystem::last_write_time(folder / "a");
+  WriteText(folder / "a", std::string(std::filesystem::file_size(folder / "a"), 'x'));
+  std::filesystem::last_write_time(folder / "a", written);
+  EXPECT_EQ(LoadRecordIndex(options).num_records(), 5);
+  std::filesystem::last_write_time(folder / "a", written + std::chrono::seconds(1));
+  EXPECT_THROW(LoadRecordIndex(options), DataError);
 }
 
 TEST(RecordIndex, DamagedShardsAreNamed) {

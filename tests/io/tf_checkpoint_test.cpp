@@ -84,6 +84,15 @@ TEST(TfCheckpoint, ReadsObjectBasedNames) {
   ExpectTensor(*reader, "layer_with_weights-1/kernel/.ATTRIBUTES/VARIABLE_VALUE", {8, 3}, 2);
 }
 
+TEST(TfCheckpoint, IsFoundInASavedModel) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder / "variables");
+  WriteTfCheckpoint(folder / "variables/variables", {});
+  EXPECT_THROW(OpenWeights(folder.path()), DataError);
+  WriteText(folder / "saved_model.pb", "");
+  EXPECT_EQ(OpenWeights(folder.path())->path(), folder / "variables/variables");
+}
+
 TEST(TfCheckpoint, IsFoundByAnyOfItsNames) {
   TemporaryFolder folder;
   WriteTfCheckpoint(folder / "model.ckpt-7", {});

@@ -143,6 +143,23 @@ TEST(MappedWeights, FoldsABiasThatOursDoNotHave) {
   EXPECT_THAT(mapped.report(), Contains(HasSubstr("want training")));
 }
 
+// As an Estimator of mnist_dist's net writes it.
+TEST(MappedWeights, FindsTheSlotsOfAnEstimatorsAdam) {
+  const std::string layer = "layer_with_weights-0/", value = "/.ATTRIBUTES/VARIABLE_VALUE";
+  const std::string adam = "/.OPTIMIZER_SLOT/optimizer/optimizer/";
+  const FakeFile file({{layer + "kernel" + value, {2, 3}},
+                       {layer + "kernel" + adam + "m" + value, {2, 3}},
+                       {layer + "kernel" + adam + "v" + value, {2, 3}},
+                       {layer + "bias" + value, {3}},
+                       {"optimizer/optimizer/beta1_power" + value, {}}});
+  const std::vector<VariableSpec> wanted{{"dense/kernel", {2, 3}}, {"dense/bias", {3}}};
+  const MappedWeights mapped(file, wanted);
+  EXPECT_THAT(mapped.names(), ElementsAre("dense/kernel", "dense/kernel/Adam",
+                                          "dense/kernel/Adam_1", "dense/bias", "beta1_power"));
+  EXPECT_EQ(ReadValues(mapped, "dense/kernel/Adam_1")[5], 205);
+  EXPECT_EQ(ReadValues(mapped, "beta1_power")[0], 400);
+}
+
 TEST(MappedWeights, CountsTheLayersOfObjectBasedCheckpoints) {
   const auto file = OpenWeights(TestData() + "/tf_checkpoints/objects.ckpt");
   const std::vector<VariableSpec> wanted{{"conv2d/kernel", {3, 3, 1, 2}},

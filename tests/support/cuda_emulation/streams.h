@@ -50,7 +50,7 @@ inline std::atomic<int>& EmulatedDeviceOfProcess() {
 }
 inline cudaError_t cudaSetDevice(int device) {
   EmulatedDeviceOfProcess() = thread_device = device;
-  return cudaSuccess;
+  return EmulatedStickyError();
 }
 inline cudaError_t cudaGetDevice(int* device) {
   *device = thread_device;
