@@ -13,6 +13,7 @@
 #include <fstream>
 #include <functional>
 #include <limits>
+#include <thread>
 #include <utility>
 
 #include "io/checkpoint_folder.h"
@@ -286,7 +287,9 @@ TEST_F(CheckpointTest, WriterSurfacesErrorsAndGoesOn) {
   EXPECT_THAT([&] { writer.Wait(); },
               ThrowsMessage<DiskError>(AllOf(HasSubstr(sub + "/model.ckpt-120.h5"),
                                              HasSubstr("make its folder first"))));
+  EXPECT_FALSE(writer.HasFailed());
   writer.Write(Example());
+  while (!writer.HasFailed()) std::this_thread::yield();
   EXPECT_THROW(writer.Write(Example()), DiskError);
   std::filesystem::create_directory(sub);
   writer.Write(Example());

@@ -6,7 +6,6 @@
 #include <cuda_runtime.h>
 #include <cudnn_frontend.h>
 
-#include <atomic>
 #include <limits>
 #include <map>
 #include <mutex>
@@ -20,7 +19,6 @@
 #include "src/backend/cuda/fastest_plan.h"
 #include "src/backend/cuda/scratch.h"
 #include "src/core/check.h"
-#include "src/core/log.h"
 #include "src/tensor/buffer.h"
 
 namespace carole::cuda {
@@ -193,37 +191,51 @@ const Plan& PlanOnce(const Task& task, const Device& device) {
   return plans.emplace(key, MakePlan(task, device)).first->second;
 }
 
-// Whether the library is faster in pairs of outputs; where it adds a bias, that is taken for
-// granted.
-bool WantsPairs(const Task& task, const Device& device) {
-  constexpr float kCopies = 0.01F;  // milliseconds, of the filter and the bias
-  const Task pairs = task.InPairs();
-  const auto time = [&]() -> std::optional<bool> {
-    const Plan &in_pairs = PlanOnce(pairs, device), &alone = PlanOnce(task, device);
-    if (in_pairs.error.is_bad() || alone.error.is_bad()) return in_pairs.error.is_good();
-    return IsFaster({*in_pairs.graph, Tensors(pairs)}, {*alone.graph, Tensors(task)}, kCopies,
-                    device);
-  };
-  return ChooseOnce(KeyOf(task, device) + ", in pairs", device, !task.IsPlain(), time) &&
-         PlanOnce(pairs, device).error.is_good();
+// As its plan runs, with the pass behind it that adds the bias and takes the ReLU, or its mask,
+// where the library does not: it reads and writes the whole result once more, as a copy does.
+BuiltGraph Timed(const Task& task, bool has_pass, const Plan& plan) {
+  const bool is_data = task.direction == Direction::kData;
+  const size_t bytes = (is_data ? task.x : task.y).size() * SizeOf(task.type);
+  return {.graph = *plan.graph,
+          .tensors = Tensors(task),
+          .copied = {.tensor = is_data ? kX : kY, .bytes = has_pass ? bytes : 0}};
 }
 
-// Whether it is faster with a ReLU's mask on dx than a pass behind it, which would read and write
-// all of dx once more, as a copy does; a bias's sums read it either way.
-bool WantsMask(const Task& masked, const Device& device) {
+// Whether the library does all of it faster in one pass. Its kernels that add a bias are few, but
+// that is taken for granted; those with a mask are not.
+bool WantsOnePass(const Task& task, const Device& device) {
   const auto time = [&]() -> std::optional<bool> {
-    const Task plain = masked.Plain();
-    const Plan &with = PlanOnce(masked, device), &without = PlanOnce(plain, device);
-    if (with.error.is_bad() || without.error.is_bad()) return false;
-    const size_t bytes = masked.x.size() * SizeOf(masked.type);
-    return IsFaster({*with.graph, Tensors(masked)},
-                    {.graph = *without.graph,
-                     .tensors = Tensors(plain),
-                     .copied = {.tensor = kX, .bytes = bytes}},
-                    0, device);
+    const Task plain = task.Plain();
+    const Plan &one = PlanOnce(task, device), &two = PlanOnce(plain, device);
+    if (one.error.is_bad() || two.error.is_bad()) return one.error.is_good();
+    return IsFaster(Timed(task, false, one), Timed(plain, true, two), 0, device);
   };
-  return ChooseOnce(KeyOf(masked, device) + ", in one pass", device, false, time) &&
-         PlanOnce(masked, device).error.is_good();
+  return ChooseOnce(KeyOf(task, device) + ", in one pass", device, !task.mask, time) &&
+         PlanOnce(task, device).error.is_good();
+}
+
+Task InFewPasses(const Task& task, const Device& device) {
+  return task.IsPlain() || WantsOnePass(task, device) ? task : task.Plain();
+}
+
+// In pairs of outputs, where that is faster; where the library adds a bias, that is taken for
+// granted.
+Task InFastestForm(const Task& asked, const Device& device) {
+  constexpr float kCopies = 0.01F;  // milliseconds, of the filter and the bias
+  const Task alone = InFewPasses(asked, device);
+  if (!asked.FitsPairs()) return alone;
+  const Task pairs = InFewPasses(asked.InPairs(), device);
+  const auto time = [&]() -> std::optional<bool> {
+    const Plan &in_pairs = PlanOnce(pairs, device), &in_one = PlanOnce(alone, device);
+    if (in_pairs.error.is_bad() || in_one.error.is_bad()) return in_pairs.error.is_good();
+    const auto timed = [&](const Task& task, const Plan& plan) {
+      return Timed(task, task.IsPlain() && !asked.IsPlain(), plan);
+    };
+    return IsFaster(timed(pairs, in_pairs), timed(alone, in_one), kCopies, device);
+  };
+  const bool wants =
+      ChooseOnce(KeyOf(asked, device) + ", in pairs", device, !asked.IsPlain(), time);
+  return wants && PlanOnce(pairs, device).error.is_good() ? pairs : alone;
 }
 
 // What the three directions share. The workspace holds the padded image, if there is one, then the
@@ -231,10 +243,9 @@ bool WantsMask(const Task& masked, const Device& device) {
 class Convolution : public CudaKernel {
  public:
   Convolution(const OpSpec& spec, const Device& device)
-      : CudaKernel(spec, device), task_(Task::Of(spec).ForLibrary(device.tf32)) {
+      : CudaKernel(spec, device),
+        task_(InFastestForm(Task::Of(spec).ForLibrary(device.tf32), device)) {
     const Task asked = Task::Of(spec);
-    if (task_.FitsPairs() && WantsPairs(task_, device)) task_ = task_.InPairs();
-    if (task_.mask && !WantsMask(task_, device)) task_ = task_.Plain();
     const auto bytes = [&](const Shape& shape) {
       return AlignUp(shape.size() * SizeOf(asked.type));
     };
@@ -243,20 +254,9 @@ class Convolution : public CudaKernel {
     if (in_blocks || task_.x.size() != asked.x.size()) padded_bytes_ = bytes(task_.x);
     if (in_blocks || task_.w.size() != asked.w.size() || spec.outputs[0].dtype != asked.type)
       filter_bytes_ = bytes(task_.w);
-    const Plan* plan = &PlanOnce(task_, device);
-    if (plan->error.is_bad() && !task_.IsPlain()) {
-      static std::atomic<bool> was_said = false;
-      if (!was_said.exchange(true)) {
-        LogInfo("cuda",
-                "{}: cuDNN has no kernel for all of it: bias and ReLU take a pass, here and "
-                "wherever it has none",
-                task_.Describe());
-      }
-      task_ = task_.Plain();
-      plan = &PlanOnce(task_, device);
-    }
-    CheckPlan(plan->error, task_.Describe());
-    graph_ = plan->graph;
+    const Plan& plan = PlanOnce(task_, device);
+    CheckPlan(plan.error, task_.Describe());
+    graph_ = plan.graph;
     int64_t library_bytes = 0;
     CheckPlan(graph_->get_workspace_size(library_bytes), task_.Describe());
     if (task_.bias && task_.blocks.outputs > 1) bias_bytes_ = AlignUp(task_.y[1] * sizeof(float));
