@@ -93,7 +93,7 @@ sanitizer() {
     return "$skip"
   }
   in_shards 1 3 '*/cuda*-*/cuda_conv2d*:*/cuda_optional*:*/cuda_linear*' "$@"
-  in_shards 4 1 '*/cuda_conv2d*depthwise*:*/cuda_optional*_3x3_valid_relu' "$@"
+  in_shards 4 1 '*/cuda_conv2d*depthwise*:*/cuda_conv2d_5x5_first*:*/cuda_conv2d_7x7*_first:*/cuda_conv2d_backward_filter_5x5_first*:*/cuda_optional*_3x3_valid_relu' "$@"
   wait_for_all
   if grep -h 'Device not supported' "$out"/shard.*.txt; then
     rm "$out"/shard.*.txt
@@ -165,6 +165,17 @@ optimizers() {
     tail -q -n 1 "$out/log_${name}_cuda.txt" "$out/log_${name}_onednn.txt"
   done
   return "$trouble"
+}
+
+# Micro-batches, moving averages and 16 bits together: recorded steps beside those of kernels one by one, the same losses.
+recorded_steps() {
+  for way in cuda_graph nocuda_graph; do
+    losses cuda "$way" "--$way" --precision=bf16 --accumulation_steps=2 --moving_average_decay=0.9 --optimizer=adam \
+      --learning_rate=0.001 &
+  done
+  wait
+  echo "20 losses of each: $(tail -n 1 "$out/steps_cuda_graph_cuda.txt") recorded, $(tail -n 1 "$out/steps_nocuda_graph_cuda.txt") not, at the end"
+  [ "$(wc -l <"$out/steps_cuda_graph_cuda.txt")" -eq 20 ] && diff "$out/steps_cuda_graph_cuda.txt" "$out/steps_nocuda_graph_cuda.txt"
 }
 
 # lenet PRECISION: five epochs, then at least 0.91 of the test images right.
@@ -488,6 +499,7 @@ check_all() {
   section goldens 110 "Nets against their golden values" goldens
   section training 20 "Data: Fashion-MNIST" fashion_mnist
   section training 30 "Optimizers, and steps that are not finite, beside those of the cores" optimizers
+  section training 10 "Micro-batches and averages, recorded and not" recorded_steps
   section jpegs 40 "Data: drawn JPEGs" drawn_jpegs
   wait_for_compilers
 

@@ -23,6 +23,18 @@ import peer_nets as nets
 import torch_nets
 
 
+def mark(device):
+    if device == "cpu":
+        return time.perf_counter()
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return event
+
+
+def seconds_between(a, b):
+    return b - a if isinstance(a, float) else a.elapsed_time(b) / 1e3
+
+
 def measure(args, batch):
     spec = nets.NETS[args.model_name]
     torch.manual_seed(1)
@@ -35,7 +47,7 @@ def measure(args, batch):
     trained = [p for p in net.parameters() if p.requires_grad]
     sgd = torch.optim.SGD(trained, lr=1e-3, momentum=nets.MOMENTUM, fused=True)
     torch.compiler.reset()  # a second batch size would be compiled for sizes in general
-    forward = net if args.eager else torch.compile(net)
+    forward = net if args.eager else torch.compile(net, mode=args.mode)
     narrow = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(args.precision)
     scaler = torch.amp.GradScaler(args.device, enabled=args.precision == "fp16")
 
@@ -59,19 +71,20 @@ def measure(args, batch):
         pathlib.Path(args.when + ".ready").touch()
         while not os.path.exists(args.when):
             time.sleep(0.02)
-    # In groups, so that waiting for the GPU does not count.
-    groups = []
+    # In groups; the GPU is kept busy between them.
+    marks = [mark(args.device)]
     for _ in range(5):
-        start = time.perf_counter()
         for _ in range(args.steps // 5):
             step()
-        wait()
-        groups.append((time.perf_counter() - start) / (args.steps // 5))
+        marks.append(mark(args.device))
+    wait()
+    groups = [seconds_between(a, b) / (args.steps // 5) for a, b in zip(marks, marks[1:])]
     return {
         "program": f"pytorch {torch.__version__}",
         "net": args.model_name,
         "precision": args.precision,
         "compiled": not args.eager,
+        "cudnn": torch.backends.cudnn.version(),
         "batch_size": batch,
         "images_per_second": round(batch / statistics.median(groups), 1),
     }
@@ -86,6 +99,7 @@ def main():
     parser.add_argument("--warmup_steps", type=int, default=10)
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--when", default="", metavar="FILE", help="that must be there to measure")
+    parser.add_argument("--mode", default="default", help="of torch.compile: reduce-overhead, max-autotune")
     parser.add_argument("--eager", action="store_true", help="without torch.compile")
     args = parser.parse_args()
     if args.device == "cuda" and not torch.cuda.is_available():
