@@ -18,7 +18,7 @@ CHARTS = {
     "accuracy": ["training batches", "evaluation", "evaluation, top 5"],
     "rate": ["learning rate"],
     "norm": ["gradient norm"],
-    "throughput": ["images/s"],
+    "throughput": ["throughput"],
     "time": ["forward", "backward", "optimizer"],
 }
 HOVER = """<script>
@@ -93,8 +93,8 @@ def check_page(browser, page):
     assert found.titles >= 10, "cells of the confusion matrix"
     rows = read_history(page)["rows"]
     total = float(re.search(r"total  (\S+)", found.tips["loss"])[1])
-    smooth = rows[-1][6]
-    assert abs(total - smooth) < 0.5 * max(1, smooth), (found.tips["loss"], smooth)
+    last = rows[-1][6]  # so few rows are not smoothed
+    assert abs(total - last) < 1e-3 * last, (found.tips["loss"], last)
     rate = float(re.search(r"learning rate  (\S+)", found.tips["rate"])[1])
     assert abs(rate - rows[-1][10]) < 1e-3 * rate, (rate, rows[-1])
 
