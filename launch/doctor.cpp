@@ -19,6 +19,7 @@
 #include <memory>
 
 #include "launch/cores.h"
+#include "launch/memory.h"
 #include "launch/process.h"
 #include "launch/text.h"
 #include "src/core/advice.h"
@@ -110,6 +111,17 @@ Finding JudgeCores(int bound_cores, int machine_cores, int local_ranks, double q
 Finding CheckCores(int local_ranks) {
   return JudgeCores(FindBoundCores().count, CountCores(), local_ranks, CpuQuota().value_or(0));
 }
+
+Finding JudgeMemory(int64_t available_bytes, int local_ranks) {
+  const int64_t share = available_bytes / std::max(1, local_ranks);
+  const std::string text = fmt::format("{} for each rank", Bytes(share));
+  if (share >= kGigabyte) return {"memory", Verdict::kOk, text, ""};
+  return {"memory", Verdict::kWarning, text,
+          "raise the limit of the job or container (Slurm: --mem), or start fewer ranks: ResNet-50 "
+          "takes some 2.5 GB at batch 32"};
+}
+
+Finding CheckMemory(int local_ranks) { return JudgeMemory(AvailableMemory(), local_ranks); }
 
 Finding JudgeSharedMemory(int64_t free_bytes) {
   const std::string check = "shared memory";

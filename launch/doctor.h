@@ -24,6 +24,10 @@ const char* VerdictName(Verdict verdict);
 Finding JudgeCores(int bound_cores, int machine_cores, int local_ranks, double quota);
 Finding CheckCores(int local_ranks);
 
+// Bytes that the machine, or its control groups, have left for local_ranks ranks.
+Finding JudgeMemory(int64_t available_bytes, int local_ranks);
+Finding CheckMemory(int local_ranks);
+
 // Bytes that are free in /dev/shm, where the ranks of a machine exchange gradients.
 Finding JudgeSharedMemory(int64_t free_bytes);
 Finding CheckSharedMemory();

@@ -140,6 +140,7 @@ Report LookAtMachine(const DoctorFlags& flags, int local_ranks) {
   const launch::GpuFacts gpus = LookAtGpus(local_ranks);
   Report report{.host = HostName()};
   report.findings = {launch::CheckCores(local_ranks),
+                     launch::CheckMemory(local_ranks),
                      launch::CheckSharedMemory(),
                      launch::CheckLimits(),
                      launch::CheckMpi(collectives::MpiVersion()),

@@ -42,6 +42,12 @@ TEST(Doctor, Cores) {
   EXPECT_EQ(VerdictOf(JudgeCores(8, 8, 1, 4)), Verdict::kOk);
 }
 
+TEST(Doctor, Memory) {
+  EXPECT_EQ(VerdictOf(JudgeMemory(8L << 30, 4)), Verdict::kOk);
+  EXPECT_EQ(JudgeMemory(8L << 30, 4).text, "2.0 GB for each rank");
+  EXPECT_EQ(VerdictOf(JudgeMemory(2L << 30, 4)), Verdict::kWarning);
+}
+
 TEST(Doctor, SharedMemory) {
   EXPECT_EQ(VerdictOf(JudgeSharedMemory(24L << 30)), Verdict::kOk);
   EXPECT_EQ(VerdictOf(JudgeSharedMemory(64 * kMegabyte)), Verdict::kWarning);  // podman's default
@@ -171,8 +177,8 @@ TEST(DoctorCommand, TellsAsJson) {
   const auto json = nlohmann::json::parse(result.out);
   EXPECT_EQ(result.exit_code, json.at("ok").get<bool>() ? 0 : 1);
   const auto& machine = json.at("machines").at(0);
-  for (const char* check : {"ranks", "cores", "shared memory", "limits", "MPI", "PMIx", "network",
-                            "GPU", "NCCL", "data", "disk"})
+  for (const char* check : {"ranks", "cores", "memory", "shared memory", "limits", "MPI", "PMIx",
+                            "network", "GPU", "NCCL", "data", "disk"})
     EXPECT_NE(Find(machine, check), nullptr) << check;
   EXPECT_EQ(Find(machine, "data")->at("verdict"), "skipped");
 }
