@@ -19,7 +19,7 @@ namespace {
 
 constexpr char kTag[] = "io.event_writer";
 constexpr size_t kMaxPendingBytes = 256 << 10;
-constexpr size_t kMostPendingBytes = 16 << 20;  // that wait for room on the disk
+constexpr size_t kMaxWaitingBytes = 16 << 20;  // for room on the disk
 constexpr std::chrono::seconds kMaxPendingAge{10};
 
 // Field numbers of TensorFlow's messages.
@@ -206,7 +206,7 @@ void EventWriter::Flush() {
       // Half a record must not stay: a reader would wait for its end for ever.
       if (ftruncate(file_.get(), written_) != 0)
         LogWarning(kTag, "{}: ends in half a record", path_);
-      if (pending_.size() > kMostPendingBytes) pending_.clear();
+      if (pending_.size() > kMaxWaitingBytes) pending_.clear();
       ThrowDiskError(kTag, path_, "write", error);
     }
     done += static_cast<size_t>(n);

@@ -94,6 +94,30 @@ std::string SerializeIndex(const std::vector<ShardIndex>& shards) {
   return out;
 }
 
+// Of shards beside which no file can be written, by the file's name: as that file's bytes, for this
+// process alone.
+class KeptIndexes {
+ public:
+  bool Read(const std::string& name, std::vector<ShardIndex>& shards) {
+    const std::lock_guard lock(mutex_);
+    const auto found = bytes_.find(name);
+    return found != bytes_.end() && ParseIndex(found->second, shards);
+  }
+  void Keep(const std::string& name, std::string bytes) {
+    const std::lock_guard lock(mutex_);
+    bytes_[name] = std::move(bytes);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, std::string> bytes_;
+};
+
+KeptIndexes& Kept() {
+  static KeptIndexes kept;
+  return kept;
+}
+
 }  // namespace
 
 RecordIndex::RecordIndex(std::vector<ShardIndex> shards) : shards_(std::move(shards)) {
@@ -180,34 +204,6 @@ bool ParseIndex(std::string_view bytes, std::vector<ShardIndex>& shards) {
   }
   return rest.empty();
 }
-
-namespace {
-
-// Of shards beside which no file can be written, by the file's name: as that file's bytes, for this
-// process alone.
-class KeptIndexes {
- public:
-  bool Read(const std::string& name, std::vector<ShardIndex>& shards) {
-    const std::lock_guard lock(mutex_);
-    const auto found = bytes_.find(name);
-    return found != bytes_.end() && ParseIndex(found->second, shards);
-  }
-  void Keep(const std::string& name, std::string bytes) {
-    const std::lock_guard lock(mutex_);
-    bytes_[name] = std::move(bytes);
-  }
-
- private:
-  std::mutex mutex_;
-  std::map<std::string, std::string> bytes_;
-};
-
-KeptIndexes& Kept() {
-  static KeptIndexes kept;
-  return kept;
-}
-
-}  // namespace
 
 RecordIndex LoadRecordIndex(const RecordIndexOptions& options) {
   CAROLE_CHECK(!options.shards.empty(), "an index of no shards");

@@ -159,9 +159,10 @@ std::string ObjectName(const WeightsReader& file, size_t layer, std::string_view
   return "";
 }
 
-// The slots of TensorFlow 1's Adam in such a file, which an Estimator of a Keras net writes.
-constexpr char kAdamSlots[] = "/.OPTIMIZER_SLOT/optimizer/optimizer/";
-constexpr std::pair<const char*, const char*> kAdamObjects[] = {{"m", "/Adam"}, {"v", "/Adam_1"}};
+// TensorFlow 1's Adam in such a file, which an Estimator of a Keras net writes: the object, and its
+// slots of each variable, with our names.
+constexpr char kAdam[] = "optimizer/optimizer/";
+constexpr std::pair<const char*, const char*> kAdamSlots[] = {{"m", "/Adam"}, {"v", "/Adam_1"}};
 
 // A kernel may be a matrix in one net and a convolution over the whole map in the other: the
 // elements lie in the same order.
@@ -225,8 +226,8 @@ void MappedWeights::MapObjects(std::span<const VariableSpec> wanted,
       const std::string name = ObjectName(file_, layer, weight.substr(0, weight.find(':')));
       if (Has(variable.name) || name.empty()) continue;
       Map(variable, name + std::string(kValue), {});
-      for (const auto& [object, slot] : kAdamObjects)
-        MapObject(name + "/.OPTIMIZER_SLOT/optimizer/optimizer/" + object, variable.name + slot,
+      for (const auto& [object, slot] : kAdamSlots)
+        MapObject(name + "/.OPTIMIZER_SLOT/" + kAdam + object, variable.name + slot,
                   variable.shape);
       if (ReadsBlueFirst(variable.name)) {
         report_.push_back(variable.name +
@@ -236,7 +237,7 @@ void MappedWeights::MapObjects(std::span<const VariableSpec> wanted,
     }
   }
   for (const char* power : {"beta1_power", "beta2_power"})
-    MapObject(std::string("optimizer/optimizer/") + power, power, {});
+    MapObject(std::string(kAdam) + power, power, {});
 }
 
 void MappedWeights::MapObject(const std::string& object, const std::string& mapped,

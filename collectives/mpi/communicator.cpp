@@ -141,15 +141,18 @@ class MpiBackend final : public Backend {
   std::unique_ptr<NodeGroup> node_;
 };
 
-// Whether there are pages for all of it, which are taken: another job may have had the room that
-// was seen, and then a mere touch ends the process (SIGBUS). Kernels before 5.14 do not tell.
+// Whether there are pages for all of it, which are taken from this rank's memory: another job may
+// have had the room that was seen, and then a mere touch ends the process (SIGBUS). Kernels before
+// 5.14 do not tell, so there it is touched.
 bool TakePages(void* memory, size_t bytes) {
   constexpr int kPopulateWrite = 23;  // MADV_POPULATE_WRITE, which older headers lack
   const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   const uintptr_t begin = reinterpret_cast<uintptr_t>(memory) / page * page;
   const uintptr_t end = reinterpret_cast<uintptr_t>(memory) + bytes;
-  return madvise(reinterpret_cast<void*>(begin), end - begin, kPopulateWrite) == 0 ||
-         errno == EINVAL;
+  if (madvise(reinterpret_cast<void*>(begin), end - begin, kPopulateWrite) == 0) return true;
+  if (errno != EINVAL) return false;
+  std::memset(memory, 0, bytes);
+  return true;
 }
 
 // One window over the ranks of the host; the address of each rank's part. Empty when memory is
@@ -170,18 +173,18 @@ std::vector<std::byte*> MpiBackend::MakeWindow(size_t bytes) {
   const int status =
       MPI_Win_allocate_shared(static_cast<MPI_Aint>(padded), 1, info, comms_.host, &mine, &window);
   CAROLE_MPI(MPI_Info_free(&info));
-  int is_made = status == MPI_SUCCESS ? 1 : 0;
-  CAROLE_MPI(MPI_Allreduce(MPI_IN_PLACE, &is_made, 1, MPI_INT, MPI_MIN, comms_.host));
-  if (is_made == 0) return {};
-  int has_pages = TakePages(mine, padded) ? 1 : 0;
-  CAROLE_MPI(MPI_Allreduce(MPI_IN_PLACE, &has_pages, 1, MPI_INT, MPI_MIN, comms_.host));
-  if (has_pages == 0) {
+  const auto on_all = [&](bool here) {
+    int all = here ? 1 : 0;
+    CAROLE_MPI(MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MIN, comms_.host));
+    return all == 1;
+  };
+  if (!on_all(status == MPI_SUCCESS)) return {};
+  if (!on_all(TakePages(mine, padded))) {
     CAROLE_MPI(MPI_Win_free(&window));
     return {};
   }
   windows_.push_back(window);
   CAROLE_MPI(MPI_Win_lock_all(MPI_MODE_NOCHECK, window));  // plain loads and stores from now on
-  std::memset(mine, 0, padded);  // the first touch: pages come from this rank's memory
   // Windows are mapped at pages, so what aligns a part in one process aligns it in all.
   const auto address = reinterpret_cast<uintptr_t>(mine);
   const uint64_t my_shift = AlignUp(address) - address;

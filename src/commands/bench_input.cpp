@@ -126,10 +126,9 @@ void WaitUntilIdle(const io::BatchSource& source) {
   }
 }
 
-Round Measure(io::BatchSource& source, int64_t steps) {
+Round Measure(io::BatchSource& source, int depth, int64_t steps) {
   WaitUntilIdle(source);
-  for (int i = 0; i < io::PipelineOptions().depth; ++i)
-    source.Next();  // what lies ready costs nothing
+  for (int i = 0; i < depth; ++i) source.Next();  // what lies ready costs nothing
   const io::InputCounters before = source.counters();
   const double cpu_start = CpuSeconds();
   const Clock::time_point start = Clock::now();
@@ -202,7 +201,7 @@ int Run(const BenchFlags& flags, Job& job) {
   for (int64_t i = 0; i < flags.warmup_steps; ++i) (void)source->Next();
   std::vector<Round> rounds;
   for (int i = 0; i < flags.rounds; ++i) {
-    Round round = Measure(*source, flags.steps);
+    Round round = Measure(*source, options.depth, flags.steps);
     round.full_decode = FullDecodeRate(jpegs, options.threads, options.dct_method);
     round.read = ReadRate(flags.dataset, options.threads);
     rounds.push_back(round);

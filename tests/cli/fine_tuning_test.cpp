@@ -224,8 +224,7 @@ TEST_F(FineTuningTest, PredictsWithTheNamesOfItsTraining) {
       Carole({"predict", "--checkpoint_path=" + train_dir_, photos + "/even/3.png"});
   EXPECT_EQ(run.exit_code, 0) << run.err;
   for (const char* name : {"  odd one\n", "  even\n"}) EXPECT_THAT(run.out, HasSubstr(name));
-  EXPECT_THAT(Carole({"checkpoint", "inspect", train_dir_}).out,
-              HasSubstr(" even … and 1 more\n"));
+  EXPECT_THAT(Carole({"checkpoint", "inspect", train_dir_}).out, HasSubstr(" even … and 1 more\n"));
 }
 
 }  // namespace

@@ -191,48 +191,41 @@ const Plan& PlanOnce(const Task& task, const Device& device) {
   return plans.emplace(key, MakePlan(task, device)).first->second;
 }
 
-// As its plan runs, with the pass behind it that adds the bias and takes the ReLU, or its mask,
-// where the library does not: it reads and writes the whole result once more, as a copy does.
-BuiltGraph Timed(const Task& task, bool has_pass, const Plan& plan) {
-  const bool is_data = task.direction == Direction::kData;
-  const size_t bytes = (is_data ? task.x : task.y).size() * SizeOf(task.type);
-  return {.graph = *plan.graph,
-          .tensors = Tensors(task),
-          .copied = {.tensor = is_data ? kX : kY, .bytes = has_pass ? bytes : 0}};
-}
-
-// Whether the library does all of it faster in one pass. Its kernels that add a bias are few, but
-// that is taken for granted; those with a mask are not.
-bool WantsOnePass(const Task& task, const Device& device) {
-  const auto time = [&]() -> std::optional<bool> {
-    const Task plain = task.Plain();
-    const Plan &one = PlanOnce(task, device), &two = PlanOnce(plain, device);
-    if (one.error.is_bad() || two.error.is_bad()) return one.error.is_good();
-    return IsFaster(Timed(task, false, one), Timed(plain, true, two), 0, device);
+// Whether one form of a task is faster than another by more than `milliseconds`. Where bias and
+// ReLU, or its mask, are left out, a pass behind it reads and writes the whole result once more, as
+// a copy does.
+std::optional<bool> IsFasterForm(const Task& asked, const Task& one, const Task& other,
+                                 float milliseconds, const Device& device) {
+  const Plan &its = PlanOnce(one, device), &others = PlanOnce(other, device);
+  if (its.error.is_bad() || others.error.is_bad()) return its.error.is_good();
+  const auto built = [&](const Task& form, const Plan& plan) {
+    const bool has_pass = form.IsPlain() && !asked.IsPlain();
+    const bool is_data = form.direction == Direction::kData;
+    const size_t bytes = (is_data ? form.x : form.y).size() * SizeOf(form.type);
+    return BuiltGraph{.graph = *plan.graph,
+                      .tensors = Tensors(form),
+                      .copied = {.tensor = is_data ? kX : kY, .bytes = has_pass ? bytes : 0}};
   };
-  return ChooseOnce(KeyOf(task, device) + ", in one pass", device, !task.mask, time) &&
-         PlanOnce(task, device).error.is_good();
+  return IsFaster(built(one, its), built(other, others), milliseconds, device);
 }
 
+// In one pass where that is faster. Untimed, the library's few kernels that add a bias are taken
+// for it, those with a mask are not.
 Task InFewPasses(const Task& task, const Device& device) {
-  return task.IsPlain() || WantsOnePass(task, device) ? task : task.Plain();
+  if (task.IsPlain()) return task;
+  const Task plain = task.Plain();
+  const auto time = [&] { return IsFasterForm(task, task, plain, 0, device); };
+  const bool wants = ChooseOnce(KeyOf(task, device) + ", in one pass", device, !task.mask, time);
+  return wants && PlanOnce(task, device).error.is_good() ? task : plain;
 }
 
-// In pairs of outputs, where that is faster; where the library adds a bias, that is taken for
-// granted.
+// In pairs of outputs where that is faster; untimed, where the library adds a bias.
 Task InFastestForm(const Task& asked, const Device& device) {
   constexpr float kCopies = 0.01F;  // milliseconds, of the filter and the bias
   const Task alone = InFewPasses(asked, device);
   if (!asked.FitsPairs()) return alone;
   const Task pairs = InFewPasses(asked.InPairs(), device);
-  const auto time = [&]() -> std::optional<bool> {
-    const Plan &in_pairs = PlanOnce(pairs, device), &in_one = PlanOnce(alone, device);
-    if (in_pairs.error.is_bad() || in_one.error.is_bad()) return in_pairs.error.is_good();
-    const auto timed = [&](const Task& task, const Plan& plan) {
-      return Timed(task, task.IsPlain() && !asked.IsPlain(), plan);
-    };
-    return IsFaster(timed(pairs, in_pairs), timed(alone, in_one), kCopies, device);
-  };
+  const auto time = [&] { return IsFasterForm(asked, pairs, alone, kCopies, device); };
   const bool wants =
       ChooseOnce(KeyOf(asked, device) + ", in pairs", device, !asked.IsPlain(), time);
   return wants && PlanOnce(pairs, device).error.is_good() ? pairs : alone;
