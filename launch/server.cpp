@@ -27,8 +27,8 @@ std::vector<std::string> RanksEnvironment() {
   std::vector<std::string> variables;
   for (char** variable = environ; *variable != nullptr; ++variable) {
     const std::string_view text = *variable;
-    for (const std::string_view prefix :
-         {"PATH=", "LD_LIBRARY_PATH=", "CAROLE_", "OMP_", "OMPI_", "NCCL_", "CUDA_", "NVIDIA_"}) {
+    for (const std::string_view prefix : {"PATH=", "LD_LIBRARY_PATH=", "XDG_CACHE_HOME=", "CAROLE_",
+                                          "OMP_", "OMPI_", "NCCL_", "CUDA_", "NVIDIA_"}) {
       if (text.starts_with(prefix)) variables.emplace_back(text);
     }
   }

@@ -19,7 +19,7 @@ void AddDatasetFlags(CommandLine& line, DatasetFlags& flags) {
   line.Group("Data");
   line.Add("dataset_name", flags.dataset_name, JoinNames(io::kDatasets));
   line.Add("dataset_split_name", flags.dataset_split_name,
-           "train, test or validation, as the data set has it");
+           "train, test, validation or val, as the data set has it");
   line.Add(
       "dataset_dir,data_dir", flags.dataset_dir,
       "folder of the TFRecords, or folders, shards and globs of them with commas between; MNIST's "
@@ -37,8 +37,10 @@ void AddDatasetFlags(CommandLine& line, DatasetFlags& flags) {
            "threads that decode images, of each rank, at most its cores; 0: the cores that "
            "--threads leaves free, else all, as they sleep while there are batches enough")
       ->check(CLI::Range(0, 1024));
-  line.Add("work_dir", flags.work_dir,
-           "place for the index of records when dataset_dir is read-only");
+  line.Add(
+      "work_dir", flags.work_dir,
+      "place for the index of records when dataset_dir is read-only, and for the records made of "
+      "MNIST's raw files");
   line.Add("dct_method", flags.dct_method,
            "how JPEGs are decoded: INTEGER_FAST, as TensorFlow does, or INTEGER_ACCURATE")
       ->check(CLI::IsMember({"INTEGER_FAST", "INTEGER_ACCURATE"}));
@@ -97,7 +99,9 @@ void AddScheduleFlags(CommandLine& line, optim::LearningRateOptions& o) {
       ->check(CLI::NonNegativeNumber);
   line.Add("end_learning_rate", o.end_learning_rate, "at the end, polynomial and cosine only");
   line.Add("learning_rate_decay_factor", o.decay_factor, "of each decay, exponential only");
-  line.Add("num_epochs_per_decay", o.num_epochs_per_decay, "epochs after which the rate decays");
+  line.Add("num_epochs_per_decay", o.num_epochs_per_decay,
+           "exponential: epochs between two decays; polynomial and cosine: epochs until "
+           "--end_learning_rate, mostly all that are trained");
   line.AddList("learning_rate_boundaries", o.boundaries, "epochs, piecewise only");
   line.AddList("learning_rate_factors", o.factors,
                "of the rate before, between and after the boundaries");
@@ -121,15 +125,15 @@ void AddMachineFlags(CommandLine& line, MachineFlags& flags) {
                "faster; off by 1e-6 instead of 2e-7, so vgg_416, which is too deep, never");
   line.AddBool("autotune", flags.autotune,
                "on GPUs: time cuDNN's plans for each new convolution, and keep the fastest in "
-               "$XDG_CACHE_HOME/carole/plans");
+               "~/.cache/carole/plans ($XDG_CACHE_HOME)");
 }
 
 void AddCollectiveFlags(CommandLine& line, MachineFlags& flags) {
   line.Group("Ranks");
-  line.Add(
-      "all_reduce", flags.all_reduce,
-      "auto (between hosts measures once, and keeps it in $XDG_CACHE_HOME/carole/all_reduce), " +
-          JoinNames(collectives::kAllReduce));
+  line.Add("all_reduce", flags.all_reduce,
+           "auto (between hosts measures once, and keeps it in ~/.cache/carole/all_reduce, "
+           "$XDG_CACHE_HOME), " +
+               JoinNames(collectives::kAllReduce));
   line.Add("wire_dtype", flags.wire_dtype,
            "of gradients between hosts of CPUs: fp32, or bf16 (half the bytes, sums in fp32)")
       ->check(CLI::IsMember({"fp32", "bf16"}));

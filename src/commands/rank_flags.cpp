@@ -51,7 +51,9 @@ void AddRankFlags(CommandLine& line, RankFlags& flags) {
   line.AddBool("cuda_graph", flags.cuda_graph,
                "on GPUs: record a step once, sums over ranks too, and replay it with one call");
   line.Add("bucket_plan", flags.bucket_plan,
-           "auto: the first steps find the fastest buckets; fixed: by size, see --bucket_mb")
+           "auto: the first steps find the fastest buckets, unless --bucket_mb or --reproducible "
+           "is given; "
+           "fixed: by size, see --bucket_mb")
       ->check(CLI::IsMember({"auto", "fixed"}));
 }
 

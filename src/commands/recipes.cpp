@@ -104,7 +104,8 @@ constexpr Recipe kRecipes[] = {
          "training is synchronous, ranks share the data out, an epoch ends with a short "
          "batch, moving averages follow the update, moving statistics are the ranks' mean, "
          "not the first clone's (--noaverage_statistics), schedules count all ranks' batches "
-         "(--sync_replicas: as many as it says), and evaluation counts each image once"},
+         "(--sync_replicas --replicas_to_aggregate=N: as N would), and evaluation counts each "
+         "image once"},
     {.name = "imagenet_main",
      .program = "UAI's ResNet on ImageNet",
      .train = kImagenetMainTrain,

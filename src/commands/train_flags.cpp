@@ -20,7 +20,7 @@ std::string RefuseNameOfRun(const std::string& name) {
 void AddLengthFlags(CommandLine& line, RunFlags& flags) {
   line.Group("Run");
   line.Add("train_dir,output_dir", flags.train_dir,
-           "folder of checkpoints and event files; a run goes on from there");
+           "folder of checkpoints and event files; a run goes on from there; empty: saves nothing");
   line.Add("log_dir", flags.log_dir, "folder of event files; the default is train_dir");
   line.Add("batch_size", flags.batch_size, "images of a step, of each rank")
       ->check(CLI::PositiveNumber);
@@ -32,7 +32,8 @@ void AddLengthFlags(CommandLine& line, RunFlags& flags) {
   line.Add("max_step", flags.max_step,
            "the same, as the platform passes it: counts above 0 and where the other is not given")
       ->check(CLI::NonNegativeNumber);
-  line.Add("train_epochs", flags.train_epochs, "passes over the data; 0: see above")
+  line.Add("train_epochs", flags.train_epochs,
+           "passes over the data; 0: see above; of both the shorter")
       ->check(CLI::NonNegativeNumber);
   line.Add("max_time", flags.max_time, "saves and ends after so many seconds, or 90m, 2h; 0: never")
       ->transform(CLI::AsNumberWithUnit(
@@ -84,8 +85,10 @@ void AddLossFlags(CommandLine& line, RunFlags& flags) {
            "of the averages of all variables, which are kept beside them; 0: none");
   line.AddBool("sync_replicas", flags.sync_replicas,
                "training is always synchronous, and an epoch of the schedule one of all ranks");
-  line.Add("replicas_to_aggregate", flags.replicas_to_aggregate,
-           "with --sync_replicas, counts in the schedule instead of the ranks")
+  line.Add(
+          "replicas_to_aggregate", flags.replicas_to_aggregate,
+          "with --sync_replicas, and only where it is given: counts in the schedule instead of the "
+          "ranks")
       ->check(CLI::PositiveNumber);
 }
 

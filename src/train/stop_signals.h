@@ -1,5 +1,5 @@
-// The requests of schedulers and people to stop: SIGTERM, SIGUSR1, SIGINT, and SIGHUP of a closed
-// terminal (where nohup has not turned it off).
+// The requests of schedulers and people to stop: SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU, SIGINT, and
+// SIGHUP of a closed terminal (where nohup has not turned it off).
 #pragma once
 
 namespace carole::train {

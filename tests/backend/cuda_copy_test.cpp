@@ -197,11 +197,14 @@ TEST(FilterToPairs, MakesTheSameConvolution) {
   ExpectSameInPairs(6, 5, {2, 2, 2, 2});
 }
 
-TEST(SpaceToDepth, RepeatsABias) {
-  const std::vector<float> from{1, 2, 3};
+TEST(RepeatBias, RoundsIt) {
+  const std::vector<float> from{1, 2, 3.01F};
   std::vector<float> to(6, -1);
-  Repeat(nullptr, from.data(), 3, 2, to.data());
-  EXPECT_EQ(to, (std::vector<float>{1, 2, 3, 1, 2, 3}));
+  RepeatBias(nullptr, from.data(), 3, 2, DType::kF32, to.data());
+  EXPECT_EQ(to, (std::vector<float>{1, 2, 3.01F, 1, 2, 3.01F}));
+  std::vector<Bf16> rounded(3);
+  RepeatBias(nullptr, from.data(), 3, 1, DType::kBF16, rounded.data());
+  EXPECT_EQ(rounded, (std::vector<Bf16>{Bf16(1.0F), Bf16(2.0F), Bf16(3.015625F)}));
 }
 
 // Sizes that no pack divides, and one that several blocks of threads share.

@@ -63,9 +63,8 @@ bool IsFused(const OpSpec& spec) {
          spec.attributes_as<Conv2dAttributes>().relu;
 }
 
-// Kernels for a bias in fp32 beside images in 16 bits, and for masks, the library compiles, and
-// wants the driver's library for that. A machine without a GPU has none but ours, which finds no
-// GPU.
+// Kernels for masks in 16 bits the library compiles, and wants the driver's library for that. A
+// machine without a GPU has none but ours, which finds no GPU.
 bool HasDriver() {
   static const bool has_driver = [] {
     if (dlopen("libcuda.so.1", RTLD_NOW) != nullptr) return true;
@@ -95,9 +94,7 @@ TEST_F(Plans, CuDnnHasOneForEveryConvolutionInEveryPrecision) {
     if (!IsPlanned(c.name)) continue;
     for (const Precision precision :
          {Precision::kFp32, Precision::kTf32, Precision::kBf16, Precision::kFp16}) {
-      const bool is_compiled = ActivationType(precision) != DType::kF32;
-      const bool in_one_pass = IsFused(c.spec) && (has_driver_ || !is_compiled);
-      EXPECT_EQ(PlanOnHopper(c.spec, precision, in_one_pass).trouble, "")
+      EXPECT_EQ(PlanOnHopper(c.spec, precision, IsFused(c.spec)).trouble, "")
           << c.name << " in " << Name(precision);
       ++num_planned;
     }
@@ -156,7 +153,7 @@ TEST_F(Plans, NarrowLayersUseTensorCores) {
   for (const Precision precision : {Precision::kBf16, Precision::kFp16}) {
     for (const OpSpec& spec :
          {Conv2dSpec(conv1_2), Conv2dSpec(fused), Conv2dBackwardFilterSpec(conv1_2)}) {
-      const Planned planned = PlanOnHopper(spec, precision, has_driver_);
+      const Planned planned = PlanOnHopper(spec, precision, true);
       EXPECT_EQ(planned.trouble, "");
       EXPECT_TRUE(planned.tensor_cores) << Name(spec.kind) << " in " << Name(precision);
     }

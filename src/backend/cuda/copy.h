@@ -52,7 +52,8 @@ void CastFilterFromDepth(CUstream_st* stream, DType from_type, const void* from,
                          const Shape& from_shape, const Blocks& blocks, DType w_type, void* w,
                          const Shape& w_shape);
 
-// to = so many times `from`.
-void Repeat(CUstream_st* stream, const float* from, int64_t count, int times, float* to);
+// to = so many times `from`, rounded to the type.
+void RepeatBias(CUstream_st* stream, const float* from, int64_t count, int times, DType to_type,
+                void* to);
 
 }  // namespace carole::cuda

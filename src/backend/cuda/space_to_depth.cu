@@ -97,12 +97,13 @@ struct ScatterFilter {
   }
 };
 
-struct RepeatAll {
+template <typename To>
+struct RepeatRounded {
   const float* from;
-  float* to;
+  To* to;
   int64_t count;
 
-  __device__ void operator()(int64_t i) const { to[i] = from[i % count]; }
+  __device__ void operator()(int64_t i) const { to[i] = static_cast<To>(from[i % count]); }
 };
 
 }  // namespace
@@ -147,8 +148,11 @@ void CastFilterFromDepth(CUstream_st* stream, DType from_type, const void* from,
   from_type == DType::kBF16 ? to.operator()<__nv_bfloat16>() : to.operator()<__half>();
 }
 
-void Repeat(CUstream_st* stream, const float* from, int64_t count, int times, float* to) {
-  ForEach(stream, count * times, RepeatAll{from, to, count});
+void RepeatBias(CUstream_st* stream, const float* from, int64_t count, int times, DType to_type,
+                void* to) {
+  WithType(to_type, [&]<typename To>() {
+    ForEach(stream, count * times, RepeatRounded<To>{from, static_cast<To*>(to), count});
+  });
 }
 
 }  // namespace carole::cuda
