@@ -119,9 +119,6 @@ class JpegDecoder::Impl {
       longjmp(self->jump_, 1);
     };
     jpeg_.client_data = this;
-    jpeg_create_decompress(&jpeg_);
-    jpeg_.progress = &progress_;
-    jpeg_.mem->max_memory_to_use = kMaxDecoderBytes;
   }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
@@ -132,7 +129,6 @@ class JpegDecoder::Impl {
   bool by_libjpeg() const { return by_libjpeg_; }
 
   void Open(std::string_view bytes, const JpegOptions& options) {
-    jpeg_abort_decompress(&jpeg_);
     channels_ = options.channels;
     refuses_damage_ = options.refuses_damage;
     only_libjpeg_ = options.only_libjpeg || refuses_damage_;
@@ -182,8 +178,14 @@ class JpegDecoder::Impl {
     longjmp(self->jump_, 1);
   }
 
+  // With a decompressor of its own: one that is used again keeps the tables of the image before for
+  // one that lacks them.
   bool ReadHeader(std::string_view bytes) {
     if (setjmp(jump_) != 0) return false;
+    jpeg_destroy_decompress(&jpeg_);
+    jpeg_create_decompress(&jpeg_);
+    jpeg_.progress = &progress_;
+    jpeg_.mem->max_memory_to_use = kMaxDecoderBytes;
     jpeg_mem_src(&jpeg_, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
     jpeg_read_header(&jpeg_, TRUE);
     return true;

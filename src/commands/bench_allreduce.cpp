@@ -72,8 +72,8 @@ int BenchAllreduce(const Arguments& arguments) {
   line.Group("Benchmark");
   line.AddList("sizes", options.sizes, "bytes of each rank, a comma list")
       ->check(CLI::PositiveNumber);
-  line.Add("steps", options.steps, "sums that are timed, of each size")->check(CLI::PositiveNumber);
-  line.Add("warmup_steps", options.warmup_steps, "sums before")->check(CLI::NonNegativeNumber);
+  line.AddPositive("steps", options.steps, "sums that are timed, of each size");
+  line.AddNonNegative("warmup_steps", options.warmup_steps, "sums before");
   line.AddBool("json", json, "one JSON object a line");
   if (!line.Parse(arguments)) return 0;
   if (options.sizes.empty())

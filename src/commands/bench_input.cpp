@@ -224,14 +224,12 @@ int BenchInput(const Arguments& arguments) {
   AddInputFlags(line, flags.dataset);
   AddNetFlags(line, flags.net);
   line.Group("Benchmark");
-  line.Add("batch_size", flags.batch_size, "images of a batch")->check(CLI::PositiveNumber);
-  line.Add("steps", flags.steps, "batches of a round")->check(CLI::PositiveNumber);
-  line.Add("warmup_steps", flags.warmup_steps, "batches before the first round")
-      ->check(CLI::NonNegativeNumber);
-  line.Add("rounds", flags.rounds, "all is measured so often, in turn; medians are printed")
-      ->check(CLI::PositiveNumber);
-  line.Add("threads", flags.threads, "that decode; 0: --num_preprocessing_threads")
-      ->check(CLI::NonNegativeNumber);
+  line.AddPositive("batch_size", flags.batch_size, "images of a batch");
+  line.AddPositive("steps", flags.steps, "batches of a round");
+  line.AddNonNegative("warmup_steps", flags.warmup_steps, "batches before the first round");
+  line.AddPositive("rounds", flags.rounds,
+                   "all is measured so often, in turn; medians are printed");
+  line.AddNonNegative("threads", flags.threads, "that decode; 0: --num_preprocessing_threads");
   line.AddBool("eval", flags.eval, "preprocess as for evaluation");
   line.AddBool("json", flags.json, "one JSON object a line");
   AddCollectiveFlags(line, flags.machine);

@@ -267,10 +267,9 @@ int BenchTrain(const Arguments& arguments) {
   AddCollectiveFlags(line, flags.machine);
   AddRankFlags(line, flags.ranks);
   line.Group("Benchmark");
-  line.Add("batch_size", flags.batch_size, "images of a step, of each rank")
-      ->check(CLI::PositiveNumber);
-  line.Add("steps", flags.steps, "that are timed")->check(CLI::PositiveNumber);
-  line.Add("warmup_steps", flags.warmup_steps, "before them")->check(CLI::NonNegativeNumber);
+  line.AddPositive("batch_size", flags.batch_size, "images of a step, of each rank");
+  line.AddPositive("steps", flags.steps, "that are timed");
+  line.AddNonNegative("warmup_steps", flags.warmup_steps, "before them");
   line.AddBool("json", flags.json, "one JSON object a line");
   line.AddBool("profile", flags.profile, "time by kind of operation");
   if (!line.Parse(arguments)) return 0;

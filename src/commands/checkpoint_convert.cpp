@@ -257,9 +257,8 @@ int CheckpointConvert(const Arguments& arguments) {
       ->required()
       ->check(RefuseWeightsName);
   line.Add("model_name", flags.model_name, "the net; empty: found by its variables");
-  line.Add("image_size,eval_image_size", flags.image_size,
-           "of the net that Keras rebuilds; 0: the run's, or else the net's own")
-      ->check(CLI::NonNegativeNumber);
+  line.AddNonNegative("image_size,eval_image_size", flags.image_size,
+                      "of the net that Keras rebuilds; 0: the run's, or else the net's own");
   line.AddBool("moving_averages", flags.moving_averages,
                "weights are what --moving_average_decay kept of them, without slots");
   line.AddBool(

@@ -8,6 +8,7 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <CLI/Validators.hpp>
 #include <cctype>
 #include <charconv>
 #include <functional>
@@ -43,6 +44,14 @@ class CommandLine {
   template <typename T>
   CLI::Option* Add(const std::string& names, T& value, const std::string& help) {
     return Finish<T>(app_.add_option(WithDashes(names), value, help));
+  }
+  template <typename T>
+  CLI::Option* AddPositive(const std::string& names, T& value, const std::string& help) {
+    return Add(names, value, help)->check(CLI::PositiveNumber);
+  }
+  template <typename T>
+  CLI::Option* AddNonNegative(const std::string& names, T& value, const std::string& help) {
+    return Add(names, value, help)->check(CLI::NonNegativeNumber);
   }
   // A comma list. Empty entries do not count: `--flag=` is an empty list.
   template <typename T>

@@ -37,19 +37,16 @@ struct BuildFlags {
     line.Add("raw_dir", raw_dir, "folder of the raw files as they are distributed");
     line.Add("dataset_dir,data_dir", dataset_dir, "where the TFRecords go; made when missing")
         ->required();
-    line.Add("max_images", options.max_images, "of each split, for a first try; 0: all")
-        ->check(CLI::NonNegativeNumber);
-    line.Add("max_bad_records", options.max_bad_records,
-             "of each split's pictures: so many may be left out, each with a word in the log; "
-             "folder, flowers and imagenet only")
-        ->check(CLI::NonNegativeNumber);
-    line.Add("train_shards", train_shards, "0: the data set's own number")
-        ->check(CLI::NonNegativeNumber);
-    line.Add("validation_shards", validation_shards, "0: the data set's own number")
-        ->check(CLI::NonNegativeNumber);
-    line.Add("seed", seed, "of shuffling and drawing; ImageNet's own is 12345, others' 0")
-        ->check(CLI::NonNegativeNumber);
-    line.Add("num_threads", options.threads, "0: one for each core")->check(CLI::NonNegativeNumber);
+    line.AddNonNegative("max_images", options.max_images, "of each split, for a first try; 0: all");
+    line.AddNonNegative(
+        "max_bad_records", options.max_bad_records,
+        "of each split's pictures: so many may be left out, each with a word in the log; "
+        "folder, flowers and imagenet only");
+    line.AddNonNegative("train_shards", train_shards, "0: the data set's own number");
+    line.AddNonNegative("validation_shards", validation_shards, "0: the data set's own number");
+    line.AddNonNegative("seed", seed,
+                        "of shuffling and drawing; ImageNet's own is 12345, others' 0");
+    line.AddNonNegative("num_threads", options.threads, "0: one for each core");
     line.Group("imagenet");
     line.Add("bounding_boxes", bounding_boxes,
              "tar of XML, or CSV; looked for in raw_dir when not given");

@@ -142,8 +142,7 @@ int DatasetShow(const Arguments& arguments) {
   CommandLine line("carole dataset show",
                    "Prints the fields of one record and writes its picture.");
   flags.AddTo(line);
-  line.Add("record", record, "which, counted from 0 over all shards")
-      ->check(CLI::NonNegativeNumber);
+  line.AddNonNegative("record", record, "which, counted from 0 over all shards");
   line.Add("picture", picture, "PNG to write the picture to, with its boxes drawn in");
   if (!line.Parse(arguments)) return 0;
   const io::RecordIndex index = io::LoadRecordIndex({.shards = flags.Find(), .skip_damage = true});

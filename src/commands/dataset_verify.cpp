@@ -39,7 +39,7 @@ int DatasetVerify(const Arguments& arguments) {
       "Checks framing, CRCs, fields, labels, boxes and images of every record, and that "
       "none comes twice; damage ends with exit code 65.");
   flags.AddTo(line);
-  line.Add("num_threads", options.threads, "0: one for each core")->check(CLI::NonNegativeNumber);
+  line.AddNonNegative("num_threads", options.threads, "0: one for each core");
   line.Add("repair", repair, "folder for copies of the shards without the bad records");
   if (!line.Parse(arguments)) return 0;
   options.shards = flags.Find();

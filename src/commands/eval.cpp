@@ -66,27 +66,23 @@ void AddEvalFlags(CommandLine& line, EvalFlags& flags) {
            "folder that an event file is written to; none when empty");
   line.Add("confusion_dir", flags.confusion_dir,
            "folder for the confusion matrix: confusion.csv, .png and .html; none when empty");
-  line.Add("batch_size", flags.batch_size, "images at a time, of each rank")
-      ->check(CLI::PositiveNumber);
-  line.Add("eval_batch_size", flags.eval_batch_size,
-           "images at a time, of each machine; 0: see --batch_size")
-      ->check(CLI::NonNegativeNumber);
-  line.Add("max_num_batches", flags.max_num_batches, "over all ranks together; 0: the whole split")
-      ->check(CLI::NonNegativeNumber);
+  line.AddPositive("batch_size", flags.batch_size, "images at a time, of each rank");
+  line.AddNonNegative("eval_batch_size", flags.eval_batch_size,
+                      "images at a time, of each machine; 0: see --batch_size");
+  line.AddNonNegative("max_num_batches", flags.max_num_batches,
+                      "over all ranks together; 0: the whole split");
   line.Add("moving_average_decay", flags.moving_average_decay,
            "not 0: the moving averages of the variables are evaluated");
   line.AddBool("json", flags.json, "print JSON");
   line.Group("Following a run");
-  line.Add("eval_interval_secs", flags.eval_interval_secs,
-           "not 0: evaluates each new checkpoint of the folder, at most so often")
-      ->check(CLI::NonNegativeNumber);
-  line.Add("timeout", flags.timeout, "ends after so many seconds without a new one; 0: never")
-      ->check(CLI::NonNegativeNumber);
+  line.AddNonNegative("eval_interval_secs", flags.eval_interval_secs,
+                      "not 0: evaluates each new checkpoint of the folder, at most so often");
+  line.AddNonNegative("timeout", flags.timeout,
+                      "ends after so many seconds without a new one; 0: never");
   line.AddBool("until_trained", flags.until_trained,
                "ends with the checkpoint of training's last step (a minute later, if it was there "
                "before), or when carole launch has noted the job's end in the folder");
-  line.Add("max_number_of_evaluations", flags.max_number_of_evaluations, "0: any")
-      ->check(CLI::NonNegativeNumber);
+  line.AddNonNegative("max_number_of_evaluations", flags.max_number_of_evaluations, "0: any");
 }
 
 void AddFlags(CommandLine& line, EvalFlags& flags) {

@@ -53,11 +53,10 @@ void AddDatasetFlags(CommandLine& line, DatasetFlags& flags) {
       "dct_scaling", flags.dct_scaling,
       "decode JPEGs at 1/2, 1/4 or 1/8 where that is no less than the net gets: faster for "
       "large photos, and smoother than TF-Slim's pixels");
-  line.Add(
-          "max_bad_records", flags.max_bad_records,
-          "of an epoch, over all ranks, that are skipped with a warning; 0: the first one ends the "
-          "run")
-      ->check(CLI::NonNegativeNumber);
+  line.AddNonNegative(
+      "max_bad_records", flags.max_bad_records,
+      "of an epoch, over all ranks, that are skipped with a warning; 0: the first one ends the "
+      "run");
 }
 
 void AddNetFlags(CommandLine& line, NetFlags& flags, const std::string& size_name) {
@@ -94,9 +93,9 @@ void AddScheduleFlags(CommandLine& line, optim::LearningRateOptions& o) {
   line.Group("Learning rate");
   line.Add("learning_rate_decay_type", o.type, optim::kDecayTypes);
   line.Add("learning_rate", o.learning_rate, "at the start");
-  line.Add("learning_rate_base_batch", o.scale_batch,
-           "global batch that the rate is meant for: it grows with the batch; 0: it does not")
-      ->check(CLI::NonNegativeNumber);
+  line.AddNonNegative(
+      "learning_rate_base_batch", o.scale_batch,
+      "global batch that the rate is meant for: it grows with the batch; 0: it does not");
   line.Add("end_learning_rate", o.end_learning_rate, "at the end, polynomial and cosine only");
   line.Add("learning_rate_decay_factor", o.decay_factor, "of each decay, exponential only");
   line.Add("num_epochs_per_decay", o.num_epochs_per_decay,
@@ -137,12 +136,11 @@ void AddCollectiveFlags(CommandLine& line, MachineFlags& flags) {
   line.Add("wire_dtype", flags.wire_dtype,
            "of gradients between hosts of CPUs: fp32, or bf16 (half the bytes, sums in fp32)")
       ->check(CLI::IsMember({"fp32", "bf16"}));
-  line.Add("collective_timeout", flags.collective_timeout,
-           "seconds after which a rank that does not come, or sends nothing more, ends the job")
-      ->check(CLI::PositiveNumber);
-  line.Add("bucket_mb", flags.bucket_mb,
-           "size of the pieces in which gradients travel; 0: chosen for you")
-      ->check(CLI::NonNegativeNumber);
+  line.AddPositive(
+      "collective_timeout", flags.collective_timeout,
+      "seconds after which a rank that does not come, or sends nothing more, ends the job");
+  line.AddNonNegative("bucket_mb", flags.bucket_mb,
+                      "size of the pieces in which gradients travel; 0: chosen for you");
 }
 
 }  // namespace carole::commands

@@ -38,22 +38,17 @@ void AddFlags(CommandLine& line, LaunchFlags& flags) {
   line.Add("ssh_key", job.ssh_key, "private key that is mounted on all machines, instead");
   line.Add("ps", flags.ps, "what a parameter server does: exit at once, or idle until the end")
       ->check(CLI::IsMember({"exit", "idle"}));
-  line.Add("eval_timeout", flags.eval_timeout,
-           "seconds without a new checkpoint after which an evaluator ends")
-      ->check(CLI::PositiveNumber);
+  line.AddPositive("eval_timeout", flags.eval_timeout,
+                   "seconds without a new checkpoint after which an evaluator ends");
   line.Group("Time and loss");
-  line.Add("start_timeout", job.start_timeout, "seconds in which all machines have to be there")
-      ->check(CLI::PositiveNumber);
-  line.Add("max_restarts", job.max_restarts, "from the last checkpoint, after a loss")
-      ->check(CLI::NonNegativeNumber);
-  line.Add("restart_timeout", job.restart_timeout, "seconds to wait for a lost machine")
-      ->check(CLI::PositiveNumber);
-  line.Add("min_hosts", job.min_hosts,
-           "go on without lost machines while so many are left; 0: all are needed")
-      ->check(CLI::NonNegativeNumber);
-  line.Add("grace_seconds", job.grace_seconds,
-           "that the ranks have to save after SIGTERM, SIGINT or SIGHUP")
-      ->check(CLI::NonNegativeNumber);
+  line.AddPositive("start_timeout", job.start_timeout,
+                   "seconds in which all machines have to be there");
+  line.AddNonNegative("max_restarts", job.max_restarts, "from the last checkpoint, after a loss");
+  line.AddPositive("restart_timeout", job.restart_timeout, "seconds to wait for a lost machine");
+  line.AddNonNegative("min_hosts", job.min_hosts,
+                      "go on without lost machines while so many are left; 0: all are needed");
+  line.AddNonNegative("grace_seconds", job.grace_seconds,
+                      "that the ranks have to save after SIGTERM, SIGINT or SIGHUP");
   line.Group("Network");
   line.Add("network", job.network, "interfaces or subnets for the job, \"eth1\"; the default: all");
   line.Add("ports", job.ports,

@@ -100,13 +100,11 @@ int ModelSummary(const Arguments& arguments) {
                    "Layers, shapes, parameters, operations and memory of a net.");
   line.AddPositional("NAME", name, "of the net")->required();
   line.Group("Net");
-  line.Add("batch_size", options.batch_size, "images of a batch")->check(CLI::PositiveNumber);
-  line.Add("image_size", options.image_size, "height and width; the default is the net's own")
-      ->check(CLI::PositiveNumber);
-  line.Add("channels", options.channels, "of the images; the default is the net's own")
-      ->check(CLI::PositiveNumber);
-  line.Add("num_classes", options.num_classes, "the default is the net's own")
-      ->check(CLI::PositiveNumber);
+  line.AddPositive("batch_size", options.batch_size, "images of a batch");
+  line.AddPositive("image_size", options.image_size,
+                   "height and width; the default is the net's own");
+  line.AddPositive("channels", options.channels, "of the images; the default is the net's own");
+  line.AddPositive("num_classes", options.num_classes, "the default is the net's own");
   line.Add("precision", precision, "of activations: fp32, bf16, fp16 or tf32")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16", "tf32"}));
   if (!line.Parse(arguments)) return 0;

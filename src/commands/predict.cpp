@@ -66,15 +66,15 @@ void AddFlags(CommandLine& line, PredictFlags& flags) {
   line.Add("model_name", flags.model_name, "which net; `carole model list` names them");
   line.Add("eval_image_size", flags.image_size, "height and width of its images")
       ->check(CLI::Range(0, 1 << 14));
-  line.Add("num_classes", flags.num_classes, "of the net")->check(CLI::NonNegativeNumber);
+  line.AddNonNegative("num_classes", flags.num_classes, "of the net");
   line.Add("labels_offset", flags.labels_offset, "class 0 of the net is this one of the data set");
   line.Add("preprocessing_name", flags.preprocessing_name, "as of which net");
   line.Add("dataset_name", flags.dataset_name, "whose names the classes have");
   line.Add("dataset_dir,data_dir", flags.dataset_dir, "folder of its labels.txt, if it has one");
   line.Group("Output");
-  line.Add("top", flags.top, "so many of the likeliest classes")->check(CLI::PositiveNumber);
+  line.AddPositive("top", flags.top, "so many of the likeliest classes");
   line.AddBool("json", flags.json, "a line of JSON for each image");
-  line.Add("batch_size", flags.batch_size, "images at a time")->check(CLI::PositiveNumber);
+  line.AddPositive("batch_size", flags.batch_size, "images at a time");
   AddMachineFlags(line, flags.machine);
 }
 

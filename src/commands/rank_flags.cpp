@@ -23,9 +23,8 @@ collectives::BucketOptions MakeBucketOptions(const MachineFlags& flags) {
 
 void AddRankFlags(CommandLine& line, RankFlags& flags) {
   line.Group("Training on many ranks");
-  line.Add("accumulation_steps", flags.accumulation_steps,
-           "batches of --batch_size for each step; ranks communicate once")
-      ->check(CLI::PositiveNumber);
+  line.AddPositive("accumulation_steps", flags.accumulation_steps,
+                   "batches of --batch_size for each step; ranks communicate once");
   line.AddBool("sync_batch_norm", flags.sync_batch_norm,
                "batch norm takes its statistics from the samples of all ranks");
   line.AddBool("average_statistics", flags.average_statistics,
@@ -35,25 +34,21 @@ void AddRankFlags(CommandLine& line, RankFlags& flags) {
       "reproducible", flags.reproducible,
       "1, 2, 4, … ranks make the same weights, bit for bit, from one global batch, with equal "
       "--threads on processors of one kind");
-  line.Add("reproducible_shards", flags.reproducible_shards,
-           "parts of the global batch that are computed each by itself; a power of two")
-      ->check(CLI::PositiveNumber);
+  line.AddPositive("reproducible_shards", flags.reproducible_shards,
+                   "parts of the global batch that are computed each by itself; a power of two");
   line.Add("reduction", flags.reduction, "how gradients become one: sum or adasum")
       ->check(CLI::IsMember({"sum", "adasum"}));
-  line.Add(
-          "local_sgd_steps", flags.local_sgd_steps,
-          "steps that each rank makes by itself before weights are averaged, as they are too where "
-          "a run is asked to stop; 0: none")
-      ->check(CLI::NonNegativeNumber);
-  line.Add("audit_every_n_steps", flags.audit_every_n_steps,
-           "steps after which ranks compare their weights and slots; 0: never")
-      ->check(CLI::NonNegativeNumber);
+  line.AddNonNegative(
+      "local_sgd_steps", flags.local_sgd_steps,
+      "steps that each rank makes by itself before weights are averaged, as they are too where "
+      "a run is asked to stop or evaluates; 0: none");
+  line.AddNonNegative("audit_every_n_steps", flags.audit_every_n_steps,
+                      "steps after which ranks compare their weights and slots; 0: never");
   line.AddBool("cuda_graph", flags.cuda_graph,
                "on GPUs: record a step once, sums over ranks too, and replay it with one call");
   line.Add("bucket_plan", flags.bucket_plan,
            "auto: the first steps find the fastest buckets, unless --bucket_mb or --reproducible "
-           "is given; "
-           "fixed: by size, see --bucket_mb")
+           "is given; fixed: by size, see --bucket_mb")
       ->check(CLI::IsMember({"auto", "fixed"}));
 }
 

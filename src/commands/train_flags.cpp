@@ -22,47 +22,39 @@ void AddLengthFlags(CommandLine& line, RunFlags& flags) {
   line.Add("train_dir,output_dir", flags.train_dir,
            "folder of checkpoints and event files; a run goes on from there; empty: saves nothing");
   line.Add("log_dir", flags.log_dir, "folder of event files; the default is train_dir");
-  line.Add("batch_size", flags.batch_size, "images of a step, of each rank")
-      ->check(CLI::PositiveNumber);
-  line.Add("train_batch_size", flags.train_batch_size,
-           "images of a step, of each machine: its ranks share them; 0: see --batch_size")
-      ->check(CLI::NonNegativeNumber);
-  line.Add("max_number_of_steps", flags.max_number_of_steps, "0: for ever")
-      ->check(CLI::NonNegativeNumber);
-  line.Add("max_step", flags.max_step,
-           "the same, as the platform passes it: counts above 0 and where the other is not given")
-      ->check(CLI::NonNegativeNumber);
-  line.Add("train_epochs", flags.train_epochs,
-           "passes over the data; 0: see above; of both the shorter")
-      ->check(CLI::NonNegativeNumber);
+  line.AddPositive("batch_size", flags.batch_size, "images of a step, of each rank");
+  line.AddNonNegative(
+      "train_batch_size", flags.train_batch_size,
+      "images of a step, of each machine: its ranks share them; 0: see --batch_size");
+  line.AddNonNegative("max_number_of_steps", flags.max_number_of_steps, "0: for ever");
+  line.AddNonNegative(
+      "max_step", flags.max_step,
+      "the same, as the platform passes it: counts above 0 and where the other is not given");
+  line.AddNonNegative("train_epochs", flags.train_epochs,
+                      "passes over the data; 0: see above; of both the shorter");
   line.Add("max_time", flags.max_time, "saves and ends after so many seconds, or 90m, 2h; 0: never")
       ->transform(CLI::AsNumberWithUnit(
                       std::map<std::string, double>{{"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86400}})
                       .description(""))
       ->check(CLI::NonNegativeNumber);
-  line.Add("stop_before_job_end", flags.stop_before_job_end,
-           "seconds before the end of a SLURM job (SLURM_JOB_END_TIME) that it saves and ends")
-      ->check(CLI::NonNegativeNumber);
+  line.AddNonNegative(
+      "stop_before_job_end", flags.stop_before_job_end,
+      "seconds before the end of a SLURM job (SLURM_JOB_END_TIME) that it saves and ends");
   line.Add("stop_exit_code", flags.stop_exit_code,
            "when the run saved because of a signal or the time")
       ->check(CLI::Range(0, 255));
-  line.Add("seed", flags.seed, "of weights, order of images, distortions and dropout")
-      ->check(CLI::NonNegativeNumber);
+  line.AddNonNegative("seed", flags.seed, "of weights, order of images, distortions and dropout");
 }
 
 void AddFileFlags(CommandLine& line, RunFlags& flags) {
-  line.Add("log_every_n_steps", flags.log_every_n_steps, "a line in the log; 0: none")
-      ->check(CLI::NonNegativeNumber);
-  line.Add("save_summaries_steps", flags.save_summaries_steps, "between summaries; 0: by time")
-      ->check(CLI::NonNegativeNumber);
-  line.Add("save_summaries_secs", flags.save_summaries_secs,
-           "between summaries; 0: of the first step and the last one only")
-      ->check(CLI::NonNegativeNumber);
-  line.Add("save_interval_secs", flags.save_interval_secs,
-           "between checkpoints; 0: only when it ends, stops or evaluates")
-      ->check(CLI::NonNegativeNumber);
-  line.Add("keep_checkpoints", flags.keep_checkpoints, "newest ones that stay; 0: all")
-      ->check(CLI::NonNegativeNumber);
+  line.AddNonNegative("log_every_n_steps", flags.log_every_n_steps, "a line in the log; 0: none");
+  line.AddNonNegative("save_summaries_steps", flags.save_summaries_steps,
+                      "between summaries; 0: by time");
+  line.AddNonNegative("save_summaries_secs", flags.save_summaries_secs,
+                      "between summaries; 0: of the first step and the last one only");
+  line.AddNonNegative("save_interval_secs", flags.save_interval_secs,
+                      "between checkpoints; 0: only when it ends, stops or evaluates");
+  line.AddNonNegative("keep_checkpoints", flags.keep_checkpoints, "newest ones that stay; 0: all");
   line.Add("final_model", flags.final_model,
            "name in train_dir of a copy of the last checkpoint, once the run has finished")
       ->check(RefuseWeightsName)
@@ -85,11 +77,10 @@ void AddLossFlags(CommandLine& line, RunFlags& flags) {
            "of the averages of all variables, which are kept beside them; 0: none");
   line.AddBool("sync_replicas", flags.sync_replicas,
                "training is always synchronous, and an epoch of the schedule one of all ranks");
-  line.Add(
-          "replicas_to_aggregate", flags.replicas_to_aggregate,
-          "with --sync_replicas, and only where it is given: counts in the schedule instead of the "
-          "ranks")
-      ->check(CLI::PositiveNumber);
+  line.AddPositive(
+      "replicas_to_aggregate", flags.replicas_to_aggregate,
+      "with --sync_replicas, and only where it is given: counts in the schedule instead of the "
+      "ranks");
 }
 
 void AddFineTuningFlags(CommandLine& line, FineTuningFlags& flags) {
@@ -109,13 +100,10 @@ void AddFineTuningFlags(CommandLine& line, FineTuningFlags& flags) {
 
 void AddEvaluationFlags(CommandLine& line, EvaluationFlags& flags) {
   line.Group("Evaluation while training");
-  line.Add("eval_every", flags.every, "steps, and at the end; 0: never")
-      ->check(CLI::NonNegativeNumber);
-  line.Add("epochs_per_eval", flags.epochs_per_eval, "the same in epochs")
-      ->check(CLI::NonNegativeNumber);
+  line.AddNonNegative("eval_every", flags.every, "steps, and at the end; 0: never");
+  line.AddNonNegative("epochs_per_eval", flags.epochs_per_eval, "the same in epochs");
   line.Add("eval_split_name", flags.split, "the default is the one that is not trained on");
-  line.Add("eval_batch_size", flags.batch_size, "images at a time, of each machine")
-      ->check(CLI::PositiveNumber);
+  line.AddPositive("eval_batch_size", flags.batch_size, "images at a time, of each machine");
   line.AddBool("keep_best", flags.keep_best, "the most accurate weights stay in train_dir/best");
 }
 

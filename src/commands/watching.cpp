@@ -74,12 +74,11 @@ watch::SummaryOptions MakeSummaryOptions(const WatchFlags& flags, const WatchedR
 void AddWatchFlags(CommandLine& line, WatchFlags& flags) {
   line.Group("Watching");
   line.AddBool("report", flags.report, "train_dir/report.html, for any browser");
-  line.Add("image_summaries", flags.image_summaries,
-           "images of the batch in each summary, as the net gets them")
-      ->check(CLI::NonNegativeNumber);
+  line.AddNonNegative("image_summaries", flags.image_summaries,
+                      "images of the batch in each summary, as the net gets them");
   line.AddBool("histograms", flags.histograms,
                "summaries hold weights, gradients and end points; takes time, and memory for all "
-               "end points");
+               "end points, each of which 16 bits round: other numbers than without");
   line.Add("trace", flags.trace,
            "file for ui.perfetto.dev: phases and collectives of all ranks on one clock");
   line.Add("trace_steps", flags.trace_steps,

@@ -102,6 +102,37 @@ TEST(BadJpeg, TruncatedIsFoundEvenBelowTheWindow) {
   decoder.Open(bytes + "appended by a camera", {});
 }
 
+// Without its segments of this marker.
+std::string Without(std::string bytes, int code) {
+  const std::string marker{'\xff', static_cast<char>(code)};
+  for (size_t at = bytes.find(marker); at != std::string::npos; at = bytes.find(marker)) {
+    const auto byte = [&](size_t i) { return static_cast<uint8_t>(bytes[at + i]); };
+    bytes.erase(at, 2 + byte(2) * 256 + byte(3));
+  }
+  return bytes;
+}
+
+// Frames of cameras leave Huffman's tables out where they are the standard's.
+TEST(BadJpeg, TablesOfThePictureBeforeDoNotCount) {
+  constexpr int kQuantizers = 0xdb, kHuffman = 0xc4;
+  const std::string standard = Encode(40, 56, {}), own = Encode(40, 56, {.optimized = true});
+  JpegDecoder decoder;
+  const auto decode = [&](const std::string& bytes) {
+    Image image;
+    decoder.Open(bytes, {});
+    decoder.Decode({.height = 40, .width = 56}, &image);
+    return image.pixels;
+  };
+  const auto expected = decode(standard);
+  for (const std::string& before : {standard, own}) {
+    decode(before);
+    EXPECT_EQ(decode(Without(standard, kHuffman)), expected);
+    decode(before);
+    EXPECT_THAT(TextOf<DataError>([&] { decode(Without(standard, kQuantizers)); }),
+                HasSubstr("Quantization table 0x00 was not defined"));
+  }
+}
+
 TEST(BadJpeg, InksAndGreyAreTakenToColour) {
   const struct {
     const char* name;
