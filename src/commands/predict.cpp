@@ -43,6 +43,7 @@ struct PredictFlags {
   std::string preprocessing_name;
   int image_size = 0;
   int channels = 0;
+  bool use_grayscale = false;
   std::string dct_method;  // as training had it, if that is known
   bool dct_scaling = false;
   int64_t num_classes = 0;
@@ -66,6 +67,7 @@ void AddFlags(CommandLine& line, PredictFlags& flags) {
   line.Add("model_name", flags.model_name, "which net; `carole model list` names them");
   line.Add("eval_image_size", flags.image_size, "height and width of its images")
       ->check(CLI::Range(0, 1 << 14));
+  line.AddBool("use_grayscale", flags.use_grayscale, "the net sees one channel of the colours");
   line.AddNonNegative("num_classes", flags.num_classes, "of the net");
   line.Add("labels_offset", flags.labels_offset, "class 0 of the net is this one of the data set");
   line.Add("preprocessing_name", flags.preprocessing_name, "as of which net");
@@ -95,6 +97,7 @@ void Complete(PredictFlags& flags, const train::RunFacts& attributes) {
   train::FillIn(attributes, train::kDataset, flags.dataset_name);
   train::FillIn(attributes, train::kPreprocessing, flags.preprocessing_name);
   train::FillIn(attributes, train::kImageSize, flags.image_size);
+  if (flags.use_grayscale) flags.channels = 1;
   train::FillIn(attributes, train::kChannels, flags.channels);
   train::FillIn(attributes, train::kDctMethod, flags.dct_method);
   train::FillIn(attributes, train::kDctScaling, flags.dct_scaling);
@@ -136,15 +139,20 @@ struct Pixels {
   std::vector<std::string> errors;
 };
 
+// As in training colours become grey at last, where the data set has some.
+int DecodedChannels(const PredictFlags& flags) {
+  if (flags.channels == 1 && !flags.dataset_name.empty())
+    return io::FindDataset(flags.dataset_name).channels;
+  return flags.use_grayscale ? 3 : flags.channels;
+}
+
 class Reader {
  public:
   Reader(const PredictFlags& flags, const nets::NetEntry& net, int threads)
       : preprocess_(io::FindPreprocessing(PreprocessingOf(net, flags.preprocessing_name))),
         size_(flags.image_size),
         channels_(flags.channels),
-        decoding_{.channels = channels_ == 1 && !flags.dataset_name.empty()
-                                  ? io::FindDataset(flags.dataset_name).channels
-                                  : channels_,
+        decoding_{.channels = DecodedChannels(flags),
                   .dct_method = ParseDctMethod(flags.dct_method),
                   .scaling = flags.dct_scaling},
         threads_(threads) {

@@ -20,8 +20,9 @@ std::regex Compile(const std::string& scope) {
   }
 }
 
+// With what TensorFlow's names have at their end.
 bool MatchesStart(const std::string& name, const std::regex& scope) {
-  return std::regex_search(name, scope, std::regex_constants::match_continuous);
+  return std::regex_search(name + ":0", scope, std::regex_constants::match_continuous);
 }
 
 }  // namespace

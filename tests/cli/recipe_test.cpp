@@ -1,4 +1,6 @@
 // The five programs' own training commands, as their users wrote them: data and length shrunk.
+#include <nlohmann/json.hpp>
+
 #include "tests/cli/cli.h"
 #include "tests/support/test_data.h"
 
@@ -106,10 +108,18 @@ TEST_F(RecipeTest, TrainImageClassifierInGrayscale) {
                            "--eval_dir=", "--dataset_split_name=validation"});
   const ProcessResult evaluated = Carole(eval);
   EXPECT_EQ(evaluated.exit_code, 0) << evaluated.err;
-  WriteDigitPictures(folder_ / "pictures", 1);
-  const ProcessResult predicted =
-      Carole({"predict", "--checkpoint_path=" + train_dir_, folder_ / "pictures"});
-  EXPECT_EQ(predicted.exit_code, 0) << predicted.err;
+  const std::string tf = folder_ / "tf/model.ckpt";
+  ASSERT_EQ(Carole({"checkpoint", "convert", train_dir_, tf}).exit_code, 0);
+  const auto predict = [&](const Words& words) {
+    Words all = {"predict", TestData() + "/io_images/landscape_420.jpg", "--json"};
+    all.insert(all.end(), words.begin(), words.end());
+    const ProcessResult predicted = Carole(all);
+    EXPECT_EQ(predicted.exit_code, 0) << predicted.err;
+    return nlohmann::json::parse(predicted.out)["predictions"][0]["probability"].get<double>();
+  };
+  EXPECT_EQ(predict({"--checkpoint_path=" + train_dir_}),
+            predict({"--checkpoint_path=" + tf, "--model_name=cifarnet", "--use_grayscale",
+                     "--num_classes=5", "--preprocessing_name=lenet"}));
 }
 
 // The platform's slim example: its container adds data_dir, output_dir and num_gpus.

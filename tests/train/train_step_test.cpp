@@ -236,7 +236,7 @@ TEST(TrainStepTest, ScopesThatMatchNothingAreNamed) {
     const auto backend = MakeReferenceBackend(1);
     SmallNet some(4), none(4);
     EXPECT_NO_THROW(TrainStep(std::move(some.graph), *backend, c,
-                              {.trainable_scopes = {"net/logits", "logits"}}));
+                              {.trainable_scopes = {"net/logits/weights:0", "logits"}}));
     const TrainStep step(std::move(none.graph), *backend, c, {.trainable_scopes = {"logits"}});
   });
   EXPECT_THAT(errors[0], HasSubstr("--trainable_scopes: logits: no trainable variable"));
