@@ -105,11 +105,32 @@ TEST_F(BadInputTest, BudgetIsOfAnEpochThatARestartCuts) {
                                                 "records), 0 duplicated"));
     }
   }
+  // The last checkpoint was of the epoch's end: the next one begins without a bad record.
+  const ProcessResult next = train(60, {});
+  EXPECT_EQ(next.exit_code, 0) << next.err;
+  EXPECT_THAT(next.err, ::testing::HasSubstr("epoch 1: 298 records seen, 2 skipped"));
   train_dir_ += "_again";
   ProcessResult last;
   for (int steps = 5; steps <= 30 && last.exit_code <= 0; steps += 5)
     last = train(steps, {"--max_bad_records=1"});
   EXPECT_TRUE(FailsWith(last, 65, {"too many bad records: got 2 over all ranks"}));
+}
+
+// One in the first batch of each rank. What lies behind the last batch that is wanted is not read.
+TEST_F(BadInputTest, BudgetOfAnEvaluationIsOverAllRanks) {
+  ASSERT_EQ(TrainAnEpoch().exit_code, 0);
+  const std::string file = data_dir_ + "/mnist_test.tfrecord";
+  const std::string whole = ReadText(file);
+  for (int record : {3, 20}) FlipBit(file, OffsetOfRecord(whole, record) + 12 + 60);
+  const auto evaluate = [&](const Words& more, int ranks) {
+    return Carole(EvalWords(train_dir_, more), ranks);
+  };
+  EXPECT_TRUE(FailsWith(evaluate({"--batch_size=16", "--max_bad_records=1"}, 2), 65,
+                        {"too many bad records: got 2 over all ranks"}));
+  EXPECT_EQ(evaluate({"--batch_size=16", "--max_bad_records=2"}, 2).exit_code, 0);
+  WriteFile(file, whole);
+  FlipBit(file, OffsetOfRecord(whole, 20) + 12 + 60);
+  EXPECT_EQ(evaluate({"--batch_size=4", "--max_num_batches=1"}, 1).exit_code, 0);
 }
 
 TEST_F(BadInputTest, BudgetDoesNotFitReproducibleRuns) {

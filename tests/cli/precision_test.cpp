@@ -63,13 +63,24 @@ TEST_F(PrecisionTest, IsRefusedWhereTheDeviceLacksIt) {
 }
 
 // `mpirun -np 1 carole … : -np 1 -x ONEDNN_MAX_CPU_ISA=AVX2 carole …`: a cluster of mixed CPUs.
-TEST_F(PrecisionTest, IsRefusedWhereOneRankLacksIt) {
-  const Words train = TrainWords(train_dir_, {"--precision=bf16"});
+ProcessResult RunOnMixedCpus(const Words& train) {
   Words words = CaroleWords(train, 2);
   *(std::find(words.begin(), words.end(), "-np") + 1) = "1";
   words.insert(words.end(), {":", "-np", "1", "-x", "ONEDNN_MAX_CPU_ISA=AVX2", CAROLE_BINARY});
   words.insert(words.end(), train.begin(), train.end());
-  const ProcessResult result = RunProcess(words);
+  return RunProcess(words);
+}
+
+// Where vectors have other lengths, so have the blocks that weights lie in: sums would mix them up.
+TEST_F(PrecisionTest, OtherLayoutsOfWeightsAreRefused) {
+  if (__builtin_cpu_supports("avx512bw") == 0) GTEST_SKIP() << "skipped: this CPU has no AVX-512";
+  EXPECT_TRUE(FailsWith(
+      RunOnMixedCpus(TrainWords(train_dir_, {"--backend=onednn", "--max_number_of_steps=2"})), 78,
+      {"[train] layouts: rank 1 keeps its weights in other layouts"}));
+}
+
+TEST_F(PrecisionTest, IsRefusedWhereOneRankLacksIt) {
+  const ProcessResult result = RunOnMixedCpus(TrainWords(train_dir_, {"--precision=bf16"}));
   EXPECT_TRUE(FailsWith(result, 78, {"[rank 1] [precision] bf16: not on this CPU"}));
   EXPECT_LT(result.seconds, 45) << "not by the deadline of 60 s";
 }

@@ -191,6 +191,38 @@ TEST_F(TrainTest, GoesOnBitwiseAfterKill) {
   EXPECT_EQ(DigestOf(train_dir_), DigestOf(folder_ / "whole"));
 }
 
+// A checkpoint of a run that was stopped is not its last.
+TEST_F(TrainTest, AnEvaluatorWaitsForTheLastStep) {
+  const auto evaluate = [&] {
+    return Carole(EvalWords(
+        train_dir_, {"--until_trained", "--eval_interval_secs=0.1", "--timeout=1", "--eval_dir="}));
+  };
+  const ProcessResult stopped =
+      Carole(TrainWords(train_dir_, {"--max_number_of_steps=1000000", "--max_time=0.1"}));
+  ASSERT_EQ(stopped.exit_code, 75) << stopped.err;
+  EXPECT_THAT(evaluate().err, ::testing::Not(HasSubstr("is of its run's last step")));
+  std::filesystem::remove_all(train_dir_);
+  Train(train_dir_);
+  EXPECT_THAT(evaluate().err, HasSubstr("is of its run's last step"));
+}
+
+TEST_F(TrainTest, RateIsOfTheBatchOfAllRanks) {
+  const ProcessResult run = Train(train_dir_,
+                                  {"--learning_rate=0.01", "--learning_rate_base_batch=8",
+                                   "--batch_size=8", "--max_number_of_steps=1"},
+                                  2);
+  EXPECT_THAT(run.err, HasSubstr("0.02 (0.01 for batches of 8)"));
+}
+
+// Within an epoch, whose order hangs on the seed: no record is seen twice, none left out.
+TEST_F(TrainTest, GoesOnWithTheSeedThatItBeganWith) {
+  Train(folder_ / "whole");
+  Train(train_dir_, {"--max_number_of_steps=5"});
+  const ProcessResult rest = Train(train_dir_, {"--seed=99"});
+  EXPECT_THAT(rest.err, HasSubstr("the run keeps the seed it began with"));
+  EXPECT_EQ(DigestOf(train_dir_), DigestOf(folder_ / "whole"));
+}
+
 TEST_F(TrainTest, SavesOnTermAndGoesOnBitwise) { StopAndGoOn(SIGTERM, 1); }
 
 TEST_F(TrainTest, RanksSaveTogetherOnUsr1AndGoOnBitwise) { StopAndGoOn(SIGUSR1, 2); }

@@ -18,6 +18,7 @@
 
 #include "io/checkpoint_folder.h"
 #include "io/checkpoint_writer.h"
+#include "io/hdf5.h"
 #include "src/core/error.h"
 #include "tests/support/temporary_folder.h"
 
@@ -216,6 +217,31 @@ TEST_F(CheckpointTest, OtherFilesAreRefused) {
               ThrowsMessage<DataError>(HasSubstr("is not an HDF5 file (5000 bytes)")));
   EXPECT_THAT([&] { ReadCheckpoint(folder_.path()); },
               ThrowsMessage<DataError>(HasSubstr("is not a regular file")));
+}
+
+// A small file whose table leads to one dataset again and again.
+TEST_F(CheckpointTest, VariablesThatShareTheirBytesAreRefused) {
+  const std::string path = PathOf(1);
+  Hdf5File file = Hdf5File::Create(path);
+  for (const char* group : {"/carole", "/carole/attributes", "/carole/variables", "/carole/slots"})
+    file.CreateGroup(group);
+  file.WriteFloats("/weights", {1000}, std::vector<float>(1000));
+  std::vector<std::string> names;
+  for (int i = 0; i < 100; ++i) names.push_back(std::to_string(i));
+  const std::pair<const char*, std::vector<std::string>> tables[] = {{"/carole/variables", names},
+                                                                     {"/carole/slots", {}}};
+  for (const auto& [group, list] : tables) {
+    file.SetStringList(group, "names", list);
+    file.SetStringList(group, "paths", std::vector<std::string>(list.size(), "/weights"));
+    file.SetStringList(group, "trainable", std::vector<std::string>(list.size(), "1"));
+  }
+  for (const char* number : {"step", "epoch", "position"}) file.SetInt("/carole", number, 1);
+  file.SetInt("/carole", "format_version", 1);
+  file.SetUnsigned("/carole", "seed", 1);
+  file.SetFixedString("/carole", "digest", std::string(16, '0'));
+  file.Close();
+  EXPECT_THAT([&] { ReadCheckpoint(path); },
+              ThrowsMessage<DataError>(HasSubstr("need more bytes than the file has")));
 }
 
 TEST(CheckCompatible, NamesTheFirstDifferences) {

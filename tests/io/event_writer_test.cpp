@@ -66,6 +66,22 @@ TEST(EventWriter, ScalarsAreThereAfterFlush) {
   EXPECT_THAT(records[1], HasSubstr(std::string("\x0a\x0atotal_loss\x15\0\0\x20\x40", 17)));
 }
 
+// TensorBoard then takes away what an earlier run wrote of that step and those behind it.
+TEST(EventWriter, RunThatGoesOnSaysWhereItStarts) {
+  const TemporaryFolder folder;
+  const EventWriter fresh(folder.path()), going_on(folder.path(), 7);
+  EXPECT_EQ(ReadRecords(ReadText(fresh.path())).size(), 1u);
+  const auto records = ReadRecords(ReadText(going_on.path()));
+  ASSERT_EQ(records.size(), 2u);
+  protozero::pbf_reader event(records[1]);
+  ASSERT_TRUE(event.next(2));
+  EXPECT_EQ(event.get_int64(), 7);
+  ASSERT_TRUE(event.next(7));  // session_log
+  protozero::pbf_reader log = event.get_message();
+  ASSERT_TRUE(log.next(1));
+  EXPECT_EQ(log.get_enum(), 1);  // START
+}
+
 TEST(EventWriter, LargeAmountsAreWrittenWithoutFlush) {
   const TemporaryFolder folder;
   EventWriter writer(folder.path());
@@ -101,7 +117,11 @@ TEST(EventWriter, RefusedWriteLeavesWholeRecordsOnly) {
     try {
       writer.AddScalar(2, std::string(300'000, 'x'), 1);
     } catch (const DiskError&) {
-      _exit(42);
+      const size_t there = ReadRecords(ReadText(writer.path())).size();
+      const rlimit none{RLIM_INFINITY, RLIM_INFINITY};
+      setrlimit(RLIMIT_FSIZE, &none);
+      writer.Flush();  // what found no room has waited for it
+      _exit(there == 2 ? 42 : 1);
     }
     _exit(0);
   }
@@ -109,7 +129,7 @@ TEST(EventWriter, RefusedWriteLeavesWholeRecordsOnly) {
   waitpid(child, &status, 0);
   EXPECT_EQ(WEXITSTATUS(status), 42);
   for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
-    EXPECT_EQ(ReadRecords(ReadText(entry.path())).size(), 2u);
+    EXPECT_EQ(ReadRecords(ReadText(entry.path())).size(), 3u);
   }
 }
 

@@ -98,6 +98,9 @@ TEST(Png, GreyToColourReplicatesAndColourToGreyWeighs) {
   const Image colour = Decode(EncodePng(grey.view()), 3);
   for (size_t i = 0; i < colour.pixels.size(); ++i) EXPECT_EQ(colour.pixels[i], grey.pixels[i / 3]);
   EXPECT_EQ(Decode(EncodePng(colour.view()), 1).pixels, grey.pixels);
+  // By the luma of JPEG: 0.299, 0.587 and 0.114.
+  const uint8_t primaries[] = {255, 0, 0, 0, 255, 0, 0, 0, 255};
+  EXPECT_THAT(Decode(EncodePng({primaries, 1, 3, 3}), 1).pixels, testing::ElementsAre(76, 149, 29));
 }
 
 // Written by other programs: 2x2 pixels, palette, 16 bits with alpha, and 1 bit interlaced.

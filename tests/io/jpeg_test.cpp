@@ -149,6 +149,22 @@ TEST(BadJpeg, InksAndGreyAreTakenToColour) {
               HasSubstr("cannot be decoded to grey: got CMYK"));
 }
 
+// Adobe's programs, and their marker, store 255 - ink; other files ink.
+TEST(BadJpeg, InksWithoutAdobesMarkerAreNotInverted) {
+  const std::string inverted = Encode(40, 50, {.in = JCS_CMYK, .file = JCS_CMYK, .components = 4});
+  const size_t marker = FindMarker(inverted, 0xee);
+  const auto length = static_cast<uint8_t>(inverted[marker + 3]);
+  std::string plain = inverted;
+  plain.erase(marker, 2 + length);
+  Image a, b;
+  DecodeImage(inverted, 3, &a);
+  DecodeImage(plain, 3, &b);
+  double product = 0;  // of what differs from the mean: dark here is bright there
+  for (size_t i = 0; i < a.pixels.size(); ++i)
+    product += (a.pixels[i] - 64.0) * (b.pixels[i] - 64.0);
+  EXPECT_LT(product, 0);
+}
+
 TEST(BadJpeg, MoreThanEightBitsAreRefused) {
   for (char bits : {'\x0c', '\x10'}) {
     DamagedBytes file{Encode(16, 16, {})};

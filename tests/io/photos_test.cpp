@@ -100,6 +100,20 @@ TEST(BuildFolder, TheSameFractionOfEachClass) {
               ElementsAre(Pair(0, 4), Pair(1, 2), Pair(2, 1)));
 }
 
+TEST(BuildFolder, EachClassKeepsAPictureToTrainOn) {
+  const TemporaryFolder folder;
+  WritePhotos(folder / "raw", {{"cats", 3}, {"dogs", 1}});
+  const BuildOptions options{.dataset = &FindDataset("folder"),
+                             .raw_dir = folder / "raw",
+                             .output_dir = folder / "out",
+                             .validation_fraction = 1};
+  BuildFolder(options);
+  EXPECT_THAT(VerifySplit("folder", "train", options.output_dir).class_counts,
+              ElementsAre(Pair(0, 1), Pair(1, 1)));
+  EXPECT_THAT(VerifySplit("folder", "validation", options.output_dir).class_counts,
+              ElementsAre(Pair(0, 2)));
+}
+
 TEST(BuildFolder, MendedPicturesAreNotTakenForTheOldOnes) {
   const TemporaryFolder folder;
   WritePhotos(folder / "raw", {{"cats", 4}});

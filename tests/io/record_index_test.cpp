@@ -47,6 +47,19 @@ TEST(RecordIndex, ScanCrossesWindows) {
   for (int i = 0; i < 500; ++i) EXPECT_EQ(offsets[i + 1] - offsets[i], records[i].size() + 16);
 }
 
+// A header that a window ends in, after each of its bytes; and behind damage the same.
+TEST(RecordIndex, ScanFindsHeadersAtTheEdgesOfWindows) {
+  for (size_t size = 4000; size < 4120; ++size) {
+    DamagedBytes file{Records({std::string(size, 'x'), "second", "third"})};
+    const std::vector<uint64_t> offsets = {0, size + 16, size + 16 + 22, file.bytes.size()};
+    EXPECT_EQ(ScanRecords(file.Open()), offsets) << size;
+    file.FlipBit(1, 5);
+    bool damaged = false;
+    EXPECT_EQ(ScanRecords(file.Open(), &damaged), offsets) << size << ", damaged";
+    EXPECT_TRUE(damaged);
+  }
+}
+
 // What cannot be made out becomes one record; those behind it are found again.
 TEST(RecordIndex, ScanGoesOnBehindDamageWhenAsked) {
   const std::vector<std::string> records = {"first", "second, a little longer", "third", "fourth"};

@@ -97,5 +97,37 @@ TEST(SampleReader, DistortsColoursBeforeTheyBecomeGrey) {
   }
 }
 
+// The same picture twice, at the same place of two shards: no draw of one tells another's.
+TEST(SampleReader, DrawsAnewForEachRecordAndEpoch) {
+  const TemporaryFolder folder;
+  RecordIndexOptions shards;
+  for (const char* name : {"a", "b"}) {
+    shards.shards.push_back(folder / name);
+    WriteText(shards.shards.back(), Records({GreyExample(3, 4)}));
+  }
+  const SampleReader reader({.dataset = &FindDataset("mnist"),
+                             .preprocessing = &FindPreprocessing("cifarnet"),
+                             .training = true,
+                             .height = 28,
+                             .width = 28,
+                             .channels = 1,
+                             .num_classes = 10,
+                             .seed = 5},
+                            LoadRecordIndex(shards));
+  SampleReader::Scratch scratch;
+  StageCounters counters;
+  const auto draw = [&](int64_t record, int64_t epoch) {
+    std::vector<float> image(28 * 28);
+    int32_t label = -1;
+    reader.Read(record, epoch, scratch, image, &label, counters);
+    return image;
+  };
+  const std::vector<float> first = draw(0, 0);
+  EXPECT_EQ(draw(0, 0), first);
+  EXPECT_NE(draw(0, 1), first);
+  EXPECT_NE(draw(1, 0), first);
+  EXPECT_NE(draw(1, 1), draw(0, 1));
+}
+
 }  // namespace
 }  // namespace carole::io

@@ -183,6 +183,10 @@ TEST(SyncBatchNormTest, ResidualNetOnBothBackendsInFloat) {
     one.graph = two.graph = MakeResidual;
     const TrainingOutcome whole = Train(one);
     ExpectEqual(whole, Train(two), 1e-5);
+    RankTraining four = two;  // of which one has no sample in the last batch
+    four.num_ranks = 4;
+    four.rows = 2;
+    ExpectEqual(whole, Train(four), 1e-5);
     two.options.sync_batch_norm = false;  // as without it ranks are far apart
     EXPECT_GT(LargestDifference(whole.weights, Train(two).weights), 1e-2);
   }

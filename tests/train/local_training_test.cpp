@@ -31,10 +31,11 @@ constexpr double kRate = 0.05;
 // A rank of `size`, alone: its own mean loss on its share of the batches.
 class LoneRank {
  public:
-  LoneRank(Communicator& c, int rank, int size, const StepOptions& options)
+  LoneRank(Communicator& c, int rank, int size, const StepOptions& options,
+           int64_t num_samples = 24)
       : backend_(MakeReferenceBackend(1)),
         step_(std::move(SmallNet(4, true, DType::kF64).graph), *backend_, c, options),
-        source_({.num_samples = 24, .rank = rank, .size = size}) {
+        source_({.num_samples = num_samples, .rank = rank, .size = size}) {
     step_.store().Initialize(7);
   }
 
@@ -86,6 +87,56 @@ TEST(LocalSgdTest, AveragesWeightsAndSlotsEverySoManySteps) {
     }
     EXPECT_LT(LargestDifference(AllWeights(a.store()), outcome.weights), 1e-14);
   });
+}
+
+// Of 14 samples the second step has six: four of one rank, two of the other, each of which takes
+// the mean over its own; the loss is that of all six.
+TEST(LocalSgdTest, AShortBatchIsTheMeanOfARanksOwnSamples) {
+  const StepOptions plain{.optimizer = "sgd", .optimizer_options = {.weight_decay = 0}};
+  StepOptions local = plain;
+  local.local_sgd_steps = 2;
+  RankTraining t = TwoRanks(local);
+  t.num_samples = 14;
+  t.steps = 2;
+  const auto outcome = Train(t);
+  RunRanks(1, [&](Communicator& c) {
+    LoneRank a(c, 0, 2, plain, t.num_samples), b(c, 1, 2, plain, t.num_samples);
+    for (int64_t s = 0; s < t.steps; ++s) {
+      a.Step(s);
+      b.Step(s);
+    }
+    EXPECT_NEAR(outcome.losses[1], (4 * a.loss() + 2 * b.loss()) / 6, 1e-13);
+    Average(a.store().weights<double>(), b.store().weights<double>());
+    Average(a.store().statistics<double>(), b.store().statistics<double>());
+    EXPECT_LT(LargestDifference(AllWeights(a.store()), outcome.weights), 1e-14);
+  });
+}
+
+// Of weights and of statistics.
+TEST(LocalSgdTest, ConsolidatesMovingAverages) {
+  for (const size_t arena : {0, 1}) {
+    std::vector<std::vector<double>> before(2), after(2);
+    RunRanks(2, [&](Communicator& c) {
+      const auto backend = MakeReferenceBackend(1);
+      SmallNet net(4, true, DType::kF64);
+      TrainStep step(std::move(net.graph), *backend, c,
+                     {.optimizer = "momentum", .moving_average_decay = 0.9, .local_sgd_steps = 10});
+      step.store().Initialize(7);
+      step.replica().averages->Reset();
+      FormulaSource source({.rank = c.rank(), .size = 2});
+      for (int64_t s = 0; s < 2; ++s) step.Run(*source.Next(), {.step = s, .learning_rate = kRate});
+      const std::span<std::byte> bytes = step.replica().averages->shadow(arena);
+      const std::span averages(reinterpret_cast<double*>(bytes.data()),
+                               bytes.size() / sizeof(double));
+      before[c.rank()].assign(averages.begin(), averages.end());
+      step.Consolidate(2);
+      after[c.rank()].assign(averages.begin(), averages.end());
+    });
+    EXPECT_GT(LargestDifference(before[0], before[1]), 1e-6) << arena;
+    EXPECT_EQ(after[0], after[1]) << arena;
+    for (size_t i = 0; i < before[0].size(); ++i)
+      EXPECT_NEAR(after[0][i], (before[0][i] + before[1][i]) / 2, 1e-15) << arena;
+  }
 }
 
 TEST(LocalSgdTest, ConsolidatesBeforeASave) {

@@ -48,6 +48,9 @@ TEST(LossScaleTest, HalvesAndGrows) {
   EXPECT_TRUE(scale.NoteOverflow());
   EXPECT_FALSE(scale.NoteOverflow()) << "at 1 it is not to blame";
   EXPECT_EQ(scale.value(), 1);
+  LossScale largest({.initial = LossScale::kLargest, .is_dynamic = true});
+  for (int64_t i = 0; i < LossScale::kGrowEvery; ++i) largest.NoteGood();
+  EXPECT_EQ(largest.value(), LossScale::kLargest) << "a checkpoint with more would be refused";
   LossScale fixed({.initial = 8});
   EXPECT_FALSE(fixed.NoteOverflow());
   EXPECT_EQ(fixed.value(), 8);

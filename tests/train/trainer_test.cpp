@@ -6,13 +6,18 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <csignal>
+#include <cstdlib>
 #include <fstream>
+#include <mutex>
 #include <set>
 #include <thread>
 
 #include "io/checkpoint_folder.h"
 #include "io/tf_checkpoint.h"
+#include "src/train/stop_signals.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/train/device_training.h"
 #include "tests/train/training.h"
 
 namespace carole::train {
@@ -38,6 +43,7 @@ struct Job {
   bool batch_norm = false;
   int64_t local_sgd_steps = 0;
   bool onednn = false;
+  bool device = false;           // memory that the host cannot touch
   bool poison_weights = false;   // in the third step, on all ranks
   std::set<int64_t> spoil = {};  // batches, counted from 0, with an infinite pixel on the last rank
   std::set<int64_t> lack = {};   // those of which the last rank lacks a record
@@ -83,7 +89,9 @@ JobResult RunJob(const Job& job) {
   JobResult result;
   result.codes.assign(static_cast<size_t>(job.num_ranks), ExitCode::kInternal);
   const auto run = [&](Communicator& c) {
-    const auto backend = job.onednn ? MakeOneDnnBackend(1) : MakeReferenceBackend(1);
+    const auto backend = job.device   ? carole::testing::MakeWalledReference(1)
+                         : job.onednn ? MakeOneDnnBackend(1)
+                                      : MakeReferenceBackend(1);
     const int64_t local_batch = job.global_batch / c.size();
     SmallNet net(local_batch, job.batch_norm);
     TrainStep step(std::move(net.graph), *backend, c,
@@ -158,6 +166,36 @@ TEST(TrainerTest, ResumeIsBitwise) {
     EXPECT_EQ(io::ReadLatest(whole.path())->checkpoint.slots.size(),
               io::ReadLatest(halves.path())->checkpoint.slots.size());
   }
+}
+
+// What a run consists of beside weights and slots: only rank 0 has read it.
+TEST(TrainerTest, RanksBeginWithTheFirstOnesAveragesAndLossScale) {
+  RunRanks(3, [](Communicator& c) {
+    const auto backend = MakeReferenceBackend(1);
+    StepOptions options{.optimizer = "adam", .moving_average_decay = 0.9};
+    options.loss_scale = {.initial = 4, .is_dynamic = true};
+    TrainStep step(std::move(SmallNet(2, true).graph), *backend, c, options);
+    RunState state{.step = c.rank()};
+    const Replica replica = step.replica();
+    step.store().Initialize(7 + c.rank());
+    replica.averages->Reset();
+    if (c.rank() == 0) {
+      replica.loss_scale->SetScalar("loss_scale", 256);
+      replica.loss_scale->SetScalar("loss_scale_good_steps", 5);
+    }
+    ShareFromRank0(c, replica, state);
+    EXPECT_EQ(state.step, 0);
+    EXPECT_EQ(replica.loss_scale->value(), 256);
+    EXPECT_EQ(replica.loss_scale->scalars().at(1).value, 5);
+    for (size_t i = 0; i < replica.averages->num_arenas(); ++i) {
+      const std::span<std::byte> bytes = replica.averages->shadow(i);
+      const std::string mine(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+      const std::vector<char> all =
+          collectives::AllGatherValues<char>(c, mine, {.what = "averages"});
+      for (int rank = 0; rank < c.size(); ++rank)
+        EXPECT_EQ(std::string_view(all.data() + rank * mine.size(), mine.size()), mine) << rank;
+    }
+  });
 }
 
 // As TF-Slim's, whose averages are made before weights are restored: of the zeros that beta begins
@@ -354,6 +392,27 @@ TEST(TrainerTest, StopRequestOfOneRankSavesAndEndsAll) {
   EXPECT_EQ(latest->checkpoint.step, result.state.step);
 }
 
+// Of several requests the first one is enough; but Ctrl-C may insist.
+TEST(StopSignals, InterruptsMayInsistAndNohupIsHeard) {
+  const auto twice = [](int signal) {
+    CatchStopSignals();
+    std::raise(signal);
+    if (!StopRequested()) std::_Exit(1);
+    std::raise(signal);
+    std::_Exit(0);
+  };
+  EXPECT_EXIT(twice(SIGINT), ::testing::KilledBySignal(SIGINT), "");
+  for (const int signal : {SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU})
+    EXPECT_EXIT(twice(signal), ::testing::ExitedWithCode(0), "") << signal;
+  const auto with_nohup = [] {
+    std::signal(SIGHUP, SIG_IGN);
+    CatchStopSignals();
+    std::raise(SIGHUP);
+    std::_Exit(StopRequested() ? 1 : 0);
+  };
+  EXPECT_EXIT(with_nohup(), ::testing::ExitedWithCode(0), "");
+}
+
 TEST(TrainerTest, SavesAndLogsByTime) {
   const TemporaryFolder folder;
   Job job{.options = OptionsFor(folder, 6), .num_ranks = 2};
@@ -406,6 +465,63 @@ TEST(TrainerTest, SavesWhatItEvaluatesOnce) {
     EXPECT_EQ(StepsSaved(folder), steps);
     EXPECT_EQ(CountOf("Saving checkpoint to path", log), steps.size()) << log;
   }
+}
+
+// A device is a step ahead, but not of what looks at the weights.
+TEST(TrainerTest, DeviceSavesTheStepThatItEvaluates) {
+  const TemporaryFolder whole, part;
+  Job job{.options = OptionsFor(whole, 4), .device = true};
+  job.options.eval_every = 2;
+  job.options.evaluate = [] { return Metrics(10); };
+  ExpectNoErrors(RunJob(job));
+  job.options.train_dir = part.path();
+  job.options.max_number_of_steps = 2;
+  ExpectNoErrors(RunJob(job));
+  EXPECT_EQ(io::ReadCheckpoint(io::CheckpointPath(whole.path(), 2)).digest,
+            io::ReadCheckpoint(io::CheckpointPath(part.path(), 2)).digest);
+}
+
+// Those that --noaverage_statistics lets drift apart.
+TEST(TrainerTest, RanksEvaluateTheFirstOnesStatistics) {
+  std::vector<std::vector<double>> evaluated(2);
+  RunRanks(2, [&](Communicator& c) {
+    const auto backend = MakeReferenceBackend(1);
+    StepOptions step_options{.optimizer = "sgd"};
+    step_options.average_statistics = false;
+    TrainStep step(std::move(SmallNet(2, true).graph), *backend, c, step_options);
+    const optim::LearningRate rate({.type = "fixed", .learning_rate = 0.01});
+    TrainerOptions options{.max_number_of_steps = 2};
+    options.eval_every = 2;
+    options.evaluate = [&] {
+      evaluated[c.rank()] = AllWeights(step.store());
+      return Metrics(10);
+    };
+    Trainer trainer(
+        step, c, rate,
+        [&](const RunState& start) {
+          return std::make_unique<FormulaSource>(
+              FormulaSource::Options{.local_batch = 2, .rank = c.rank(), .size = c.size()}, start);
+        },
+        options);
+    trainer.Run();
+  });
+  EXPECT_FALSE(evaluated[0].empty());
+  EXPECT_EQ(evaluated[0], evaluated[1]);
+}
+
+// Of steps 2, 4 and 5; that of step 4 is cut, after that of step 2 has ended.
+TEST(TrainerTest, AnEarlierEvaluationIsNotTakenForTheOneThatIsOwed) {
+  const TemporaryFolder folder;
+  Job job{.options = OptionsFor(folder, 5)};
+  int evaluations = 0;
+  job.options.eval_every = 2;
+  job.options.evaluate = [&]() -> std::optional<Metrics> {
+    if (++evaluations == 2) return std::nullopt;
+    return Metrics(10);
+  };
+  EXPECT_EQ(RunJob(job).codes[0], ExitCode::kSaved);
+  ExpectNoErrors(RunJob(job));
+  EXPECT_EQ(evaluations, 4);
 }
 
 // In the midst of training and at its end; a run that has nothing left to do does nothing.
@@ -482,6 +598,27 @@ TEST(TrainerTest, SkipsWhatIsNotFiniteOnAnyRank) {
     EXPECT_THAT(error, HasSubstr("after step 1: not finite: rank 2: loss"));
 }
 
+// By which all ranks count their micro-batches.
+TEST(TrainerTest, RanksKnowTheMostThatAnyOfThemHas) {
+  class MostValid : public Watcher {
+   public:
+    void StepEnded(const WatchedStep& step) override {
+      const std::lock_guard lock(mutex_);
+      values.insert(step.result.batch.most_valid);
+    }
+    std::set<int64_t> values;
+
+   private:
+    std::mutex mutex_;
+  } most;
+  Job job{.options = {.max_number_of_steps = 1, .max_bad_records = 1, .seed = 11}};
+  job.num_ranks = 2;
+  job.lack = {0};  // one of the last rank's two
+  job.options.watchers = {&most};
+  ExpectNoErrors(RunJob(job));
+  EXPECT_EQ(most.values, std::set<int64_t>{2});
+}
+
 // Three of four records at a rate of 3: as much as a mean that divides them by four at a rate of 4.
 TEST(TrainerTest, SkippedRecordsCountInNoMean) {
   for (int ranks : {1, 2}) {
@@ -496,6 +633,16 @@ TEST(TrainerTest, SkippedRecordsCountInNoMean) {
     ExpectNoErrors(by_three);
     EXPECT_LT(LargestDifference(by_three.weights, by_four.weights), 1e-6) << ranks;
   }
+}
+
+// More than may come in a row, but none does.
+TEST(TrainerTest, MaySkipEverySecondStep) {
+  Job job{.options = {.max_number_of_steps = 2 * kMaxSkippedInARow, .seed = 11}};
+  for (int64_t i = 1; i < 4 * kMaxSkippedInARow; i += 2) job.spoil.insert(i);
+  job.options.on_nan = OnNan::kSkip;
+  const JobResult result = RunJob(job);
+  ExpectNoErrors(result);
+  EXPECT_EQ(result.state.step, 2 * kMaxSkippedInARow);
 }
 
 TEST(TrainerTest, SkipsNotForEver) {

@@ -74,6 +74,10 @@ TEST_F(WarmStartTest, ScopesAreBeginningsOfNames) {
   file.Set("net/conv/weights", {3, 3, 1, 12}, 0.5F);
   const WarmStartReport report = WarmStart(file, {.exclude_scopes = {"net/log"}}, *store_);
   EXPECT_THAT(report.excluded, ElementsAre("net/logits/weights", "net/logits/biases"));
+  const WarmStartReport none =
+      WarmStart(file, {.exclude_scopes = {"logits"}, .ignore_missing = true}, *store_);
+  EXPECT_THAT(none.excluded, ElementsAre());
+  EXPECT_THAT(none.unused_scopes, ElementsAre("logits"));
 }
 
 TEST_F(WarmStartTest, WeightsThatAreNoNumbersAreAnError) {

@@ -186,6 +186,10 @@ inline cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
   if ((d->epilogue() & CUBLASLT_EPILOGUE_BIAS) != 0 && d->bias() == nullptr)
     return CUBLAS_STATUS_INVALID_VALUE;
   if (!EmulatedHasTypes(*d, a->type, b->type, result->type)) return CUBLAS_STATUS_NOT_SUPPORTED;
+  // Else parts of a sum might meet in 16 bits.
+  if (preference->Get(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, ~uint64_t{0}) !=
+      CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE)
+    return CUBLAS_STATUS_NOT_SUPPORTED;
   uint64_t alignment = 256;
   for (int i = CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES;
        i <= CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES; ++i) {
