@@ -179,6 +179,12 @@ TEST_F(BadInputTest, LabelOutOfRange) {
   EXPECT_THAT(Carole({"doctor", "--dataset_name=mnist", "--dataset_dir=" + data_dir_}).out,
               ::testing::HasSubstr(
                   train_file_ + ": record 0 at byte 0: image/class/label: out of range: got 12"));
+  // Of each shard the last one, too.
+  const std::string bad = ReadText(train_file_);
+  WriteGreyRecord(train_file_, 0x7f, 2);
+  std::ofstream(train_file_, std::ios::app) << bad;
+  EXPECT_THAT(Carole({"doctor", "--dataset_name=mnist", "--dataset_dir=" + data_dir_}).out,
+              ::testing::HasSubstr(train_file_ + ": record 1 at byte"));
 }
 
 TEST_F(BadInputTest, ResultsThatFindNoRoom) {
