@@ -197,7 +197,7 @@ TEST(Gradient, ChannelOperations) {
 TEST(PaddedChannels, StayZero) {
   if (!OneDnnAvailable()) GTEST_SKIP() << "onednn is not built in";
   const auto backend = MakeOneDnnBackend(2);
-  OpSpec conv = Conv2dSpec({.x = {2, 16, 4, 4}, .k = 20});
+  OpSpec conv = Conv2dSpec(Conv({2, 16, 4, 4}, 20, 1));
   for (TensorSpec& t : conv.inputs) t.layout = Layout::Any();
   conv.outputs[0].layout = Layout::Any();
   const Layout blocks = backend->MakeKernel(conv)->output_layouts()[0];

@@ -188,7 +188,7 @@ std::vector<Elements> CaseInputs(const ConformanceCase& c, DType type) {
 
 // The layout in which this backend's convolutions hand on an activation.
 Layout HandedOn(const Backend& backend, const Shape& shape, DType type = DType::kF32) {
-  const OpSpec plain = Conv2dSpec({.x = shape, .k = shape[1]});
+  const OpSpec plain = Conv2dSpec(Conv(shape, shape[1], 1));
   OpSpec spec = InType(plain, type);
   if (!backend.Supports(spec)) return Layout::PlainActivation(shape);
   for (auto* places : {&spec.inputs, &spec.outputs}) {
@@ -474,10 +474,10 @@ TEST_P(Chains, ChannelOperationsKeepBlocks) {
 // layout would show in the second convolution.
 TEST_P(Chains, PaddedChannelsDoNotLeak) {
   const UseMemoryOf memory(*backend_);
-  const ConvSizes first{.x = {2, 3, 10, 10}, .k = 20, .r = 3, .s = 3, .bias = true};
+  const ConvSizes first = Conv({2, 3, 10, 10}, 20, 3, {}, {.bias = true});
   const BatchNormSizes norm{.x = first.y(), .attributes = {.relu = true}};
   const PoolSizes pool{first.y(), {}};
-  const ConvSizes second{.x = pool.y(), .k = 7, .r = 3, .s = 3};
+  const ConvSizes second = Conv(pool.y(), 7, 3);
   const auto run = [&](const Backend& b, DType dtype) {
     uint64_t seed = 100;
     Value x;

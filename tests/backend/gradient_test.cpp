@@ -49,29 +49,14 @@ std::vector<Elements> RunInDouble(const OpSpec& spec, const std::vector<Elements
 
 TEST(Gradient, Conv2d) {
   const ConvSizes rows[] = {
-      {.x = {2, 3, 6, 5}, .k = 4, .r = 3, .s = 3, .attributes = {.padding = {1, 1, 1, 1}}},
-      {.x = {1, 4, 7, 8},
-       .k = 5,
-       .r = 3,
-       .s = 2,
-       .attributes = {.stride_h = 2, .stride_w = 3, .padding = {0, 1, 1, 0}}},
-      {.x = {2, 5, 4, 4}, .k = 3},
-      {.x = {1, 2, 8, 8},
-       .k = 2,
-       .r = 3,
-       .s = 3,
-       .attributes = {.padding = {2, 2, 2, 2}, .dilation = 2}},
-      {.x = {2, 6, 5, 5},
-       .k = 4,
-       .r = 3,
-       .s = 3,
-       .attributes = {.padding = {1, 1, 1, 1}, .groups = 2}},
-      {.x = {2, 3, 5, 6},
-       .k = 3,
-       .r = 3,
-       .s = 3,
-       .attributes = {.stride_h = 2, .stride_w = 2, .padding = {0, 0, 1, 1}, .groups = 3}},
-      {.x = {1, 3, 5, 5}, .k = 6, .r = 3, .s = 3, .attributes = {.groups = 3}},
+      Conv({2, 3, 6, 5}, 4, 3, {.padding = Around(1)}),
+      Conv({1, 4, 7, 8}, 5, {3, 2}, {.stride_h = 2, .stride_w = 3, .padding = {0, 1, 1, 0}}),
+      Conv({2, 5, 4, 4}, 3, 1),
+      Conv({1, 2, 8, 8}, 2, 3, {.padding = Around(2), .dilation = 2}),
+      Conv({2, 6, 5, 5}, 4, 3, {.padding = Around(1), .groups = 2}),
+      Conv({2, 3, 5, 6}, 3, 3,
+           {.stride_h = 2, .stride_w = 2, .padding = {0, 0, 1, 1}, .groups = 3}),
+      Conv({1, 3, 5, 5}, 6, 3, {.groups = 3}),
   };
   for (ConvSizes sizes : rows) {
     sizes.bias = true;

@@ -36,7 +36,7 @@ void ExpectElements(const Elements& got, const Elements& want, double tolerance 
 
 // x = 1..9 in 3 x 3, filter [1 2; 3 4]: 1*1 + 2*2 + 4*3 + 5*4 = 37, …
 TEST(Reference, Conv2dOfOneChannel) {
-  const ConvSizes sizes{.x = {1, 1, 3, 3}, .k = 1, .r = 2, .s = 2};
+  const ConvSizes sizes = Conv({1, 1, 3, 3}, 1, 2);
   const Elements x = {1, 2, 3, 4, 5, 6, 7, 8, 9}, w = {1, 2, 3, 4};
   ExpectElements(Outputs(Conv2dSpec(sizes), {x, w, {}})[0], {37, 47, 67, 77});
   // dy = 1, 0, 0, 2 puts the filter at (0,0) once and at (1,1) twice.
@@ -48,39 +48,36 @@ TEST(Reference, Conv2dOfOneChannel) {
 
 // TensorFlow's SAME padding at stride 2 on 4 pixels puts its one zero row below and right.
 TEST(Reference, Conv2dPadsBelowAndRight) {
-  const ConvSizes sizes{.x = {1, 1, 4, 4},
-                        .k = 1,
-                        .r = 3,
-                        .s = 3,
-                        .attributes = {.stride_h = 2, .stride_w = 2, .padding = {0, 0, 1, 1}}};
+  const ConvSizes sizes =
+      Conv({1, 1, 4, 4}, 1, 3, {.stride_h = 2, .stride_w = 2, .padding = {0, 0, 1, 1}});
   const Elements x = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
   ExpectElements(Outputs(Conv2dSpec(sizes), {x, Elements(9, 1.0), {}})[0],
                  {54, 3 + 4 + 7 + 8 + 11 + 12, 9 + 10 + 11 + 13 + 14 + 15, 11 + 12 + 15 + 16});
 }
 
 TEST(Reference, Conv2dBiasResidualRelu) {
-  const ConvSizes sizes{
-      .x = {1, 1, 1, 3}, .k = 1, .attributes = {.relu = true}, .bias = true, .residual = true};
+  const ConvSizes sizes =
+      Conv({1, 1, 1, 3}, 1, 1, {.relu = true}, {.bias = true, .residual = true});
   ExpectElements(Outputs(Conv2dSpec(sizes), {{1, 2, 3}, {10}, {5}, {100, -30, 0.5}})[0],
                  {115, 0, 35.5});
 }
 
 // One pixel, 2 -> 3 channels, bias and ReLU: [1 2] [1 2 3; 4 5 6] = [9 12 15].
 TEST(Reference, Conv2dChannelsBiasRelu) {
-  const ConvSizes sizes{.x = {1, 2, 1, 1}, .k = 3, .attributes = {.relu = true}, .bias = true};
+  const ConvSizes sizes = Conv({1, 2, 1, 1}, 3, 1, {.relu = true}, {.bias = true});
   ExpectElements(Outputs(Conv2dSpec(sizes), {{1, 2}, {1, 2, 3, 4, 5, 6}, {0.5, -20, 1}})[0],
                  {9.5, 0, 16});
 }
 
 // Group 0: channel 0 -> outputs 0 and 1; group 1: channel 1 -> outputs 2 and 3.
 TEST(Reference, DepthwiseWithMultiplier) {
-  const ConvSizes sizes{.x = {1, 2, 1, 2}, .k = 4, .attributes = {.groups = 2}};
+  const ConvSizes sizes = Conv({1, 2, 1, 2}, 4, 1, {.groups = 2});
   ExpectElements(Outputs(Conv2dSpec(sizes), {{1, 2, 3, 4}, {1, 10, 100, 1000}, {}})[0],
                  {1, 10, 200, 2000, 3, 30, 400, 4000});
 }
 
 TEST(Reference, GroupsKeepTheirChannelsApart) {
-  const ConvSizes sizes{.x = {1, 4, 1, 1}, .k = 2, .attributes = {.groups = 2}};
+  const ConvSizes sizes = Conv({1, 4, 1, 1}, 2, 1, {.groups = 2});
   // filter (R,S,C/groups,K): rows are c within the group, columns k.
   ExpectElements(Outputs(Conv2dSpec(sizes), {{1, 2, 3, 4}, {10, 1000, 20, 2000}, {}})[0],
                  {1 * 10 + 2 * 20, 3 * 1000 + 4 * 2000});
