@@ -210,7 +210,7 @@ TEST(PaddedChannels, StayZero) {
     SCOPED_TRACE(Name(spec.kind));
     std::vector<Elements> in;
     for (const TensorSpec& t : spec.inputs) in.emplace_back(t.shape.size(), 1.0);
-    const std::vector<Value> values = MakeInputs(spec, in);
+    const std::vector<GuardedTensor> values = MakeInputs(spec, in);
     spec.inputs[0].layout = blocks;
     spec.outputs[0].layout = Layout::Any();
     OpRun run(*backend, spec, values);
@@ -220,7 +220,7 @@ TEST(PaddedChannels, StayZero) {
     const auto* floats = reinterpret_cast<const float*>(y.data);
     double stored = 0, visible = 0;
     for (size_t i = 0; i < y.bytes() / sizeof(float); ++i) stored += std::abs(floats[i]);
-    const Value plain = Reordered(*backend, run.output(0), Layout::Nhwc());
+    const GuardedTensor plain = Reordered(*backend, run.output(0), Layout::Nhwc());
     for (double v : plain.Read()) visible += std::abs(v);
     EXPECT_FLOAT_EQ(static_cast<float>(stored), static_cast<float>(visible));
   }

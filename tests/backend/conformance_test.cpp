@@ -213,7 +213,8 @@ OpSpec AskedFor(const Backend& backend, OpSpec spec, bool native) {
 }
 
 // The argmax that a backend's own forward pass makes; it only means something to its backward pass.
-Value RunForArgmax(const Backend& backend, const OpSpec& backward, DType dtype, bool native) {
+GuardedTensor RunForArgmax(const Backend& backend, const OpSpec& backward, DType dtype,
+                           bool native) {
   OpSpec forward =
       Pool2dSpec({backward.outputs[0].shape, backward.attributes_as<Pool2dAttributes>()});
   forward = InType(forward, dtype);
@@ -243,7 +244,7 @@ Results RunCase(const Backend& backend, const ConformanceCase& c, DType dtype,
                 const std::vector<Elements>& elements, bool native, bool in_place) {
   const OpSpec plain = Rounding(backend, InType(c.spec, dtype));
   OpSpec spec = AskedFor(backend, plain, native);
-  std::vector<Value> inputs = MakeInputs(plain, elements);
+  std::vector<GuardedTensor> inputs = MakeInputs(plain, elements);
   const bool needs_argmax = spec.kind == OpKind::kPool2dBackward && spec.inputs[1].present;
   if (needs_argmax) {
     inputs[1] = RunForArgmax(backend, c.spec, dtype, native);
@@ -480,7 +481,7 @@ TEST_P(Chains, PaddedChannelsDoNotLeak) {
   const ConvSizes second = Conv(pool.y(), 7, 3);
   const auto run = [&](const Backend& b, DType dtype) {
     uint64_t seed = 100;
-    Value x;
+    GuardedTensor x;
     Elements result;
     for (OpSpec spec :
          {Conv2dSpec(first), BatchNormSpec(norm), Pool2dSpec(pool), Conv2dSpec(second)}) {
@@ -489,7 +490,7 @@ TEST_P(Chains, PaddedChannelsDoNotLeak) {
       for (const TensorSpec& t : spec.inputs) {
         elements.push_back(t.present ? RandomElements(t.shape.size(), seed++) : Elements());
       }
-      std::vector<Value> inputs = MakeInputs(spec, elements);
+      std::vector<GuardedTensor> inputs = MakeInputs(spec, elements);
       if (x.present()) inputs[0] = std::move(x);
       OpSpec asked = AskedFor(b, spec, true);
       asked.inputs[0].layout = inputs[0].layout();

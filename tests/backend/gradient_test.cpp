@@ -7,14 +7,10 @@
 #include "tests/support/grad_check.h"
 #include "tests/support/op_runner.h"
 #include "tests/support/op_specs.h"
+#include "tests/support/reference.h"
 
 namespace carole::testing {
 namespace {
-
-const Backend& Reference() {
-  static const std::unique_ptr<Backend> backend = MakeReferenceBackend(1);
-  return *backend;
-}
 
 double Dot(const Elements& a, const Elements& b) {
   return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);

@@ -96,8 +96,8 @@ TEST_P(Casts, RoundOnceInEveryLayout) {
     for (const size_t place : {0, 1}) {
       const Shape& shape = conv.inputs[place].shape;
       const Layout plain = place == 0 ? Layout::Nhwc() : Layout::Filter();
-      Value from(shape, DType::kF32, plain), back(shape, DType::kF32, plain);
-      Value narrow(shape, DType::kBF16, layouts[place]);
+      GuardedTensor from(shape, DType::kF32, plain), back(shape, DType::kF32, plain);
+      GuardedTensor narrow(shape, DType::kBF16, layouts[place]);
       Elements want = RandomElements(shape.size(), place);
       from.Write(want);
       backend->Reorder(from.tensor(), narrow.tensor());

@@ -1,5 +1,7 @@
 // The reference backend against numbers worked out by hand. Elements are listed as they lie in
 // memory: activations NHWC, filters (R,S,C,K).
+#include "tests/support/reference.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,11 +20,6 @@ using ::testing::HasSubstr;
 using ::testing::Pointwise;
 
 constexpr double kExact = 1e-14;
-
-const Backend& Reference() {
-  static const std::unique_ptr<Backend> backend = MakeReferenceBackend(1);
-  return *backend;
-}
 
 std::vector<Elements> Outputs(const OpSpec& spec, const std::vector<Elements>& inputs,
                               const RunContext& context = {},

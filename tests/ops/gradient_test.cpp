@@ -4,6 +4,7 @@
 
 #include "tests/support/grad_check.h"
 #include "tests/support/graph_runner.h"
+#include "tests/support/reference.h"
 #include "tests/support/sample_graphs.h"
 
 namespace carole::testing {
@@ -11,11 +12,6 @@ namespace {
 
 using Build = void (*)(Sketch& s);
 using Mode = Pool2dAttributes::Mode;
-
-const Backend& Reference() {
-  static const std::unique_ptr<Backend> backend = MakeReferenceBackend(1);
-  return *backend;
-}
 
 // Every trainable variable of the graph that `build` makes, fused and not.
 void ExpectGradients(Build build, size_t variables, const RunContext& context = {}) {
