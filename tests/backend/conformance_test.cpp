@@ -507,6 +507,34 @@ TEST_P(Chains, PaddedChannelsDoNotLeak) {
 INSTANTIATE_TEST_SUITE_P(Backends, Chains, ::testing::ValuesIn(kTested),
                          [](const auto& info) { return std::string(info.param.name); });
 
+// 20 channels in blocks of 16 or 8: the lanes behind the last one must stay 0, since the next
+// convolution reads them.
+TEST(PaddedChannels, StayZero) {
+  if (!OneDnnAvailable()) GTEST_SKIP() << "onednn is not built in";
+  const auto backend = MakeOneDnnBackend(kThreads);
+  const Shape x{2, 20, 4, 4};
+  if (HandedOn(*backend, x).is_plain()) GTEST_SKIP() << "this CPU's convolutions keep NHWC";
+  for (const OpSpec& spec :
+       {ConcatSpec(x, {20, 20, 7}), SliceSpec(x, 3, 9), Pad2dSpec(x, {1, 1, -1, 0}),
+        ScaleChannelsSpec(x),
+        SameShapeSpec(OpKind::kHardActivation, HardActivationAttributes{}, x, 1),
+        SameShapeSpec(OpKind::kDropout, DropoutAttributes{.per_row = true}, x, 1)}) {
+    SCOPED_TRACE(Name(spec.kind));
+    std::vector<Elements> in;
+    for (const TensorSpec& t : spec.inputs) in.emplace_back(t.shape.size(), 1.0);
+    OpRun run(*backend, AskedFor(*backend, spec, true), MakeInputs(spec, in));
+    run.Run({.seed = 1});
+    const Tensor& y = run.output(0).tensor();
+    ASSERT_GT(y.bytes(), sizeof(float) * static_cast<size_t>(y.size())) << "not padded";
+    const auto* floats = reinterpret_cast<const float*>(y.data);
+    double stored = 0, visible = 0;
+    for (size_t i = 0; i < y.bytes() / sizeof(float); ++i) stored += std::abs(floats[i]);
+    const GuardedTensor plain = Reordered(*backend, run.output(0), Layout::Nhwc());
+    for (double v : plain.Read()) visible += std::abs(v);
+    EXPECT_FLOAT_EQ(static_cast<float>(stored), static_cast<float>(visible));
+  }
+}
+
 TEST(ReferenceBackend, ThreadsChangeNoBits) {
   const auto one = MakeReferenceBackend(1), three = MakeReferenceBackend(3);
   for (const ConformanceCase& c : ConformanceCases()) {
