@@ -43,8 +43,7 @@ TEST(ConvolutionTask, OfOddWidthOnlyPixelsLieInBlocks) {
 }
 
 TEST(ConvolutionTask, OthersLieAsTheyDo) {
-  const ConvSizes first{
-      .x = {8, 3, 32, 32}, .k = 8, .r = 3, .s = 3, .attributes = {.padding = {1, 1, 1, 1}}};
+  const ConvSizes first = testing::Conv({8, 3, 32, 32}, 8, 3, {.padding = testing::Around(1)});
   ExpectTask(TaskOf(Conv2dSpec(first), DType::kF32), first.x, first.w(), first.y());
   ConvSizes later = first;
   later.x[1] = 8;
@@ -57,8 +56,8 @@ TEST(ConvolutionTask, OthersLieAsTheyDo) {
 // VGG's second layer: its data's gradient and wider ones stay; so does what is odd, strided or
 // fp32.
 TEST(ConvolutionTask, NarrowLayersMayBeInPairsOfOutputs) {
-  const ConvSizes conv1_2{
-      .x = {8, 64, 224, 224}, .k = 64, .r = 3, .s = 3, .attributes = {.padding = {1, 1, 1, 1}}};
+  const ConvSizes conv1_2 =
+      testing::Conv({8, 64, 224, 224}, 64, 3, {.padding = testing::Around(1)});
   const ConvolutionTask task = TaskOf(Conv2dSpec(conv1_2));
   ASSERT_TRUE(task.FitsPairs());
   ExpectTask(task.InPairs(), conv1_2.x, {128, 64, 3, 4}, {8, 128, 224, 112});
@@ -83,7 +82,7 @@ TEST(ConvolutionTask, NarrowLayersMayBeInPairsOfOutputs) {
 }
 
 TEST(ConvolutionTask, FiltersOverTheWholeImageAreProducts) {
-  const ConvSizes fc6{.x = {8, 512, 7, 7}, .k = 4096, .r = 7, .s = 7};
+  const ConvSizes fc6 = testing::Conv({8, 512, 7, 7}, 4096, 7);
   ExpectTask(TaskOf(Conv2dSpec(fc6)), {8, 25088, 1, 1}, {4096, 25088, 1, 1}, {8, 4096, 1, 1});
 }
 

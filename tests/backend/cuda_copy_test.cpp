@@ -64,6 +64,8 @@ TEST(CastFilter, LeavesOutChannelsOfZeros) {
     EXPECT_EQ(to[i], static_cast<float>(i / 3 * 4 + i % 3)) << i;
 }
 
+using testing::Conv;
+using testing::ConvSizes;
 using testing::Elements;
 
 // Filters as cuDNN has them, (K,R,S,C) in memory.
@@ -101,9 +103,8 @@ Elements Convolved(const OpSpec& spec, const Elements& first, const Elements& se
 }
 
 // The gradient of the filter follows from that of the one that was made of it.
-void ExpectGradient(const testing::ConvSizes& sizes, const testing::ConvSizes& made,
-                    const Blocks& blocks, const Elements& x, const Elements& made_x,
-                    const Elements& dy) {
+void ExpectGradient(const ConvSizes& sizes, const ConvSizes& made, const Blocks& blocks,
+                    const Elements& x, const Elements& made_x, const Elements& dy) {
   std::vector<Fp16> narrow;
   for (const double v : Convolved(Conv2dBackwardFilterSpec(made), made_x, dy))
     narrow.emplace_back(static_cast<float>(v));
@@ -126,21 +127,15 @@ void ExpectSameConvolution(int64_t channels, int64_t taps, int stride, const Pad
                            int outputs, int64_t block_channels) {
   SCOPED_TRACE(::testing::Message() << channels << " channels, " << taps << " taps, stride "
                                     << stride << ", outputs " << outputs);
-  const testing::ConvSizes sizes{
-      .x = {2, channels, 9, 12},
-      .k = 5,
-      .r = taps,
-      .s = taps,
-      .attributes = {.stride_h = stride, .stride_w = stride, .padding = padding}};
+  const ConvSizes sizes = Conv({2, channels, 9, 12}, 5, taps,
+                               {.stride_h = stride, .stride_w = stride, .padding = padding});
   const Blocks blocks{.rows = stride, .columns = stride * outputs, .outputs = outputs};
   const Shape y = sizes.y();
   ASSERT_EQ(y[3] % outputs, 0);
   const int64_t r = DivideUp(taps, stride),
                 s = DivideUp(taps + (outputs - 1) * stride, blocks.columns);
-  const testing::ConvSizes in_blocks{.x = {2, block_channels, y[2] + r - 1, y[3] / outputs + s - 1},
-                                     .k = 5 * outputs,
-                                     .r = r,
-                                     .s = s};
+  const ConvSizes in_blocks =
+      Conv({2, block_channels, y[2] + r - 1, y[3] / outputs + s - 1}, 5 * outputs, {r, s});
   const Elements x = SmallNumbers(sizes.x, 5), w = SmallNumbers(sizes.w(), 7),
                  dy = SmallNumbers(y, 3);
   const Elements x_blocks = Gathered(x, in_blocks.x, [&](const Bf16* from, Bf16* to) {
@@ -169,14 +164,12 @@ TEST(SpaceToDepth, MakesTheSameConvolution) {
 // What is asked of the library: pixels as they are, or padded before.
 void ExpectSameInPairs(int64_t channels, int64_t taps, const Padding& padding) {
   SCOPED_TRACE(::testing::Message() << channels << " channels, " << taps << " taps");
-  const testing::ConvSizes sizes{
-      .x = {2, channels, 9, 12}, .k = 5, .r = taps, .s = taps, .attributes = {.padding = padding}};
+  const ConvSizes sizes = Conv({2, channels, 9, 12}, 5, taps, {.padding = padding});
   const auto single =
       ConvolutionTask::Of(testing::InNarrow(Conv2dSpec(sizes), DType::kBF16)).ForLibrary(false);
   ASSERT_TRUE(single.FitsPairs());
   const ConvolutionTask pairs = single.InPairs();
-  const testing::ConvSizes in_pairs{
-      .x = pairs.x, .k = pairs.w[0], .r = taps, .s = pairs.w[3], .attributes = pairs.a};
+  const ConvSizes in_pairs = Conv(pairs.x, pairs.w[0], {taps, pairs.w[3]}, pairs.a);
   EXPECT_EQ(in_pairs.y(), pairs.y);
   const Elements x = SmallNumbers(sizes.x, 5), w = SmallNumbers(sizes.w(), 7);
   const Elements x_pairs = Gathered(x, pairs.x, [&](const Bf16* from, Bf16* to) {
@@ -270,16 +263,16 @@ TEST(Casts, OneTypeToAnother) {
 // Gradients of filters come rounded from cuDNN, to be cast with others; but those whose channels
 // are padded for it are cast by their kernel, and depthwise ones are our own, in fp32.
 TEST(Casts, GradientsOfFiltersMayWaitForThem) {
-  const auto may_wait = [](const testing::ConvSizes& sizes) {
+  const auto may_wait = [](const ConvSizes& sizes) {
     OpSpec spec = testing::Conv2dBackwardFilterSpec(sizes);
     spec.inputs[0].dtype = spec.inputs[1].dtype = DType::kBF16;
     EXPECT_TRUE(HasTypes(spec));
     spec.outputs[0].dtype = DType::kBF16;
     return HasTypes(spec);
   };
-  EXPECT_TRUE(may_wait({.x = {2, 8, 9, 9}, .k = 16, .r = 3, .s = 3}));
-  EXPECT_FALSE(may_wait({.x = {2, 3, 9, 9}, .k = 16, .r = 3, .s = 3}));
-  EXPECT_FALSE(may_wait({.x = {2, 8, 9, 9}, .k = 8, .r = 3, .s = 3, .attributes = {.groups = 8}}));
+  EXPECT_TRUE(may_wait(Conv({2, 8, 9, 9}, 16, 3)));
+  EXPECT_FALSE(may_wait(Conv({2, 3, 9, 9}, 16, 3)));
+  EXPECT_FALSE(may_wait(Conv({2, 8, 9, 9}, 8, 3, {.groups = 8})));
 }
 
 }  // namespace

@@ -50,12 +50,8 @@ void AddBatchNorms(int64_t n, std::vector<SpeedCase>& cases) {
 void AddWindows(int64_t n, std::vector<SpeedCase>& cases) {
   for (const int64_t size : {3, 5}) {
     const int64_t around = size / 2;
-    const ConvSizes conv{
-        .x = {n, 144, 56, 56},
-        .k = 144,
-        .r = size,
-        .s = size,
-        .attributes = {.padding = {around, around, around, around}, .groups = 144}};
+    const ConvSizes conv =
+        Conv({n, 144, 56, 56}, 144, size, {.padding = Around(around), .groups = 144});
     const std::string name = fmt::format(" {0}x{0} 144x56x56", size);
     cases.push_back({"depthwise" + name, Conv2dSpec(conv)});
     cases.push_back({"depthwise_backward_data" + name, Conv2dBackwardDataSpec(conv)});

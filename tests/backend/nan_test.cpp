@@ -62,7 +62,7 @@ TEST_P(NanPasses, ReluFusedIntoBatchNorm) {
 }
 
 TEST_P(NanPasses, FilterGradientOfConvolution) {
-  const ConvSizes sizes{.x = {1, 16, 4, 4}, .k = 16, .r = 3, .s = 3};
+  const ConvSizes sizes = Conv({1, 16, 4, 4}, 16, 3);
   Elements x(256, -1.0);
   x[20] = kNan;
   EXPECT_TRUE(

@@ -45,7 +45,7 @@ Planned PlanOnHopper(const OpSpec& spec, Precision precision, bool in_one_pass) 
 std::string Lacking() {
   try {
     const Planned planned =
-        PlanOnHopper(Conv2dSpec({.x = {1, 8, 4, 4}, .k = 8}), Precision::kFp32, false);
+        PlanOnHopper(Conv2dSpec(Conv({1, 8, 4, 4}, 8, 1)), Precision::kFp32, false);
     return planned.trouble.find("starting 9.8") != std::string::npos ? planned.trouble : "";
   } catch (const ConfigError& error) {
     return error.what();
@@ -104,7 +104,7 @@ TEST_F(Plans, CuDnnHasOneForEveryConvolutionInEveryPrecision) {
 
 // VGG's first, at the batch from which cuDNN had none with tensor cores for its filter's gradient.
 TEST_F(Plans, FullyConnectedLayersOfImagesUseTensorCores) {
-  const ConvSizes fc6{.x = {256, 512, 7, 7}, .k = 4096, .r = 7, .s = 7};
+  const ConvSizes fc6 = Conv({256, 512, 7, 7}, 4096, 7);
   for (const OpSpec& spec :
        {Conv2dSpec(fc6), Conv2dBackwardDataSpec(fc6), Conv2dBackwardFilterSpec(fc6)}) {
     for (const Precision precision : {Precision::kTf32, Precision::kBf16, Precision::kFp16})
@@ -131,12 +131,8 @@ TEST_F(Plans, FirstLayersUseTensorCores) {
 
 // Where there is no driver, the mask takes a pass of its own.
 TEST_F(Plans, MaskedGradientsUseTensorCores) {
-  const ConvSizes conv3_2{.x = {128, 256, 56, 56},
-                          .k = 256,
-                          .r = 3,
-                          .s = 3,
-                          .attributes = {.padding = {1, 1, 1, 1}},
-                          .mask = true};
+  const ConvSizes conv3_2 =
+      Conv({128, 256, 56, 56}, 256, 3, {.padding = Around(1)}, {.mask = true});
   for (const Precision precision : {Precision::kBf16, Precision::kFp16}) {
     const Planned planned = PlanOnHopper(Conv2dBackwardDataSpec(conv3_2), precision, has_driver_);
     EXPECT_EQ(planned.trouble, "");
@@ -146,8 +142,7 @@ TEST_F(Plans, MaskedGradientsUseTensorCores) {
 
 // Of 64 channels, in pairs of outputs; with a bias and ReLU in one pass.
 TEST_F(Plans, NarrowLayersUseTensorCores) {
-  const ConvSizes conv1_2{
-      .x = {128, 64, 224, 224}, .k = 64, .r = 3, .s = 3, .attributes = {.padding = {1, 1, 1, 1}}};
+  const ConvSizes conv1_2 = Conv({128, 64, 224, 224}, 64, 3, {.padding = Around(1)});
   ConvSizes fused = conv1_2;
   fused.bias = fused.attributes.relu = true;
   for (const Precision precision : {Precision::kBf16, Precision::kFp16}) {

@@ -88,17 +88,16 @@ TEST_P(Casts, RoundOnceInEveryLayout) {
     GTEST_SKIP() << "skipped: " << trouble;
   EXPECT_EQ(backend->activation_dtype(), DType::kBF16);
   for (const int64_t groups : {1, 4}) {
-    OpSpec conv = InNarrow(
-        Conv2dSpec({.x = {2, 20, 6, 5}, .k = 24, .r = 3, .s = 3, .attributes = {.groups = groups}}),
-        DType::kBF16);
+    OpSpec conv =
+        InNarrow(Conv2dSpec(Conv({2, 20, 6, 5}, 24, 3, {.groups = groups})), DType::kBF16);
     for (TensorSpec& t : conv.inputs) t.layout = Layout::Any();
     for (TensorSpec& t : conv.outputs) t.layout = Layout::Any();
     const std::vector<Layout> layouts = backend->MakeKernel(conv)->input_layouts();
     for (const size_t place : {0, 1}) {
       const Shape& shape = conv.inputs[place].shape;
       const Layout plain = place == 0 ? Layout::Nhwc() : Layout::Filter();
-      Value from(shape, DType::kF32, plain), back(shape, DType::kF32, plain);
-      Value narrow(shape, DType::kBF16, layouts[place]);
+      GuardedTensor from(shape, DType::kF32, plain), back(shape, DType::kF32, plain);
+      GuardedTensor narrow(shape, DType::kBF16, layouts[place]);
       Elements want = RandomElements(shape.size(), place);
       from.Write(want);
       backend->Reorder(from.tensor(), narrow.tensor());

@@ -47,7 +47,7 @@ TEST(Products, MultiplyInTheTypeOfTheActivations) {
 
 // Logits of nets that end with a convolution.
 TEST(Products, OfOnePixelMayBeFp32) {
-  ConvSizes sizes{.x = {3, 20, 1, 1}, .k = 7, .bias = true};
+  ConvSizes sizes = Conv({3, 20, 1, 1}, 7, 1, {}, {.bias = true});
   const OpSpec wide = Conv2dSpec(sizes);
   OpSpec spec = InNarrow(wide, DType::kBF16);
   spec.outputs[0].dtype = DType::kF32;

@@ -1,5 +1,7 @@
 // The reference backend against numbers worked out by hand. Elements are listed as they lie in
 // memory: activations NHWC, filters (R,S,C,K).
+#include "tests/support/reference.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,11 +21,6 @@ using ::testing::Pointwise;
 
 constexpr double kExact = 1e-14;
 
-const Backend& Reference() {
-  static const std::unique_ptr<Backend> backend = MakeReferenceBackend(1);
-  return *backend;
-}
-
 std::vector<Elements> Outputs(const OpSpec& spec, const std::vector<Elements>& inputs,
                               const RunContext& context = {},
                               std::vector<Elements>* state = nullptr) {
@@ -36,7 +33,7 @@ void ExpectElements(const Elements& got, const Elements& want, double tolerance 
 
 // x = 1..9 in 3 x 3, filter [1 2; 3 4]: 1*1 + 2*2 + 4*3 + 5*4 = 37, …
 TEST(Reference, Conv2dOfOneChannel) {
-  const ConvSizes sizes{.x = {1, 1, 3, 3}, .k = 1, .r = 2, .s = 2};
+  const ConvSizes sizes = Conv({1, 1, 3, 3}, 1, 2);
   const Elements x = {1, 2, 3, 4, 5, 6, 7, 8, 9}, w = {1, 2, 3, 4};
   ExpectElements(Outputs(Conv2dSpec(sizes), {x, w, {}})[0], {37, 47, 67, 77});
   // dy = 1, 0, 0, 2 puts the filter at (0,0) once and at (1,1) twice.
@@ -48,39 +45,36 @@ TEST(Reference, Conv2dOfOneChannel) {
 
 // TensorFlow's SAME padding at stride 2 on 4 pixels puts its one zero row below and right.
 TEST(Reference, Conv2dPadsBelowAndRight) {
-  const ConvSizes sizes{.x = {1, 1, 4, 4},
-                        .k = 1,
-                        .r = 3,
-                        .s = 3,
-                        .attributes = {.stride_h = 2, .stride_w = 2, .padding = {0, 0, 1, 1}}};
+  const ConvSizes sizes =
+      Conv({1, 1, 4, 4}, 1, 3, {.stride_h = 2, .stride_w = 2, .padding = {0, 0, 1, 1}});
   const Elements x = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
   ExpectElements(Outputs(Conv2dSpec(sizes), {x, Elements(9, 1.0), {}})[0],
                  {54, 3 + 4 + 7 + 8 + 11 + 12, 9 + 10 + 11 + 13 + 14 + 15, 11 + 12 + 15 + 16});
 }
 
 TEST(Reference, Conv2dBiasResidualRelu) {
-  const ConvSizes sizes{
-      .x = {1, 1, 1, 3}, .k = 1, .attributes = {.relu = true}, .bias = true, .residual = true};
+  const ConvSizes sizes =
+      Conv({1, 1, 1, 3}, 1, 1, {.relu = true}, {.bias = true, .residual = true});
   ExpectElements(Outputs(Conv2dSpec(sizes), {{1, 2, 3}, {10}, {5}, {100, -30, 0.5}})[0],
                  {115, 0, 35.5});
 }
 
 // One pixel, 2 -> 3 channels, bias and ReLU: [1 2] [1 2 3; 4 5 6] = [9 12 15].
 TEST(Reference, Conv2dChannelsBiasRelu) {
-  const ConvSizes sizes{.x = {1, 2, 1, 1}, .k = 3, .attributes = {.relu = true}, .bias = true};
+  const ConvSizes sizes = Conv({1, 2, 1, 1}, 3, 1, {.relu = true}, {.bias = true});
   ExpectElements(Outputs(Conv2dSpec(sizes), {{1, 2}, {1, 2, 3, 4, 5, 6}, {0.5, -20, 1}})[0],
                  {9.5, 0, 16});
 }
 
 // Group 0: channel 0 -> outputs 0 and 1; group 1: channel 1 -> outputs 2 and 3.
 TEST(Reference, DepthwiseWithMultiplier) {
-  const ConvSizes sizes{.x = {1, 2, 1, 2}, .k = 4, .attributes = {.groups = 2}};
+  const ConvSizes sizes = Conv({1, 2, 1, 2}, 4, 1, {.groups = 2});
   ExpectElements(Outputs(Conv2dSpec(sizes), {{1, 2, 3, 4}, {1, 10, 100, 1000}, {}})[0],
                  {1, 10, 200, 2000, 3, 30, 400, 4000});
 }
 
 TEST(Reference, GroupsKeepTheirChannelsApart) {
-  const ConvSizes sizes{.x = {1, 4, 1, 1}, .k = 2, .attributes = {.groups = 2}};
+  const ConvSizes sizes = Conv({1, 4, 1, 1}, 2, 1, {.groups = 2});
   // filter (R,S,C/groups,K): rows are c within the group, columns k.
   ExpectElements(Outputs(Conv2dSpec(sizes), {{1, 2, 3, 4}, {10, 1000, 20, 2000}, {}})[0],
                  {1 * 10 + 2 * 20, 3 * 1000 + 4 * 2000});
@@ -235,6 +229,97 @@ TEST(Reference, DropoutFollowsItsStreamAndPlaceInTheGlobalBatch) {
       Outputs(half, {Elements(24, 1.0)}, {.seed = 7, .step = 9, .first_sample = 2})[0];
   EXPECT_EQ(part, Elements(all.begin() + 24, all.end()));
   EXPECT_NE(all, Outputs(spec, {ones}, {.seed = 7, .step = 10})[0]);
+}
+
+// Elements lie pixel by pixel: two pixels of 1, 2 and 1 channels.
+TEST(Reference, ConcatPutsChannelsSideBySide) {
+  const OpSpec spec = ConcatSpec({1, 0, 1, 2}, {1, 2, 1});
+  ExpectElements(Outputs(spec, {{1, 2}, {10, 11, 20, 21}, {5, 6}})[0],
+                 {1, 10, 11, 5, 2, 20, 21, 6});
+}
+
+TEST(Reference, SliceTakesTheChannelsFromBegin) {
+  ExpectElements(Outputs(SliceSpec({1, 4, 1, 2}, 1, 2), {{1, 10, 11, 5, 2, 20, 21, 6}})[0],
+                 {10, 11, 20, 21});
+}
+
+TEST(Reference, Pad2dAddsZerosAndCutsOff) {
+  const Elements x{1, 2, 3, 4, 5, 6};  // 2 x 3
+  ExpectElements(Outputs(Pad2dSpec({1, 1, 2, 3}, {1, 0, 0, 1}), {x})[0],
+                 {0, 0, 0, 0, 1, 2, 3, 0, 4, 5, 6, 0});
+  ExpectElements(Outputs(Pad2dSpec({1, 1, 2, 3}, {-1, -1, 1, 1}), {x})[0], {5, 6, 0, 0, 0, 0});
+  ExpectElements(Outputs(Pad2dSpec({1, 1, 2, 3}, {1, 1, -1, -1}), {x})[0], {0, 0, 0, 0, 1, 2});
+}
+
+TEST(Reference, HardSwish) {
+  const double sixth = static_cast<double>(1.0f / 6.0f);
+  const HardActivationAttributes a{.swish = true};
+  const Elements x{-4, -3, -1, 0, 1, 3, 5};
+  ExpectElements(Outputs(SameShapeSpec(OpKind::kHardActivation, a, {1, 7}, 1), {x})[0],
+                 {0, 0, -2 * sixth, 0, 4 * sixth, 18 * sixth, 30 * sixth});
+  // relu6(x + 3) + x within; at the edges and beyond, relu6 has slope 0.
+  const OpSpec backward = SameShapeSpec(OpKind::kHardActivationBackward, a, {1, 7}, 2);
+  ExpectElements(Outputs(backward, {Elements(7, 2.0), x})[0],
+                 {0, 0, 2 * sixth, 6 * sixth, 10 * sixth, 12 * sixth, 12 * sixth});
+}
+
+TEST(Reference, HardSigmoid) {
+  const HardActivationAttributes a{.swish = false};
+  const Elements x{-4, -3, 0, 1, 3, 5};
+  ExpectElements(Outputs(SameShapeSpec(OpKind::kHardActivation, a, {1, 6}, 1), {x})[0],
+                 {0, 0, 3 * 0.16667, 4 * 0.16667, 6 * 0.16667, 6 * 0.16667});
+  ExpectElements(Outputs(SameShapeSpec(OpKind::kHardActivationBackward, a, {1, 6}, 2),
+                         {Elements(6, 3.0), x})[0],
+                 {0, 0, 3 * 0.16667, 3 * 0.16667, 0, 0});
+}
+
+TEST(Reference, Scale) {
+  const ScaleAttributes a{.factor = 0.5};
+  ExpectElements(Outputs(SameShapeSpec(OpKind::kScale, a, {1, 2}, 1), {{4, -6}})[0], {2, -3});
+  ExpectElements(Outputs(SameShapeSpec(OpKind::kScaledAdd, a, {1, 2}, 2), {{1, 2}, {4, -6}})[0],
+                 {3, -1});
+}
+
+// Two images of two pixels of two channels.
+TEST(Reference, ScaleChannels) {
+  const Shape x{2, 2, 1, 2};
+  const Elements v{1, 2, 3, 4, 5, 6, 7, 8}, scale{10, 100, 2, 3};
+  ExpectElements(Outputs(ScaleChannelsSpec(x), {v, scale})[0], {10, 200, 30, 400, 10, 18, 14, 24});
+  const Elements dy{1, 0, 2, 1, 1, 1, 0, 2};
+  const auto gradients = Outputs(ScaleChannelsBackwardSpec(x), {dy, v, scale});
+  ExpectElements(gradients[0], {10, 0, 20, 100, 2, 3, 0, 6});
+  ExpectElements(gradients[1], {1 + 6, 0 + 4, 5 + 0, 6 + 16});
+}
+
+TEST(Reference, DropPathsKeepFallsWithTheStep) {
+  const DropoutAttributes a{.keep = 0.6, .schedule_steps = 100};
+  EXPECT_DOUBLE_EQ(a.KeepAt(0), 1);
+  EXPECT_DOUBLE_EQ(a.KeepAt(25), 0.9);
+  EXPECT_DOUBLE_EQ(a.KeepAt(100), 0.6);
+  EXPECT_DOUBLE_EQ(a.KeepAt(1000), 0.6);
+  EXPECT_DOUBLE_EQ((DropoutAttributes{.keep = 0.6}.KeepAt(0)), 0.6);
+}
+
+// Whole rows, decided by the sample's place in the global batch: a rank that holds rows 2 and 3
+// alone sees what they are in the whole.
+TEST(Reference, DropPathDecidesForWholeRowsOfTheGlobalBatch) {
+  const DropoutAttributes a{.keep = 0.25, .layer = 5, .per_row = true, .schedule_steps = 2};
+  const auto run = [&](int64_t rows, const RunContext& context) {
+    return Outputs(SameShapeSpec(OpKind::kDropout, a, {rows, 3, 2, 1}, 1),
+                   {Elements(rows * 6, 1.0)}, context)[0];
+  };
+  const Elements all = run(64, {.seed = 7, .step = 1});  // keep 1 - (1 - 0.25) / 2
+  const Rng rng(7, RngPurpose::kDropPath, 1, 5);
+  int kept = 0;
+  for (size_t i = 0; i < all.size(); ++i) {
+    const bool keep = static_cast<double>(rng.At(i / 6) >> 8) * 0x1p-24 < 0.625;
+    kept += keep;
+    EXPECT_DOUBLE_EQ(all[i], keep ? 1.6 : 0) << i;
+  }
+  EXPECT_NEAR(kept / 6, 40, 12);  // three deviations of 64 throws
+  const Elements part = run(2, {.seed = 7, .step = 1, .first_sample = 2});
+  EXPECT_EQ(part, Elements(all.begin() + 12, all.begin() + 24));
+  EXPECT_EQ(run(64, {.seed = 7, .step = 0}), Elements(64 * 6, 1.0)) << "keep is 1 at step 0";
 }
 
 // Pixels (0, 255) and (128, 7): less 10 and 20, halved.

@@ -144,21 +144,16 @@ TEST_F(BadInputTest, NoGoodRecordAtAll) {
   EXPECT_TRUE(FailsWith(TrainAnEpoch({"--max_bad_records=5"}), 65, {"not one good record"}));
   WriteFile(data_dir_ + "/mnist_test.tfrecord", "no records");
   train_dir_ += "_good";
-  const ProcessResult built = Carole({"dataset", "build", "--dataset_name=mnist", "--raw_dir",
-                                      folder_ / "raw", "--dataset_dir", folder_ / "good"});
-  ASSERT_EQ(built.exit_code, 0) << built.err;
-  ASSERT_EQ(Carole(TrainWords(train_dir_,
-                              {"--dataset_dir=" + folder_ / "good", "--max_number_of_steps=1"}))
-                .exit_code,
-            0);
+  RunToEnd({"dataset", "build", "--dataset_name=mnist", "--raw_dir", folder_ / "raw",
+            "--dataset_dir", folder_ / "good"});
+  RunToEnd(
+      TrainWords(train_dir_, {"--dataset_dir=" + folder_ / "good", "--max_number_of_steps=1"}));
   EXPECT_TRUE(FailsWith(Carole(EvalWords(train_dir_, {"--max_bad_records=5"})), 65,
                         {"the split holds no good record"}));
 }
 
 TEST_F(BadInputTest, TruthsMayBeWordsOfTheirOwn) {
-  const ProcessResult run =
-      Carole(TrainWords(train_dir_, {"--report", "false", "--max_number_of_steps=1"}));
-  EXPECT_EQ(run.exit_code, 0) << run.err;
+  RunToEnd(TrainWords(train_dir_, {"--report", "false", "--max_number_of_steps=1"}));
   EXPECT_FALSE(std::filesystem::exists(train_dir_ + "/report.html"));
 }
 
@@ -188,7 +183,7 @@ TEST_F(BadInputTest, LabelOutOfRange) {
 }
 
 TEST_F(BadInputTest, ResultsThatFindNoRoom) {
-  ASSERT_EQ(Carole(TrainWords(train_dir_, {"--max_number_of_steps=1"})).exit_code, 0);
+  RunToEnd(TrainWords(train_dir_, {"--max_number_of_steps=1"}));
   std::string command;
   for (const std::string& word : CaroleWords(EvalWords(train_dir_))) command += word + " ";
   EXPECT_TRUE(FailsWith(RunProcess({"sh", "-c", command + "> /dev/full"}), 74,
@@ -197,7 +192,7 @@ TEST_F(BadInputTest, ResultsThatFindNoRoom) {
 
 // Which nobody ever writes to.
 TEST_F(BadInputTest, PipeInsteadOfAPicture) {
-  ASSERT_EQ(Carole(TrainWords(train_dir_, {"--max_number_of_steps=1"})).exit_code, 0);
+  RunToEnd(TrainWords(train_dir_, {"--max_number_of_steps=1"}));
   const std::string pipe = folder_ / "a.png";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   const ProcessResult run = Carole({"predict", "--checkpoint_path=" + train_dir_, pipe});
@@ -256,7 +251,7 @@ TEST_F(BadInputTest, KilledRankEndsTheJob) {
   EXPECT_NE(result.exit_code, 0);
   EXPECT_THAT(result.err, ::testing::ContainsRegex("rank [0-2] .*signal 9"));
   EXPECT_THAT(ProcessesLeftWith(train_dir_), ::testing::IsEmpty());
-  EXPECT_EQ(Carole({"checkpoint", "verify", train_dir_}).exit_code, 0);
+  RunToEnd({"checkpoint", "verify", train_dir_});
 }
 
 }  // namespace

@@ -23,9 +23,7 @@ class CheckpointCliTest : public CliTest {
 };
 
 TEST_F(CheckpointCliTest, GoesToTensorFlowAndBackWithSlotsAndStep) {
-  ASSERT_EQ(
-      Carole(TrainWords(train_dir_, {"--max_number_of_steps=2", "--optimizer=rmsprop"})).exit_code,
-      0);
+  RunToEnd(TrainWords(train_dir_, {"--max_number_of_steps=2", "--optimizer=rmsprop"}));
   const std::string prefix = folder_ / "tf/model.ckpt-2", again = folder_ / "again/model.ckpt-2";
   const std::string back = folder_ / "model.ckpt-2.h5";
   const ProcessResult first = Convert(train_dir_, prefix);
@@ -36,7 +34,7 @@ TEST_F(CheckpointCliTest, GoesToTensorFlowAndBackWithSlotsAndStep) {
   EXPECT_THAT(shown.out, HasSubstr("other: global_step int64 []"));
 
   ASSERT_EQ(Convert(folder_ / "tf", back).exit_code, 0);
-  EXPECT_EQ(Carole({"checkpoint", "verify", back}).exit_code, 0);
+  RunToEnd({"checkpoint", "verify", back});
   ASSERT_EQ(Convert(back, again).exit_code, 0);
   for (const char* suffix : {".index", ".data-00000-of-00001"})
     EXPECT_EQ(ReadText(prefix + suffix), ReadText(again + suffix)) << suffix;
@@ -44,10 +42,8 @@ TEST_F(CheckpointCliTest, GoesToTensorFlowAndBackWithSlotsAndStep) {
 
 TEST_F(CheckpointCliTest, AveragesBecomeTheWeights) {
   const std::string averaged = folder_ / "averaged.h5", plain = folder_ / "plain";
-  ASSERT_EQ(Carole(TrainWords(train_dir_, {"--max_number_of_steps=3", "--learning_rate=0.1",
-                                           "--moving_average_decay=0.9"}))
-                .exit_code,
-            0);
+  RunToEnd(TrainWords(train_dir_, {"--max_number_of_steps=3", "--learning_rate=0.1",
+                                   "--moving_average_decay=0.9"}));
   const ProcessResult first = Convert(train_dir_, averaged, {"--moving_averages"});
   ASSERT_EQ(first.exit_code, 0) << first.err;
   EXPECT_THAT(first.out, HasSubstr("8 of 8 variables are their moving averages"));
@@ -63,11 +59,9 @@ TEST_F(CheckpointCliTest, AveragesBecomeTheWeights) {
 
 TEST_F(CheckpointCliTest, ResNetHasEitherProgramsNames) {
   const std::string one = folder_ / "one/model.ckpt-1", two = folder_ / "two/model.ckpt-1";
-  ASSERT_EQ(Carole(TrainWords(train_dir_, {"--max_number_of_steps=1", "--batch_size=1",
-                                           "--model_name=imagenet_resnet_v2_18",
-                                           "--train_image_size=64", "--preprocessing_name=lenet"}))
-                .exit_code,
-            0);
+  RunToEnd(TrainWords(train_dir_, {"--max_number_of_steps=1", "--batch_size=1",
+                                   "--model_name=imagenet_resnet_v2_18", "--train_image_size=64",
+                                   "--preprocessing_name=lenet"}));
   ASSERT_EQ(Convert(train_dir_, one).exit_code, 0);
   ASSERT_EQ(Convert(train_dir_, two, {"--tf2_names"}).exit_code, 0);
   const auto names = [](const std::string& prefix) {
@@ -83,9 +77,7 @@ TEST_F(CheckpointCliTest, ResNetHasEitherProgramsNames) {
 
 // What a run's checkpoint tells Keras stays, at the run's image size.
 TEST_F(CheckpointCliTest, KerasNetAndTrainingStay) {
-  ASSERT_EQ(Carole(TrainWords(train_dir_, {"--max_number_of_steps=1", "--train_image_size=32"}))
-                .exit_code,
-            0);
+  RunToEnd(TrainWords(train_dir_, {"--max_number_of_steps=1", "--train_image_size=32"}));
   const std::string target = folder_ / "out.h5";
   ASSERT_EQ(Convert(train_dir_, target).exit_code, 0);
   const std::string bytes = ReadText(target), before = ReadText(train_dir_ + "/model.ckpt-1.h5");
@@ -99,7 +91,7 @@ TEST_F(CheckpointCliTest, KerasNetAndTrainingStay) {
 // A train_dir of TensorFlow's is resumed from; the weights to begin with are then not looked at.
 TEST_F(CheckpointCliTest, TrainingGoesOnWithTensorFlows) {
   const std::string first = folder_ / "first", latest = train_dir_ + "/model.ckpt-2";
-  ASSERT_EQ(Carole(TrainWords(first, {"--max_number_of_steps=2"})).exit_code, 0);
+  RunToEnd(TrainWords(first, {"--max_number_of_steps=2"}));
   ASSERT_EQ(Convert(first, latest).exit_code, 0);
   EXPECT_TRUE(FailsWith(Carole(TrainWords(train_dir_, {"--optimizer=adam"})), 65,
                         {latest + ": slot LeNet/conv1/weights/Adam", "--optimizer"}));
@@ -107,9 +99,8 @@ TEST_F(CheckpointCliTest, TrainingGoesOnWithTensorFlows) {
   EXPECT_THAT(Carole(TrainWords(train_dir_, done)).err,
               HasSubstr("last.h5 is a copy of " + latest));
   std::filesystem::remove(latest + ".h5");
-  const ProcessResult run =
-      Carole(TrainWords(train_dir_, {"--max_number_of_steps=3", "--checkpoint_path=" + first}), 2);
-  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const ProcessResult run = RunToEnd(
+      TrainWords(train_dir_, {"--max_number_of_steps=3", "--checkpoint_path=" + first}), 2);
   EXPECT_THAT(run.err, HasSubstr("resuming from " + latest + " at step 2"));
   EXPECT_THAT(run.err, HasSubstr("Ignoring --checkpoint_path"));
   EXPECT_THAT(Carole(TrainWords(train_dir_, {"--max_number_of_steps=3"})).err,
@@ -118,8 +109,7 @@ TEST_F(CheckpointCliTest, TrainingGoesOnWithTensorFlows) {
 
 TEST(CheckpointCli, ShowsWhatTensorFlowWrote) {
   for (const char* name : {"v1.ckpt", "v2.ckpt", "v2.ckpt.index"}) {
-    const ProcessResult shown = Carole({"checkpoint", "inspect", kFixtures + name});
-    EXPECT_EQ(shown.exit_code, 0) << shown.err;
+    const ProcessResult shown = RunToEnd({"checkpoint", "inspect", kFixtures + name});
     EXPECT_THAT(shown.out, HasSubstr("step 3000000017"));
     EXPECT_THAT(shown.out, HasSubstr("float16   [5]"));
   }
@@ -131,8 +121,7 @@ TEST(CheckpointCli, VerifiesWhatTensorFlowWrote) {
   const TemporaryFolder folder;
   std::filesystem::copy(kFixtures, folder.path(), std::filesystem::copy_options::recursive);
   for (const char* name : {"v1.ckpt", "v2.ckpt"}) {
-    const ProcessResult good = Carole({"checkpoint", "verify", folder / name});
-    EXPECT_EQ(good.exit_code, 0) << good.err;
+    const ProcessResult good = RunToEnd({"checkpoint", "verify", folder / name});
     EXPECT_THAT(good.out, HasSubstr("tensors, all good"));
   }
   const std::string data = folder / "v2.ckpt.data-00000-of-00001";

@@ -84,6 +84,12 @@ ProcessResult Carole(const Words& arguments, int ranks) {
   return RunProcess(CaroleWords(arguments, ranks));
 }
 
+ProcessResult RunToEnd(const Words& arguments, int ranks) {
+  ProcessResult result = Carole(arguments, ranks);
+  EXPECT_EQ(result.exit_code, 0) << ::testing::PrintToString(arguments) << "\n" << result.err;
+  return result;
+}
+
 Words WithEnvironment(const Words& words, const Words& command) {
   Words all{"env"};
   all.insert(all.end(), words.begin(), words.end());
@@ -132,9 +138,8 @@ void WriteGreyRecord(const std::string& path, uint8_t grey, int64_t label) {
 
 void CliTest::SetUp() {
   WriteDigits(folder_ / "raw", 300, 100);
-  const ProcessResult built = Carole({"dataset", "build", "--dataset_name=mnist", "--raw_dir",
-                                      folder_ / "raw", "--dataset_dir", data_dir_});
-  ASSERT_EQ(built.exit_code, 0) << built.err;
+  RunToEnd({"dataset", "build", "--dataset_name=mnist", "--raw_dir", folder_ / "raw",
+            "--dataset_dir", data_dir_});
 }
 
 Words CliTest::TrainWords(const std::string& train_dir, const Words& more) const {

@@ -18,6 +18,9 @@ using Words = std::vector<std::string>;
 Words CaroleWords(const Words& arguments, int ranks = 1);
 ProcessResult Carole(const Words& arguments, int ranks = 1);
 
+// The same; expects exit code 0.
+ProcessResult RunToEnd(const Words& arguments, int ranks = 1);
+
 // With CAROLE_TEST_FAULT in the environment: RANK:STEP:PHASE:KIND (src/train/phase.h).
 Words WithFault(const std::string& fault, const Words& words);
 

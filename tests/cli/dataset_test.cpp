@@ -16,15 +16,13 @@ Words Verify(const std::string& file) {
 }
 
 TEST_F(DatasetTest, VerifyCountsGoodRecords) {
-  const ProcessResult result = Carole({"dataset", "verify", "--dataset_name=mnist",
-                                       "--dataset_split_name=test", "--dataset_dir", data_dir_});
-  EXPECT_EQ(result.exit_code, 0) << result.err;
+  const ProcessResult result = RunToEnd({"dataset", "verify", "--dataset_name=mnist",
+                                         "--dataset_split_name=test", "--dataset_dir", data_dir_});
   EXPECT_NE(result.out.find("100 records, all good"), std::string::npos) << result.out;
 }
 
 TEST_F(DatasetTest, ShowPrintsTheFieldsOfARecord) {
-  const ProcessResult result = Carole({"dataset", "show", train_file_, "--record=7"});
-  EXPECT_EQ(result.exit_code, 0) << result.err;
+  const ProcessResult result = RunToEnd({"dataset", "show", train_file_, "--record=7"});
   EXPECT_NE(result.out.find("record 7 at byte"), std::string::npos) << result.out;
   EXPECT_NE(result.out.find("28x28"), std::string::npos) << result.out;
   EXPECT_NE(result.out.find("int64 7\n"), std::string::npos) << result.out;
@@ -36,8 +34,7 @@ TEST_F(DatasetTest, ShowSendsTheTerminalNothingOfARecordsOwn) {
   io::ExampleBuilder example;
   example.Add("title\033[2J", "\033[2J");
   WriteRecord(train_file_, example);
-  const ProcessResult result = Carole({"dataset", "show", train_file_});
-  EXPECT_EQ(result.exit_code, 0) << result.err;
+  const ProcessResult result = RunToEnd({"dataset", "show", train_file_});
   EXPECT_EQ(result.out.find('\033'), std::string::npos) << result.out;
   EXPECT_THAT(result.out, ::testing::HasSubstr(R"("title\x1b[2J")"));
 }
@@ -63,8 +60,7 @@ TEST_F(DatasetTest, RepairCopiesTheGoodRecords) {
   EXPECT_TRUE(FailsWith(
       Carole({"dataset", "verify", "--dataset_name=mnist", train_file_, "--repair", clean}), 65,
       {"1 of 300 records are bad", "record 3"}));
-  const ProcessResult result = Carole(Verify(clean + "/mnist_train.tfrecord"));
-  EXPECT_EQ(result.exit_code, 0) << result.err;
+  const ProcessResult result = RunToEnd(Verify(clean + "/mnist_train.tfrecord"));
   EXPECT_NE(result.out.find("299 records, all good"), std::string::npos) << result.out;
 }
 
@@ -89,17 +85,14 @@ TEST_F(DatasetTest, DrawnPicturesAreBuiltVerifiedAndShown) {
                        "--image_width=40",
                        "--num_classes=5",
                        "--train_shards=2"};
-  ProcessResult result = Carole(build);
-  EXPECT_EQ(result.exit_code, 0) << result.err;
+  ProcessResult result = RunToEnd(build);
   EXPECT_NE(result.out.find("train: 20 of 20 images"), std::string::npos) << result.out;
-  result = Carole({"dataset", "verify", "--dataset_name=synthetic", "--dataset_dir", drawn});
-  EXPECT_EQ(result.exit_code, 0) << result.err;
+  result = RunToEnd({"dataset", "verify", "--dataset_name=synthetic", "--dataset_dir", drawn});
   EXPECT_NE(result.out.find("class    5:       4  drawing 5"), std::string::npos) << result.out;
 
   const std::string picture = folder_ / "picture.png";
-  result = Carole({"dataset", "show", "--dataset_name=synthetic", "--dataset_dir", drawn,
-                   "--record=3", "--picture", picture});
-  EXPECT_EQ(result.exit_code, 0) << result.err;
+  result = RunToEnd({"dataset", "show", "--dataset_name=synthetic", "--dataset_dir", drawn,
+                     "--record=3", "--picture", picture});
   EXPECT_EQ(ReadText(picture).substr(1, 3), "PNG");
 
   Words other = build;
@@ -110,9 +103,8 @@ TEST_F(DatasetTest, DrawnPicturesAreBuiltVerifiedAndShown) {
 TEST_F(DatasetTest, ShowsBarePixels) {
   const std::string picture = folder_ / "picture.png";
   WriteGreyRecord(train_file_, 0x7f, 3);
-  const ProcessResult result = Carole({"dataset", "show", "--dataset_name=mnist", "--dataset_dir",
-                                       data_dir_, "--picture", picture});
-  EXPECT_EQ(result.exit_code, 0) << result.err;
+  const ProcessResult result = RunToEnd({"dataset", "show", "--dataset_name=mnist", "--dataset_dir",
+                                         data_dir_, "--picture", picture});
   EXPECT_THAT(result.out, ::testing::HasSubstr("picture, 28x28, written"));
   io::Image image;
   io::DecodeImage(ReadText(picture), 3, &image);

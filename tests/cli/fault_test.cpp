@@ -60,7 +60,7 @@ class FaultTest : public CliTest,
 
 TEST_P(FaultTest, EndsTheJobAndKeepsTheCheckpoint) {
   if (phase() == "evaluation") {
-    ASSERT_EQ(Carole(TrainWords(train_dir_)).exit_code, 0);
+    RunToEnd(TrainWords(train_dir_));
     const Words words = EvalWords(train_dir_, {Timeout(), "--batch_size=8"});
     ExpectEnd(RunWithFault(words, 2), 2);
     const Words own = {"--eval_every=4", "--eval_batch_size=16", Timeout()};
@@ -70,8 +70,7 @@ TEST_P(FaultTest, EndsTheJobAndKeepsTheCheckpoint) {
   ExpectEnd(RunWithFault(words, kStep), kStep);
   EXPECT_THAT(DigestOf(train_dir_), ::testing::Not(::testing::StartsWith("no checkpoint")));
   if (phase() != "saving") return;
-  const ProcessResult resumed = Carole(TrainWords(train_dir_));
-  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+  const ProcessResult resumed = RunToEnd(TrainWords(train_dir_));
   EXPECT_THAT(resumed.err, ::testing::HasSubstr("resuming from"));
 }
 
@@ -112,7 +111,7 @@ int LastNumberAfter(const std::string& words, const std::string& text) {
 TEST_F(FlippedBitTest, IsFoundByTheNextAudit) {
   constexpr int kSteps = 50;  // from audit to audit
   const std::string variable = "LeNet/fc3/biases";
-  ASSERT_EQ(Carole(TrainWords(train_dir_)).exit_code, 0);
+  RunToEnd(TrainWords(train_dir_));
   Subprocess job(
       CaroleWords(TrainWords(train_dir_, {"--max_number_of_steps=1000000", "--learning_rate=1e-30",
                                           "--audit_every_n_steps=" + std::to_string(kSteps),
@@ -132,7 +131,7 @@ TEST_F(FlippedBitTest, IsFoundByTheNextAudit) {
   const std::string found = "[audit] " + variable + ": replicas differ at step ";
   EXPECT_TRUE(FailsWith(result, 69, {found, "rank 1 (", "2 others"}));
   EXPECT_LE(LastNumberAfter(found, result.err), logged + 20 * kSteps);
-  EXPECT_EQ(Carole({"checkpoint", "verify", train_dir_}).exit_code, 0);
+  RunToEnd({"checkpoint", "verify", train_dir_});
 }
 
 class DifferentRanksTest : public CliTest, public ::testing::WithParamInterface<const char*> {
@@ -179,10 +178,8 @@ using DifferentDataTest = CliTest;
 TEST_F(DifferentDataTest, IsRefused) {
   const std::string other = folder_ / "other";
   WriteDigits(folder_ / "fewer", 290, 100);
-  ASSERT_EQ(Carole({"dataset", "build", "--dataset_name=mnist", "--raw_dir", folder_ / "fewer",
-                    "--dataset_dir", other})
-                .exit_code,
-            0);
+  RunToEnd({"dataset", "build", "--dataset_name=mnist", "--raw_dir", folder_ / "fewer",
+            "--dataset_dir", other});
   Words words = CaroleWords(TrainWords(train_dir_), 2);
   words[std::find(words.begin(), words.end(), "-np") - words.begin() + 1] = "1";
   words.insert(words.end(), {":", "-np", "1"});

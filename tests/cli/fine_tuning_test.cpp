@@ -12,9 +12,7 @@ using ::testing::HasSubstr;
 class FineTuningTest : public CliTest {
  protected:
   ProcessResult Train(const std::string& train_dir, const Words& more, int ranks = 1) {
-    const ProcessResult result = Carole(TrainWords(train_dir, more), ranks);
-    EXPECT_EQ(result.exit_code, 0) << result.err;
-    return result;
+    return RunToEnd(TrainWords(train_dir, more), ranks);
   }
 };
 
@@ -27,8 +25,7 @@ TEST_F(FineTuningTest, RestoresWhatFitsAndTrainsTheRest) {
   EXPECT_THAT(run.err, ContainsRegex("fine-tuning from .*model.ckpt-2.h5: 5 variables restored"));
   EXPECT_THAT(run.err, HasSubstr("3 left out by --checkpoint_exclude_scopes: LeNet/conv1/biases, "
                                  "LeNet/fc4/weights, LeNet/fc4/biases"));
-  ASSERT_EQ(
-      Carole({"checkpoint", "convert", folder_ / "first", folder_ / "tf/model.ckpt"}).exit_code, 0);
+  RunToEnd({"checkpoint", "convert", folder_ / "first", folder_ / "tf/model.ckpt"});
   Words from_tf = tune;
   from_tf[0] = "--checkpoint_path=" + (folder_ / "tf/model.ckpt");
   EXPECT_THAT(Train(folder_ / "tuned", from_tf).err,
@@ -69,7 +66,7 @@ TEST_F(FineTuningTest, ScopesMayBeEmpty) {
 TEST_F(FineTuningTest, EvaluationSaysWhereItIsNotAsTraining) {
   Train(train_dir_, {"--max_number_of_steps=1"});
   EXPECT_THAT(Carole(EvalWords(train_dir_)).err, ::testing::Not(HasSubstr("this evaluation is")));
-  EXPECT_EQ(Carole(EvalWords(train_dir_, {"--output_dir=/none"})).exit_code, 0);  // it is the less
+  RunToEnd(EvalWords(train_dir_, {"--output_dir=/none"}));  // it is the less
   EXPECT_THAT(Carole(EvalWords(train_dir_, {"--preprocessing_name=cifarnet"})).err,
               HasSubstr("run was with --preprocessing_name lenet, this evaluation is with "
                         "--preprocessing_name cifarnet"));
@@ -89,10 +86,9 @@ TEST_F(FineTuningTest, EvaluatesAndKeepsTheBest) {
   // The averages that were evaluated beside training are those in the checkpoints.
   for (const std::string step : {"6", "12"}) {
     const ProcessResult eval =
-        Carole(EvalWords(train_dir_ + "/model.ckpt-" + step + ".h5",
-                         {"--moving_average_decay=0.5", "--json",
-                          "--eval_dir=", "--confusion_dir=" + (folder_ / "confusion")}));
-    ASSERT_EQ(eval.exit_code, 0) << eval.err;
+        RunToEnd(EvalWords(train_dir_ + "/model.ckpt-" + step + ".h5",
+                           {"--moving_average_decay=0.5", "--json",
+                            "--eval_dir=", "--confusion_dir=" + (folder_ / "confusion")}));
     const auto json = nlohmann::json::parse(eval.out);
     const std::string told = run.err.substr(run.err.find("step " + step + ": eval/Accuracy "));
     const auto after = [&](const std::string& tag) {
@@ -145,9 +141,8 @@ TEST_F(FineTuningTest, PredictsImagesAndFolders) {
   const std::string pictures = folder_ / "pictures";
   WriteDigitPictures(pictures, 6);
   std::filesystem::create_directory(pictures + "/9.png");  // in spite of its name
-  const ProcessResult run =
-      Carole({"predict", "--checkpoint_path=" + train_dir_, "--json", "--batch_size=4", pictures});
-  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const ProcessResult run = RunToEnd(
+      {"predict", "--checkpoint_path=" + train_dir_, "--json", "--batch_size=4", pictures});
   std::istringstream lines(run.out);
   int count = 0, right = 0;
   for (std::string line; std::getline(lines, line); ++count) {
@@ -176,12 +171,10 @@ TEST_F(FineTuningTest, PredictsImagesAndFolders) {
                                 pictures + "/3.png"}),
                         64, {"--labels_offset: got 1, want 0, with which"}));
   const std::string tf = folder_ / "tf/model.ckpt", back = folder_ / "back.h5";
-  ASSERT_EQ(Carole({"checkpoint", "convert", train_dir_, tf}).exit_code, 0);
-  ASSERT_EQ(Carole({"checkpoint", "convert", tf, back, "--model_name=lenet"}).exit_code, 0);
-  const ProcessResult untold =  // its training's offset
-      Carole({"predict", "--checkpoint_path=" + back, "--dataset_name=mnist", "--labels_offset=1",
-              pictures + "/3.png"});
-  EXPECT_EQ(untold.exit_code, 0) << untold.err;
+  RunToEnd({"checkpoint", "convert", train_dir_, tf});
+  RunToEnd({"checkpoint", "convert", tf, back, "--model_name=lenet"});
+  RunToEnd({"predict", "--checkpoint_path=" + back, "--dataset_name=mnist", "--labels_offset=1",
+            pictures + "/3.png"});
 }
 
 // Other than --labels_offset=1, one below zero adds classes: of the net alone.
@@ -189,8 +182,7 @@ TEST_F(FineTuningTest, EvaluatesANetWithMoreClassesThanTheData) {
   const Words more = {"--labels_offset=-2"};
   Train(train_dir_, {more[0], "--max_number_of_steps=1"});
   const ProcessResult eval =
-      Carole(EvalWords(train_dir_, {more[0], "--json", "--eval_dir=", "--max_num_batches=1"}));
-  ASSERT_EQ(eval.exit_code, 0) << eval.err;
+      RunToEnd(EvalWords(train_dir_, {more[0], "--json", "--eval_dir=", "--max_num_batches=1"}));
   const auto classes = nlohmann::json::parse(eval.out)["classes"];
   ASSERT_EQ(classes.size(), 12U);
   EXPECT_EQ(classes[0]["name"], "-2");
@@ -203,11 +195,9 @@ TEST_F(FineTuningTest, NamesOfClassesMayBeInAnyEncoding) {
   std::ofstream(data_dir_ + "/labels.txt") << "0:z\xe9ro\n";
   Train(train_dir_, {"--max_number_of_steps=1"});
   const ProcessResult eval =
-      Carole(EvalWords(train_dir_, {"--json", "--eval_dir=", "--max_num_batches=1"}));
-  EXPECT_EQ(eval.exit_code, 0) << eval.err;
+      RunToEnd(EvalWords(train_dir_, {"--json", "--eval_dir=", "--max_num_batches=1"}));
   EXPECT_THAT(eval.out, HasSubstr("z\uFFFDro"));
-  const ProcessResult shown = Carole({"checkpoint", "inspect", "--json", train_dir_});
-  EXPECT_EQ(shown.exit_code, 0) << shown.err;
+  const ProcessResult shown = RunToEnd({"checkpoint", "inspect", "--json", train_dir_});
   EXPECT_THAT(shown.out, HasSubstr("z\uFFFDro"));
 }
 
@@ -215,14 +205,11 @@ TEST_F(FineTuningTest, NamesOfClassesMayBeInAnyEncoding) {
 TEST_F(FineTuningTest, PredictsWithTheNamesOfItsTraining) {
   const std::string photos = folder_ / "photos", data = folder_ / "photo_data";
   for (const char* name : {"odd one", "even"}) WriteDigitPictures(photos + "/" + name, 10);
-  ASSERT_EQ(Carole({"dataset", "build", "--dataset_name=folder", "--raw_dir", photos,
-                    "--dataset_dir", data})
-                .exit_code,
-            0);
+  RunToEnd(
+      {"dataset", "build", "--dataset_name=folder", "--raw_dir", photos, "--dataset_dir", data});
   Train(train_dir_, {"--dataset_name=folder", "--dataset_dir=" + data, "--max_number_of_steps=1"});
   const ProcessResult run =
-      Carole({"predict", "--checkpoint_path=" + train_dir_, photos + "/even/3.png"});
-  EXPECT_EQ(run.exit_code, 0) << run.err;
+      RunToEnd({"predict", "--checkpoint_path=" + train_dir_, photos + "/even/3.png"});
   for (const char* name : {"  odd one\n", "  even\n"}) EXPECT_THAT(run.out, HasSubstr(name));
   EXPECT_THAT(Carole({"checkpoint", "inspect", train_dir_}).out, HasSubstr(" even … and 1 more\n"));
 }

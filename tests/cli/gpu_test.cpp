@@ -61,8 +61,8 @@ TEST_F(GpuTest, OldDriverAndBrokenLibraryAreNamed) {
 TEST_F(GpuTest, TrainsAndEvaluates) {
   if (const std::string trouble = CudaTrouble(); !trouble.empty())
     GTEST_SKIP() << "skipped: " << trouble;
-  ASSERT_EQ(Carole(TrainWords(train_dir_, {"--backend=cuda"})).exit_code, 0);
-  EXPECT_EQ(Carole(EvalWords(train_dir_, {"--backend=cuda"})).exit_code, 0);
+  RunToEnd(TrainWords(train_dir_, {"--backend=cuda"}));
+  RunToEnd(EvalWords(train_dir_, {"--backend=cuda"}));
 }
 
 // The whole CUDA backend on an emulated GPU (tests/support/cuda_emulation): plans that are timed,
@@ -159,10 +159,8 @@ TEST_F(EmulatedGpuTest, GoesOnAndEvaluatesWithPlansThatItRemembers) {
 class NvJpegTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    const ProcessResult built =
-        Carole({"dataset", "build", "--dataset_name=synthetic", "--num_images=24",
-                "--num_classes=4", "--image_width=48", "--dataset_dir=" + data_dir_});
-    ASSERT_EQ(built.exit_code, 0) << built.err;
+    RunToEnd({"dataset", "build", "--dataset_name=synthetic", "--num_images=24", "--num_classes=4",
+              "--image_width=48", "--dataset_dir=" + data_dir_});
   }
 
   Words TrainWords(const std::string& train_dir, const Words& more) const {
@@ -191,8 +189,8 @@ TEST_F(NvJpegTest, ItsPixelsReachTheNet) {
   const ProcessResult trained =
       CaroleWith(CAROLE_FAKE_GPU, TrainWords(gpu, {"--jpeg_decoder=nvjpeg"}));
   ASSERT_EQ(trained.exit_code, 0) << trained.err;
-  ASSERT_EQ(Carole(TrainWords(fast, {})).exit_code, 0);
-  ASSERT_EQ(Carole(TrainWords(accurate, {"--dct_method=INTEGER_ACCURATE"})).exit_code, 0);
+  RunToEnd(TrainWords(fast, {}));
+  RunToEnd(TrainWords(accurate, {"--dct_method=INTEGER_ACCURATE"}));
   EXPECT_EQ(DigestOf(gpu), DigestOf(accurate));
   EXPECT_NE(DigestOf(gpu), DigestOf(fast));
 }
@@ -206,7 +204,7 @@ TEST_F(NvJpegTest, WhatItRefusesIsTheCpusAndSaidOnce) {
   const size_t at = trained.err.find(said);
   EXPECT_NE(at, std::string::npos) << trained.err;
   EXPECT_EQ(trained.err.rfind(said), at) << trained.err;
-  ASSERT_EQ(Carole(TrainWords(cpu, {})).exit_code, 0);
+  RunToEnd(TrainWords(cpu, {}));
   EXPECT_EQ(DigestOf(refused), DigestOf(cpu));
 }
 

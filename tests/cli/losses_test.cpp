@@ -24,10 +24,8 @@ class Losses : public ::testing::Test {
   void SetUp() override {
     if (!std::filesystem::exists(kRawDir)) GTEST_SKIP() << "no " << kRawDir;
     recorded_ = nlohmann::json::parse(std::ifstream(TestData() + "/fashion_mnist_losses.json"));
-    const ProcessResult built =
-        Carole({"dataset", "build", "--dataset_name=fashion_mnist", "--raw_dir", kRawDir,
-                "--dataset_dir", data_dir_, "--max_images=" + recorded_["images"].dump()});
-    ASSERT_EQ(built.exit_code, 0) << built.err;
+    RunToEnd({"dataset", "build", "--dataset_name=fashion_mnist", "--raw_dir", kRawDir,
+              "--dataset_dir", data_dir_, "--max_images=" + recorded_["images"].dump()});
   }
 
   void Follow(const nlohmann::json& recorded, const std::string& backend) {
@@ -35,11 +33,10 @@ class Losses : public ::testing::Test {
     SCOPED_TRACE(optimizer + " at " + rate + " on " + backend);
     const std::vector<double> want = recorded["losses"];
     const ProcessResult run =
-        Carole({"train", "--dataset_name=fashion_mnist", "--dataset_dir=" + data_dir_,
-                "--train_dir=", "--model_name=lenet", "--optimizer=" + optimizer,
-                "--learning_rate=" + rate, "--backend=" + backend,
-                "--max_number_of_steps=" + std::to_string(want.size()), "--log_every_n_steps=1"});
-    ASSERT_EQ(run.exit_code, 0) << run.err;
+        RunToEnd({"train", "--dataset_name=fashion_mnist", "--dataset_dir=" + data_dir_,
+                  "--train_dir=", "--model_name=lenet", "--optimizer=" + optimizer,
+                  "--learning_rate=" + rate, "--backend=" + backend,
+                  "--max_number_of_steps=" + std::to_string(want.size()), "--log_every_n_steps=1"});
     const std::vector<double> losses = LossesIn(run.err);
     ASSERT_EQ(losses.size(), want.size());
     for (size_t step = 0; step < want.size(); ++step)

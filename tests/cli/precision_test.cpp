@@ -22,20 +22,17 @@ class PrecisionTest : public CliTest {
   }
   double Accuracy(const std::string& run, const std::string& precision) {
     const ProcessResult eval =
-        Carole({"eval", "--dataset_name=fashion_mnist", "--dataset_dir=" + (folder_ / "fashion"),
-                "--checkpoint_path=" + (folder_ / run), "--model_name=lenet",
-                "--eval_dir=", "--json", "--precision=" + precision});
-    EXPECT_EQ(eval.exit_code, 0) << eval.err;
+        RunToEnd({"eval", "--dataset_name=fashion_mnist", "--dataset_dir=" + (folder_ / "fashion"),
+                  "--checkpoint_path=" + (folder_ / run), "--model_name=lenet",
+                  "--eval_dir=", "--json", "--precision=" + precision});
     return nlohmann::json::parse(eval.out)["accuracy"];
   }
 };
 
 TEST_F(PrecisionTest, Bf16IsAboutAsAccurate) {
   if (!std::filesystem::exists(kRawDir)) GTEST_SKIP() << "skipped: no " << kRawDir;
-  ASSERT_EQ(Carole({"dataset", "build", "--dataset_name=fashion_mnist", "--raw_dir", kRawDir,
-                    "--dataset_dir", folder_ / "fashion", "--max_images=4000"})
-                .exit_code,
-            0);
+  RunToEnd({"dataset", "build", "--dataset_name=fashion_mnist", "--raw_dir", kRawDir,
+            "--dataset_dir", folder_ / "fashion", "--max_images=4000"});
   const ProcessResult narrow = Train("bf16");
   if (narrow.exit_code != 0) {
     EXPECT_TRUE(FailsWith(narrow, 78, {"[precision] bf16: not on this CPU", "--precision=fp32"}));

@@ -15,7 +15,7 @@ class RecipeTest : public CliTest {
   // Runs to the end and expects success.
   ProcessResult Train(Words words, int ranks = 1) {
     words.insert(words.begin(), "train");
-    return RunToEnd(words, ranks);
+    return RunOnFewThreads(words, ranks);
   }
 
   // The evaluator task of a job that trains so, when no new checkpoint comes.
@@ -24,25 +24,22 @@ class RecipeTest : public CliTest {
                                  R"(--tf_config={"cluster": {"chief": ["h0:1"], "worker": ["h1:1"]},
                                      "task": {"type": "evaluator", "index": 0}})",
                                  "--", "train"});
-    return RunToEnd(words);
+    return RunOnFewThreads(words);
   }
 
   // TFRecords of drawn JPEGs in ImageNet's form.
   std::string DrawnImagenet() {
     const std::string folder = folder_ / "imagenet";
-    const ProcessResult built = Carole(
-        {"dataset", "build", "--dataset_name=synthetic", "--num_images=16", "--num_classes=4",
-         "--image_width=96", "--train_shards=1", "--validation_shards=1", "--dataset_dir", folder});
-    EXPECT_EQ(built.exit_code, 0) << built.err;
+    RunToEnd({"dataset", "build", "--dataset_name=synthetic", "--num_images=16", "--num_classes=4",
+              "--image_width=96", "--train_shards=1", "--validation_shards=1", "--dataset_dir",
+              folder});
     return folder;
   }
 
  private:
-  static ProcessResult RunToEnd(Words words, int ranks = 1) {
+  static ProcessResult RunOnFewThreads(Words words, int ranks = 1) {
     words.insert(words.end(), {"--threads=1", "--num_preprocessing_threads=1"});
-    const ProcessResult result = Carole(words, ranks);
-    EXPECT_EQ(result.exit_code, 0) << result.err;
-    return result;
+    return RunToEnd(words, ranks);
   }
 };
 
@@ -83,13 +80,12 @@ TEST_F(RecipeTest, TrainImageClassifierTakesWhatItsParsersTook) {
 TEST_F(RecipeTest, EvalImageClassifier) {
   Train({"--train_dir=" + train_dir_, "--dataset_dir=" + data_dir_, "--dataset_name=mnist",
          "--model_name=lenet", "--alsologtostderr", "--v=0", "--max_number_of_steps=1"});
-  const ProcessResult eval = Carole(
+  const ProcessResult eval = RunToEnd(
       {"eval", "--alsologtostderr", "--checkpoint_path=" + train_dir_, "--dataset_dir=" + data_dir_,
        "--dataset_name=mnist", "--dataset_split_name=test", "--model_name=lenet",
        "--master=", "--batch_size=30", "--max_num_batches=2", "--num_preprocessing_threads=1",
        "--labels_offset=0", "--preprocessing_name=lenet", "--eval_image_size=28", "--noquantize",
        "--use_grayscale=false", "--json", "--eval_dir=" + (folder_ / "eval")});
-  EXPECT_EQ(eval.exit_code, 0) << eval.err;
   EXPECT_THAT(eval.out, HasSubstr("\"samples\":60"));
   EXPECT_FALSE(std::filesystem::is_empty(folder_ / "eval"));
 }
@@ -106,16 +102,14 @@ TEST_F(RecipeTest, TrainImageClassifierInGrayscale) {
   eval.insert(eval.begin(), "eval");
   eval.insert(eval.end(), {"--checkpoint_path=" + train_dir_,
                            "--eval_dir=", "--dataset_split_name=validation"});
-  const ProcessResult evaluated = Carole(eval);
-  EXPECT_EQ(evaluated.exit_code, 0) << evaluated.err;
+  RunToEnd(eval);
   const std::string tf = folder_ / "tf/model.ckpt";
-  ASSERT_EQ(Carole({"checkpoint", "convert", train_dir_, tf}).exit_code, 0);
+  RunToEnd({"checkpoint", "convert", train_dir_, tf});
   const auto predict = [&](const Words& words) {
     Words all = {"predict", TestData() + "/io_images/landscape_420.jpg", "--json"};
     all.insert(all.end(), words.begin(), words.end());
-    const ProcessResult predicted = Carole(all);
-    EXPECT_EQ(predicted.exit_code, 0) << predicted.err;
-    return nlohmann::json::parse(predicted.out)["predictions"][0]["probability"].get<double>();
+    const auto predicted = nlohmann::json::parse(RunToEnd(all).out);
+    return predicted["predictions"][0]["probability"].get<double>();
   };
   EXPECT_EQ(predict({"--checkpoint_path=" + train_dir_}),
             predict({"--checkpoint_path=" + tf, "--model_name=cifarnet", "--use_grayscale",
@@ -232,9 +226,8 @@ TEST_F(RecipeTest, MnistFromRawFiles) {
     EXPECT_THAT(run.err, HasSubstr(text));
   EXPECT_THAT(run.err, ContainsRegex("mnist train: 300 samples in " + (folder_ / "raw") +
                                      "/records-[0-9a-f]{16}"));
-  const ProcessResult eval = Carole({"eval", "--recipe=mnist", "--data_dir=" + (folder_ / "raw"),
-                                     "--checkpoint_path=" + train_dir_, "--eval_dir=", "--json"});
-  EXPECT_EQ(eval.exit_code, 0) << eval.err;
+  const ProcessResult eval = RunToEnd({"eval", "--recipe=mnist", "--data_dir=" + (folder_ / "raw"),
+                                       "--checkpoint_path=" + train_dir_, "--eval_dir=", "--json"});
   EXPECT_THAT(eval.out, HasSubstr("\"samples\":100"));
 }
 
@@ -290,9 +283,8 @@ TEST_F(RecipeTest, MnistFromKerasFile) {
   EXPECT_THAT(run.err, HasSubstr("mnist train: 40 samples in " + data + "/records"));
   EXPECT_EQ(DigestOf(train_dir_ + "/mnist.h5"), DigestOf(train_dir_));
   const ProcessResult eval =
-      Carole({"eval", "--recipe=mnist", "--data_dir=" + data,
-              "--checkpoint_path=" + train_dir_ + "/mnist.h5", "--eval_dir=", "--json"});
-  EXPECT_EQ(eval.exit_code, 0) << eval.err;
+      RunToEnd({"eval", "--recipe=mnist", "--data_dir=" + data,
+                "--checkpoint_path=" + train_dir_ + "/mnist.h5", "--eval_dir=", "--json"});
   EXPECT_THAT(eval.out, HasSubstr("\"samples\":10"));
 }
 
@@ -355,9 +347,8 @@ TEST_F(RecipeTest, FlagsWinOverTheRecipeAndFilesToo) {
 
 TEST_F(RecipeTest, EpochsWithoutEndEndWithTheSteps) {
   const ProcessResult run =
-      Carole(TrainWords(train_dir_, {"--train_epochs=1e30", "--epochs_per_eval=1e30",
-                                     "--bucket_mb=1e30", "--max_number_of_steps=2"}));
-  EXPECT_EQ(run.exit_code, 0) << run.err;
+      RunToEnd(TrainWords(train_dir_, {"--train_epochs=1e30", "--epochs_per_eval=1e30",
+                                       "--bucket_mb=1e30", "--max_number_of_steps=2"}));
   EXPECT_THAT(run.err, HasSubstr("2 steps, evaluated every 4611686018427387904\n"));
 }
 

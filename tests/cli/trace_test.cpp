@@ -16,8 +16,7 @@ class TraceTest : public CliTest {
   Json TrainAndRead(int ranks, const Words& more = {}) {
     Words words = TrainWords(train_dir_, {"--trace=" + trace_});
     words.insert(words.end(), more.begin(), more.end());
-    const ProcessResult run = Carole(words, ranks);
-    EXPECT_EQ(run.exit_code, 0) << run.err;
+    RunToEnd(words, ranks);
     return Json::parse(ReadText(trace_));
   }
 
@@ -155,15 +154,13 @@ TEST_F(TraceTest, StoppedAndKilledRunsLeaveAWholeFile) {
 
 TEST_F(TraceTest, ADiskThatRefusesDoesNotStopTheRun) {
   const Words words = TrainWords(train_dir_, {"--trace=" + (folder_ / "no/such/folder/t.json")});
-  const ProcessResult run = Carole(words);
-  EXPECT_EQ(run.exit_code, 0) << run.err;
+  const ProcessResult run = RunToEnd(words);
   EXPECT_THAT(run.err, ::testing::HasSubstr("cannot be written; the run goes on: No such file"));
 }
 
 TEST_F(TraceTest, StepsThatTheRunHasNotAreNamed) {
-  const ProcessResult run = Carole(TrainWords(
+  const ProcessResult run = RunToEnd(TrainWords(
       train_dir_, {"--trace=" + trace_, "--trace_steps=50:52", "--max_number_of_steps=2"}));
-  EXPECT_EQ(run.exit_code, 0) << run.err;
   EXPECT_THAT(run.err, ::testing::HasSubstr("--trace_steps=50:52: the run had none of them"));
   EXPECT_FALSE(std::filesystem::exists(trace_));
 }

@@ -26,9 +26,7 @@ class TrainTest : public CliTest {
  protected:
   // Runs to the end and expects success.
   ProcessResult Train(const std::string& train_dir, const Words& more = {}, int ranks = 1) {
-    const ProcessResult result = Carole(TrainWords(train_dir, more), ranks);
-    EXPECT_EQ(result.exit_code, 0) << result.err;
-    return result;
+    return RunToEnd(TrainWords(train_dir, more), ranks);
   }
 
   // The signal comes while rank 0 stands still, so that the run is not over before.
@@ -89,8 +87,7 @@ TEST_F(TrainTest, LogsAsTheOriginalAndLearns) {
   EXPECT_LT(LossAt(run.err, 60), LossAt(run.err, 4) - 0.5) << run.err;
   const auto log_file = *std::filesystem::directory_iterator(folder_ / "log");
   EXPECT_THAT(ReadText(log_file), HasSubstr("total_loss_1"));
-  const ProcessResult eval = Carole(EvalWords(train_dir_, {"--eval_dir", folder_ / "eval"}));
-  EXPECT_EQ(eval.exit_code, 0) << eval.err;
+  const ProcessResult eval = RunToEnd(EvalWords(train_dir_, {"--eval_dir", folder_ / "eval"}));
   EXPECT_THAT(eval.out, HasSubstr("seven"));
   const auto event_file = *std::filesystem::directory_iterator(folder_ / "eval");
   for (const char* tag : {"eval/Accuracy", "eval/Loss"})
@@ -137,10 +134,8 @@ TEST_F(TrainTest, AnyNumberOfRanksEvaluatesAlike) {
   Train(train_dir_);
   WriteDigits(folder_ / "prime", 10, 97);
   const std::string data = folder_ / "prime_data";
-  ASSERT_EQ(Carole({"dataset", "build", "--dataset_name=mnist", "--raw_dir", folder_ / "prime",
-                    "--dataset_dir", data})
-                .exit_code,
-            0);
+  RunToEnd({"dataset", "build", "--dataset_name=mnist", "--raw_dir", folder_ / "prime",
+            "--dataset_dir", data});
   std::vector<std::string> outputs, parts, shares;  // of all, of three batches, of a machine's
   const std::pair<Words, std::vector<std::string>*> runs[] = {
       {{}, &outputs},
@@ -150,8 +145,7 @@ TEST_F(TrainTest, AnyNumberOfRanksEvaluatesAlike) {
     for (const auto& [flags, texts] : runs) {
       Words words{"--json", "--dataset_dir=" + data};
       words.insert(words.end(), flags.begin(), flags.end());
-      const ProcessResult eval = Carole(EvalWords(train_dir_ + "/model.ckpt-12", words), ranks);
-      ASSERT_EQ(eval.exit_code, 0) << eval.err;
+      const ProcessResult eval = RunToEnd(EvalWords(train_dir_ + "/model.ckpt-12", words), ranks);
       texts->push_back(eval.out);
     }
   }

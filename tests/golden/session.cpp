@@ -7,26 +7,15 @@
 #include "src/graph/recompute.h"
 #include "src/graph/rewrites.h"
 #include "tests/golden/formula.h"
+#include "tests/support/elements.h"
 
 namespace carole::golden {
 namespace {
 
+using testing::Fill;
+
 // Enough for all but the largest: those compute activations again.
 constexpr size_t kActivationBytes = size_t{4} << 30;
-
-template <typename From>
-void Fill(const Tensor& tensor, const std::vector<From>& values) {
-  CAROLE_CHECK_EQ(tensor.size(), static_cast<int64_t>(values.size()), "values of an input");
-  if (tensor.dtype == DType::kF64) {
-    std::copy(values.begin(), values.end(), tensor.as<double>());
-  } else if (tensor.dtype == DType::kF32) {
-    std::transform(values.begin(), values.end(), tensor.as<float>(),
-                   [](From v) { return static_cast<float>(v); });
-  } else {
-    std::transform(values.begin(), values.end(), tensor.as<int32_t>(),
-                   [](From v) { return static_cast<int32_t>(v); });
-  }
-}
 
 }  // namespace
 

@@ -6,15 +6,11 @@
 #include <algorithm>
 
 #include "tests/support/graph_runner.h"
+#include "tests/support/reference.h"
 #include "tests/support/sketch.h"
 
 namespace carole::testing {
 namespace {
-
-const Backend& Reference() {
-  static const std::unique_ptr<Backend> backend = MakeReferenceBackend(1);
-  return *backend;
-}
 
 const Variable& Find(const Graph& graph, const std::string& name) {
   const auto it = std::find_if(graph.variables().begin(), graph.variables().end(),

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "tests/support/node_by_node.h"
+#include "tests/support/reference.h"
 #include "tests/support/sample_graphs.h"
 
 namespace carole::testing {
@@ -12,11 +13,6 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
-
-const Backend& Reference() {
-  static const std::unique_ptr<Backend> backend = MakeReferenceBackend(1);
-  return *backend;
-}
 
 // Sums of some hundred terms in fp32 against double.
 constexpr double kFp32 = 2e-4;

@@ -8,15 +8,11 @@
 #include <string>
 
 #include "tests/support/graph_runner.h"
+#include "tests/support/reference.h"
 #include "tests/support/sample_graphs.h"
 
 namespace carole::testing {
 namespace {
-
-const Backend& Reference() {
-  static const std::unique_ptr<Backend> backend = MakeReferenceBackend(1);
-  return *backend;
-}
 
 int Live(const Graph& graph) {
   return static_cast<int>(std::count_if(graph.nodes().begin(), graph.nodes().end(),

@@ -7,6 +7,7 @@
 
 #include "src/graph/executable.h"
 #include "src/tensor/buffer.h"
+#include "tests/support/reference.h"
 #include "tests/support/sample_graphs.h"
 
 namespace carole::testing {
@@ -14,11 +15,6 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
-
-const Backend& Reference() {
-  static const std::unique_ptr<Backend> backend = MakeReferenceBackend(2);
-  return *backend;
-}
 
 VariablePlace Place(const std::string& name, const Shape& tf_shape, Initializer initializer = {},
                     bool trainable = true) {

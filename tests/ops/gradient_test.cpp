@@ -4,6 +4,7 @@
 
 #include "tests/support/grad_check.h"
 #include "tests/support/graph_runner.h"
+#include "tests/support/reference.h"
 #include "tests/support/sample_graphs.h"
 
 namespace carole::testing {
@@ -11,11 +12,6 @@ namespace {
 
 using Build = void (*)(Sketch& s);
 using Mode = Pool2dAttributes::Mode;
-
-const Backend& Reference() {
-  static const std::unique_ptr<Backend> backend = MakeReferenceBackend(1);
-  return *backend;
-}
 
 // Every trainable variable of the graph that `build` makes, fused and not.
 void ExpectGradients(Build build, size_t variables, const RunContext& context = {}) {
@@ -55,7 +51,9 @@ TEST(OpGradient, Conv2dStridedAndPaddedUnevenly) {
   ExpectGradients(
       [](Sketch& s) {
         const ValueId x = s.Weight("x", {2, 3, 7, 8});
-        s.Head(s.Conv(x, "conv", 4, 3, {.stride_h = 2, .stride_w = 3, .padding = {0, 1, 1, 0}}));
+        const ValueId w = s.Weight("w", {4, 3, 3, 2});
+        s.Head(ops::Conv2d(s.graph, x, w, kNone,
+                           {.stride_h = 2, .stride_w = 3, .padding = {0, 1, 1, 0}}));
       },
       4);
 }
@@ -68,6 +66,17 @@ TEST(OpGradient, Conv2dDilatedAndGrouped) {
         s.Head(s.Conv(y, "depthwise", 6, 3, {.stride_h = 2, .stride_w = 2, .groups = 6}));
       },
       6);
+}
+
+TEST(OpGradient, Conv2dOfPixelsAndDepthwiseWithAMultiplier) {
+  ExpectGradients(
+      [](Sketch& s) {
+        ValueId y = s.Conv(s.Weight("x", {1, 5, 6, 5}), "pixels", 3, 1, {}, true);
+        y = s.Conv(y, "multiplier", 6, 3,
+                   {.stride_h = 2, .stride_w = 2, .padding = {0, 0, 1, 1}, .groups = 3}, true);
+        s.Head(y);
+      },
+      7);
 }
 
 TEST(OpGradient, LinearWithAndWithoutBias) {
@@ -156,7 +165,7 @@ void BuildPool(Sketch& s) {
                                      .stride_h = 2,
                                      .stride_w = 1,
                                      .padding = {1, 0, 1, 1}};
-  s.Head(s.Pool(s.Weight("x", {2, 3, 7, 6}), overlapping));
+  s.Head(s.Pool(s.Pool(s.Weight("x", {2, 3, 7, 6}), overlapping), {.mode = kMode}));
 }
 
 TEST(OpGradient, MaxPool) { ExpectGradients(BuildPool<Mode::kMax>, 3); }
@@ -177,6 +186,75 @@ TEST(OpGradient, DropoutWithAFixedMask) {
         s.Head(ops::Dropout(s.graph, s.Weight("x", {4, 3, 3, 3}), {.keep = 0.6, .layer = 2}));
       },
       3, {.seed = 5, .step = 7, .first_sample = 3});
+}
+
+TEST(OpGradient, DropPath) {
+  ExpectGradients(
+      [](Sketch& s) {
+        const DropoutAttributes path{
+            .keep = 0.5, .layer = 1, .per_row = true, .schedule_steps = 10};
+        s.Head(ops::Dropout(s.graph, s.Weight("x", {6, 3, 2, 2}), path));
+      },
+      3, {.seed = 3, .step = 4});
+}
+
+// Beyond 3 on both sides.
+ValueId WideX(Sketch& s) { return ops::Scale(s.graph, s.Weight("x", {2, 3, 3, 4}), 10); }
+
+TEST(OpGradient, ScaleAndHardActivations) {
+  ExpectGradients([](Sketch& s) { s.Head(ops::HardSwish(s.graph, WideX(s))); }, 3);
+  ExpectGradients([](Sketch& s) { s.Head(ops::HardSigmoid(s.graph, WideX(s))); }, 3);
+}
+
+TEST(OpGradient, ScaledAdd) {
+  ExpectGradients(
+      [](Sketch& s) {
+        const ValueId x = s.Conv(s.Weight("x", {2, 3, 3, 4}), "conv", 3, 1);
+        s.Head(ops::ScaledAdd(s.graph, x, s.Weight("y", {2, 3, 3, 4}), 0.17));
+      },
+      5);
+}
+
+TEST(OpGradient, ScaleChannels) {
+  ExpectGradients(
+      [](Sketch& s) {
+        const ValueId x = s.Weight("x", {2, 3, 3, 4});
+        s.Head(ops::ScaleChannels(s.graph, x, s.Weight("factors", {2, 3, 1, 1})));
+      },
+      4);
+}
+
+TEST(OpGradient, ConcatAndPad2d) {
+  ExpectGradients(
+      [](Sketch& s) {
+        const ValueId joined =
+            ops::Concat(s.graph, {s.Weight("a", {2, 2, 3, 4}), s.Weight("b", {2, 1, 3, 4}),
+                                  s.Weight("c", {2, 3, 3, 4})});
+        s.Head(ops::Pad2d(s.graph, joined, {-1, 2, 1, -1}));
+      },
+      5);
+}
+
+// Squeeze-excite, concatenation, the shifted half of a factorised reduction, drop path, a scaled
+// residual.
+TEST(OpGradient, OperationsOnChannelsTogether) {
+  ExpectGradients(
+      [](Sketch& s) {
+        Graph& g = s.graph;
+        const ValueId images = g.AddInput("images", {4, 2, 5, 5}, g.compute());
+        const ValueId a = ops::HardSwish(g, ops::Scale(g, s.Conv(images, "a", 4, 1), 3));
+        const ValueId squeezed = s.Pool(
+            a,
+            {.mode = Mode::kAverage, .window_h = 5, .window_w = 5, .stride_h = 1, .stride_w = 1});
+        const ValueId gate = ops::HardSigmoid(g, s.Conv(squeezed, "gate", 4, 1));
+        const ValueId excited = ops::ScaleChannels(g, a, gate);
+        const ValueId joined = ops::Concat(g, {excited, s.Conv(images, "b", 3, 1), a});
+        const ValueId shifted = ops::Pad2d(g, joined, {-1, -1, 1, 1});
+        const ValueId dropped = ops::Dropout(
+            g, shifted, {.keep = 0.6, .layer = 1, .per_row = true, .schedule_steps = 10});
+        s.Head(ops::ScaledAdd(g, dropped, s.Conv(dropped, "up", 11, 1), 0.17));
+      },
+      6, {.seed = 1, .step = 5});
 }
 
 TEST(OpGradient, ReshapeBothWays) {

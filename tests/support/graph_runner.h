@@ -13,10 +13,9 @@
 #include "src/core/hash.h"
 #include "src/core/rng.h"
 #include "src/graph/executable.h"
+#include "tests/support/elements.h"
 
 namespace carole::testing {
-
-using Elements = std::vector<double>;
 
 // What a run leaves: each output in the order of MarkOutput(), gradients and moving statistics by
 // the variable's name.
@@ -45,7 +44,7 @@ inline Elements VariableElements(const Variable& v) {
 }
 
 // Values of a graph's input: labels below `classes`, weights 1/rows, anything else in [-1, 1).
-inline Elements InputElements(const carole::Value& v, int classes = 3) {
+inline Elements InputElements(const Value& v, int classes = 3) {
   Elements values(static_cast<size_t>(v.shape.size()));
   for (size_t i = 0; i < values.size(); ++i) {
     values[i] = v.dtype == DType::kI32 ? static_cast<double>(i % static_cast<size_t>(classes))
@@ -53,19 +52,6 @@ inline Elements InputElements(const carole::Value& v, int classes = 3) {
                                        : Uniform(v.name, i);
   }
   return values;
-}
-
-inline void Fill(const Tensor& tensor, const Elements& values) {
-  CAROLE_CHECK_EQ(tensor.size(), static_cast<int64_t>(values.size()), "elements");
-  for (size_t i = 0; i < values.size(); ++i) {
-    if (tensor.dtype == DType::kF64) {
-      tensor.as<double>()[i] = values[i];
-    } else if (tensor.dtype == DType::kI32) {
-      tensor.as<int32_t>()[i] = static_cast<int32_t>(values[i]);
-    } else {
-      tensor.as<float>()[i] = static_cast<float>(values[i]);
-    }
-  }
 }
 
 // A graph compiled, bound, and filled with the values above.
@@ -78,7 +64,7 @@ class GraphRunner {
     executable_.Bind(*store_);
     SetVariables();
     for (ValueId id = 0; id < graph.num_values(); ++id) {
-      const carole::Value& v = graph.value(id);
+      const Value& v = graph.value(id);
       if (v.producer == kNone && v.variable == kNone) SetInput(v.name, InputElements(v));
     }
   }
@@ -100,7 +86,7 @@ class GraphRunner {
     const double nan = std::numeric_limits<double>::quiet_NaN();
     std::vector<std::pair<std::string, Elements>> inputs;
     for (ValueId id = 0; id < graph_.num_values(); ++id) {
-      const carole::Value& v = graph_.value(id);
+      const Value& v = graph_.value(id);
       if (v.producer != kNone || v.dtype == DType::kI32) continue;
       const Elements nans(static_cast<size_t>(v.shape.size()), nan);
       if (v.variable != kNone) {

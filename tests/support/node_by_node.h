@@ -15,7 +15,7 @@ class NodeByNode {
   NodeByNode(const Graph& graph, const Backend& backend)
       : graph_(graph), backend_(backend), values_(static_cast<size_t>(graph.num_values())) {
     for (ValueId id = 0; id < graph.num_values(); ++id) {
-      const carole::Value& v = graph.value(id);
+      const Value& v = graph.value(id);
       const bool variable = v.variable != kNone;
       layouts_.push_back(variable ? graph.variables()[v.variable].plain_layout()
                                   : Layout::PlainActivation(v.shape));

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "src/backend/backend.h"
-#include "src/core/float16.h"
 #include "src/tensor/buffer.h"
+#include "tests/support/elements.h"
 
 namespace carole::testing {
 
@@ -73,15 +73,15 @@ class GuardedMemory {
 };
 
 // A tensor with its memory.
-class Value {
+class GuardedTensor {
  public:
-  Value() = default;
-  Value(const Shape& shape, DType dtype, const Layout& layout)
+  GuardedTensor() = default;
+  GuardedTensor(const Shape& shape, DType dtype, const Layout& layout)
       : memory_(ByteSize(shape, dtype, layout)),
         tensor_{memory_.data(), shape, dtype, layout},
         present_(true) {}
-  explicit Value(const TensorSpec& spec) {
-    if (spec.present) *this = Value(spec.shape, spec.dtype, spec.layout);
+  explicit GuardedTensor(const TensorSpec& spec) {
+    if (spec.present) *this = GuardedTensor(spec.shape, spec.dtype, spec.layout);
   }
 
   bool present() const { return present_; }
@@ -91,56 +91,8 @@ class Value {
   const GuardedMemory& memory() const { return memory_; }
 
   // The elements of a plain layout, in the order in which they lie in memory.
-  std::vector<double> Read() const {
-    std::vector<double> values(present_ ? tensor_.size() : 0);
-    for (size_t i = 0; i < values.size(); ++i) {
-      switch (tensor_.dtype) {
-        case DType::kF64:
-          values[i] = tensor_.as<double>()[i];
-          break;
-        case DType::kI32:
-          values[i] = tensor_.as<int32_t>()[i];
-          break;
-        case DType::kBF16:
-          values[i] = static_cast<float>(tensor_.as<Bf16>()[i]);
-          break;
-        case DType::kU8:
-          values[i] = tensor_.as<uint8_t>()[i];
-          break;
-        case DType::kF16:
-          values[i] = static_cast<float>(tensor_.as<Fp16>()[i]);
-          break;
-        default:
-          values[i] = tensor_.as<float>()[i];
-      }
-    }
-    return values;
-  }
-  void Write(const std::vector<double>& values) {
-    CAROLE_CHECK_EQ(static_cast<int64_t>(values.size()), tensor_.size(), "values of {}",
-                    tensor_.shape.ToString());
-    for (size_t i = 0; i < values.size(); ++i) {
-      switch (tensor_.dtype) {
-        case DType::kF64:
-          tensor_.as<double>()[i] = values[i];
-          break;
-        case DType::kI32:
-          tensor_.as<int32_t>()[i] = static_cast<int32_t>(values[i]);
-          break;
-        case DType::kBF16:
-          tensor_.as<Bf16>()[i] = Bf16(static_cast<float>(values[i]));
-          break;
-        case DType::kU8:
-          tensor_.as<uint8_t>()[i] = static_cast<uint8_t>(values[i]);
-          break;
-        case DType::kF16:
-          tensor_.as<Fp16>()[i] = Fp16(static_cast<float>(values[i]));
-          break;
-        default:
-          tensor_.as<float>()[i] = static_cast<float>(values[i]);
-      }
-    }
-  }
+  Elements Read() const { return present_ ? ReadElements(tensor_) : Elements(); }
+  void Write(const Elements& values) { Fill(tensor_, values); }
 
  private:
   GuardedMemory memory_;
@@ -148,8 +100,9 @@ class Value {
   bool present_ = false;
 };
 
-inline Value Reordered(const Backend& backend, const Value& from, const Layout& layout) {
-  Value to(from.tensor().shape, from.tensor().dtype, layout);
+inline GuardedTensor Reordered(const Backend& backend, const GuardedTensor& from,
+                               const Layout& layout) {
+  GuardedTensor to(from.tensor().shape, from.tensor().dtype, layout);
   backend.Reorder(from.tensor(), to.tensor());
   backend.Synchronize();
   EXPECT_TRUE(to.memory().GuardsIntact()) << "reorder from " << from.layout() << " to " << layout;
@@ -165,7 +118,7 @@ class OpRun {
  public:
   // Reorders `inputs` into what the kernel wants. in_place: output 0 lies over the input that the
   // kernel allows for it.
-  OpRun(const Backend& backend, const OpSpec& spec, const std::vector<Value>& inputs,
+  OpRun(const Backend& backend, const OpSpec& spec, const std::vector<GuardedTensor>& inputs,
         bool in_place = false)
       : backend_(backend), spec_(spec), kernel_(backend.MakeKernel(spec)) {
     CAROLE_CHECK_EQ(inputs.size(), spec.inputs.size(), "inputs of {}", Name(spec.kind));
@@ -173,12 +126,12 @@ class OpRun {
     CAROLE_CHECK_EQ(kernel_->output_layouts().size(), spec.outputs.size(), "output layouts");
     for (size_t i = 0; i < inputs.size(); ++i) {
       inputs_.push_back(inputs[i].present() ? Reordered(backend, inputs[i], InputLayout(i, inputs))
-                                            : Value());
+                                            : GuardedTensor());
     }
     for (size_t i = 0; i < spec.outputs.size(); ++i) {
       const TensorSpec& t = spec.outputs[i];
-      outputs_.push_back(t.present ? Value(t.shape, t.dtype, kernel_->output_layouts()[i])
-                                   : Value());
+      outputs_.push_back(t.present ? GuardedTensor(t.shape, t.dtype, kernel_->output_layouts()[i])
+                                   : GuardedTensor());
     }
     workspace_ = GuardedMemory(kernel_->workspace_bytes());
     if (in_place) alias_ = kernel_->InPlaceInput(0);
@@ -193,34 +146,34 @@ class OpRun {
 
   void Run(const RunContext& context) {
     std::vector<std::vector<std::byte>> before;
-    for (const Value& v : inputs_) before.push_back(v.memory().Copy());
+    for (const GuardedTensor& v : inputs_) before.push_back(v.memory().Copy());
     Bind();
     RunKernel(context);
     CheckMemory(before);
     const auto first = CopyOutputs();
     for (size_t i = 0; i < inputs_.size(); ++i) inputs_[i].memory().Restore(before[i]);
-    for (Value& v : outputs_) v.memory().Poison();
+    for (GuardedTensor& v : outputs_) v.memory().Poison();
     workspace_.Poison();
     RunKernel(context);
     EXPECT_TRUE(CopyOutputs() == first) << Name(spec_.kind) << ": a second run gives other bits";
   }
 
   // Output i in the kernel's layout.
-  Value& output(size_t i) { return outputs_[i]; }
+  GuardedTensor& output(size_t i) { return outputs_[i]; }
   // Input i after the run.
-  const Value& input(size_t i) const { return inputs_[i]; }
+  const GuardedTensor& input(size_t i) const { return inputs_[i]; }
   const Kernel& kernel() const { return *kernel_; }
 
  private:
   // Opaque outputs of another kernel (argmax) are passed on as they are.
-  Layout InputLayout(size_t i, const std::vector<Value>& inputs) const {
+  Layout InputLayout(size_t i, const std::vector<GuardedTensor>& inputs) const {
     const Layout& wanted = kernel_->input_layouts()[i];
     return wanted.is_any() ? inputs[i].layout() : wanted;
   }
 
   void Bind() {
     KernelMemory memory;
-    for (const Value& v : inputs_) memory.inputs.push_back(v.tensor());
+    for (const GuardedTensor& v : inputs_) memory.inputs.push_back(v.tensor());
     for (size_t i = 0; i < outputs_.size(); ++i) {
       memory.outputs.push_back(outputs_[i].tensor());
       if (i == 0 && alias_ >= 0) memory.outputs[0].data = inputs_[alias_].tensor().data;
@@ -257,17 +210,16 @@ class OpRun {
   const Backend& backend_;
   const OpSpec spec_;
   std::unique_ptr<Kernel> kernel_;
-  std::vector<Value> inputs_, outputs_;
+  std::vector<GuardedTensor> inputs_, outputs_;
   GuardedMemory workspace_;
   int alias_ = -1;
 };
 
-using Elements = std::vector<double>;
-
 // Values of the spec's plain layouts holding these elements; an absent place takes no elements.
-inline std::vector<Value> MakeInputs(const OpSpec& spec, const std::vector<Elements>& elements) {
+inline std::vector<GuardedTensor> MakeInputs(const OpSpec& spec,
+                                             const std::vector<Elements>& elements) {
   CAROLE_CHECK_EQ(elements.size(), spec.inputs.size(), "inputs of {}", Name(spec.kind));
-  std::vector<Value> values;
+  std::vector<GuardedTensor> values;
   for (size_t i = 0; i < elements.size(); ++i) {
     values.emplace_back(spec.inputs[i]);
     if (values[i].present()) values[i].Write(elements[i]);
@@ -285,7 +237,7 @@ inline std::vector<Elements> RunPlain(const Backend& backend, const OpSpec& spec
   run.Run(context);
   std::vector<Elements> outputs;
   for (size_t i = 0; i < spec.outputs.size(); ++i) {
-    Value& v = run.output(i);
+    GuardedTensor& v = run.output(i);
     outputs.push_back(v.present() ? Reordered(backend, v, spec.outputs[i].layout).Read()
                                   : Elements());
   }

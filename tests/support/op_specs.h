@@ -60,6 +60,23 @@ struct ConvSizes {
   }
 };
 
+// Rows and columns of a filter; a number alone: as many of both.
+struct Window {
+  Window(int64_t n) : r(n), s(n) {}
+  Window(int64_t r, int64_t s) : r(r), s(s) {}
+  int64_t r, s;
+};
+// A convolution's operands besides x and w.
+struct ConvOthers {
+  bool bias = false, residual = false, mask = false;
+};
+inline ConvSizes Conv(const Shape& x, int64_t k, const Window& window,
+                      const Conv2dAttributes& a = {}, const ConvOthers& others = {}) {
+  return {x, k, window.r, window.s, a, others.bias, others.residual, others.mask};
+}
+// The same padding on all sides.
+constexpr Padding Around(int64_t n) { return {n, n, n, n}; }
+
 inline OpSpec Conv2dSpec(const ConvSizes& c) {
   OpSpec spec{OpKind::kConv2d,
               c.attributes,
@@ -112,29 +129,16 @@ inline OpSpec LinearBackwardFilterSpec(const LinearSizes& l) {
 
 // First layers of nets.
 inline ConvSizes ResNetStem(int64_t batch) {
-  return {.x = {batch, 3, 224, 224},
-          .k = 64,
-          .r = 7,
-          .s = 7,
-          .attributes = {.stride_h = 2, .stride_w = 2, .padding = {3, 3, 3, 3}}};
+  return Conv({batch, 3, 224, 224}, 64, 7, {.stride_h = 2, .stride_w = 2, .padding = Around(3)});
 }
 inline ConvSizes InceptionStem(int64_t batch) {
-  return {.x = {batch, 3, 299, 299},
-          .k = 32,
-          .r = 3,
-          .s = 3,
-          .attributes = {.stride_h = 2, .stride_w = 2}};
+  return Conv({batch, 3, 299, 299}, 32, 3, {.stride_h = 2, .stride_w = 2});
 }
 inline ConvSizes MobileNetStem(int64_t batch) {
-  return {.x = {batch, 3, 224, 224},
-          .k = 32,
-          .r = 3,
-          .s = 3,
-          .attributes = {.stride_h = 2, .stride_w = 2, .padding = {0, 0, 1, 1}}};
+  return Conv({batch, 3, 224, 224}, 32, 3, {.stride_h = 2, .stride_w = 2, .padding = {0, 0, 1, 1}});
 }
 inline ConvSizes VggStem(int64_t batch) {
-  return {
-      .x = {batch, 3, 224, 224}, .k = 64, .r = 3, .s = 3, .attributes = {.padding = {1, 1, 1, 1}}};
+  return Conv({batch, 3, 224, 224}, 64, 3, {.padding = Around(1)});
 }
 
 struct BatchNormSizes {

@@ -1,4 +1,5 @@
 // Several ranks, each on a device of its own, beside as many on the host.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -10,7 +11,6 @@
 namespace carole::train {
 namespace {
 
-using carole::testing::AllWeights;
 using carole::testing::Communicator;
 using carole::testing::ConnectWalled;
 using carole::testing::ExpectSameBits;
@@ -22,21 +22,9 @@ using carole::testing::MakeEmulatedCuda;
 using carole::testing::MakeWalledReference;
 using carole::testing::RankTraining;
 using carole::testing::RunRanks;
-using carole::testing::SmallNet;
+using carole::testing::SmallStep;
 using carole::testing::TrainingOutcome;
-
-// body(communicator, step) on each rank: the step of a small net with first weights.
-template <typename MakeBackend, typename Body>
-void RunOnDevices(int num_ranks, const MakeBackend& make_backend, const Body& body) {
-  const auto connect = ConnectWalled(num_ranks);
-  RunRanks(num_ranks, [&](Communicator& c) {
-    const auto backend = make_backend(1);
-    TrainStep step(SmallNet(4, true).graph, *backend, c,
-                   {.optimizer = "momentum", .connect_devices = [&] { connect(c, *backend); }});
-    step.store().Initialize(7);
-    body(c, step);
-  });
-}
+using ::testing::StartsWith;
 
 // With two ranks each sum is of two numbers, so that its order does not matter.
 TEST(DeviceRanks, SeveralRanksGiveTheHostsBits) {
@@ -145,7 +133,11 @@ TEST(DeviceRanks, SoAreThoseOfMicroBatches) {
 
 // Rank 0 alone writes histograms.
 TEST(DeviceRanks, OneRankMayObserveItsKernels) {
-  RunOnDevices(2, MakeWalledReference, [](Communicator& c, TrainStep& step) {
+  const auto connect = ConnectWalled(2);
+  RunRanks(2, [&](Communicator& c) {
+    SmallStep step(
+        c, {.optimizer = "momentum"},
+        {.backend = MakeWalledReference, .connect_devices = connect, .batch_norm = true});
     int64_t observed = 0;
     if (c.rank() == 0) step.executable().AddObserver([&](const KernelRecord&) { ++observed; });
     FormulaSource source({.rank = c.rank(), .size = 2});
@@ -161,7 +153,10 @@ TEST(DeviceRanks, OneRankMayObserveItsKernels) {
 
 // By the CUDA backend's hashes.
 TEST(DeviceRanks, AuditNamesTheVariableAndTheRankThatDiffer) {
-  RunOnDevices(3, MakeEmulatedCuda, [](Communicator& c, TrainStep& step) {
+  const auto connect = ConnectWalled(3);
+  RunRanks(3, [&](Communicator& c) {
+    SmallStep step(c, {.optimizer = "momentum"},
+                   {.backend = MakeEmulatedCuda, .connect_devices = connect, .batch_norm = true});
     VariableStore& store = step.store();
     EXPECT_NO_THROW(AuditReplicas(c, step.replica(), {}, 1));
     std::vector<float> values(static_cast<size_t>(store.places()[0].tf_shape.size()));
@@ -174,19 +169,43 @@ TEST(DeviceRanks, AuditNamesTheVariableAndTheRankThatDiffer) {
   });
 }
 
-TEST(DeviceRanks, AllRanksLeaveAStepOfWhichOneIsNotFinite) {
-  RunOnDevices(3, MakeWalledReference, [](Communicator& c, TrainStep& step) {
-    FormulaSource source({.rank = c.rank(), .size = 3});
-    io::Batch batch = *source.Next();
-    std::vector<float> images(batch.images.begin(), batch.images.end());
-    if (c.rank() == 1) images[5] = INFINITY;
-    batch.images = images;
-    const std::vector<double> before = AllWeights(step.store());
-    const StepResult result = step.Run(batch, {.learning_rate = 0.05});
-    EXPECT_FALSE(result.applied);
-    EXPECT_THAT(result.blame, ::testing::StartsWith("rank 1: loss"));
-    EXPECT_EQ(AllWeights(step.store()), before);
-  });
+// All that a checkpoint would keep.
+std::vector<std::vector<float>> Kept(TrainStep& step) {
+  const io::Checkpoint checkpoint = MakeSnapshot(step.replica(), {}, {});
+  std::vector<std::vector<float>> kept;
+  for (const auto* variables : {&checkpoint.variables, &checkpoint.slots}) {
+    for (const io::CheckpointVariable& v : *variables) kept.push_back(v.data);
+  }
+  return kept;
+}
+
+// Also where one of three ranks alone has a bad batch; the step after is as good as ever.
+TEST(DeviceRanks, StepThatIsNotFiniteLeavesEverythingAsItWas) {
+  for (auto* const make : {MakeReferenceBackend, MakeWalledReference, MakeEmulatedCuda}) {
+    for (const int num_ranks : {1, 3}) {
+      SCOPED_TRACE(std::string(make(1)->name()) + " on " + std::to_string(num_ranks));
+      const int bad_rank = num_ranks / 2;
+      const auto connect = ConnectWalled(num_ranks);
+      RunRanks(num_ranks, [&](Communicator& c) {
+        SmallStep step(c, {.optimizer = "adam", .moving_average_decay = 0.9},
+                       {.backend = make, .connect_devices = connect, .batch_norm = true});
+        step.replica().averages->Reset();
+        FormulaSource source(
+            {.rank = c.rank(), .size = num_ranks, .spoiled = {1}, .bad_rank = bad_rank});
+        const auto run = [&] { return step.Run(*source.Next(), {.learning_rate = 0.05}); };
+        EXPECT_TRUE(run().applied);
+        const auto before = Kept(step);
+        EXPECT_EQ(before.size(), 6 + 2 * 4 + 2 + 6U) << "variables, moments, powers, averages";
+        const StepResult bad = run();
+        EXPECT_FALSE(bad.applied);
+        EXPECT_THAT(bad.blame, StartsWith(fmt::format("rank {}: loss", bad_rank)));
+        EXPECT_EQ(bad.blame.find("rank", 1), std::string::npos) << bad.blame;
+        EXPECT_EQ(Kept(step), before);
+        EXPECT_TRUE(run().applied);
+        EXPECT_NE(Kept(step), before);
+      });
+    }
+  }
 }
 
 }  // namespace

@@ -13,19 +13,24 @@
 namespace carole::train {
 namespace {
 
+using carole::testing::AllWeights;
 using carole::testing::Communicator;
+using carole::testing::ConnectWalled;
 using carole::testing::ErrorsOfRanks;
 using carole::testing::ExpectSameBits;
 using carole::testing::FormulaSource;
 using carole::testing::kManySteps;
 using carole::testing::kReplayed;
+using carole::testing::LargestDifference;
 using carole::testing::MakeEarlyCopying;
 using carole::testing::MakeEmulatedCuda;
+using carole::testing::MakeGradientsLarge;
 using carole::testing::MakeWalledOneDnn;
 using carole::testing::MakeWalledReference;
 using carole::testing::RankTraining;
 using carole::testing::RunRanks;
 using carole::testing::SmallNet;
+using carole::testing::SmallStep;
 using carole::testing::TrainingOutcome;
 using carole::testing::WalledBackend;
 using ::testing::HasSubstr;
@@ -113,31 +118,9 @@ TEST(DeviceTraining, CudasOwnKernelsStayClose) {
     const TrainingOutcome host = Train(training);
     training.backend = MakeEmulatedCuda;
     const TrainingOutcome device = Train(training);
-    EXPECT_LT(carole::testing::LargestDifference(device.losses, host.losses), 1e-5);
-    EXPECT_LT(carole::testing::LargestDifference(device.weights, host.weights), 1e-5);
+    EXPECT_LT(LargestDifference(device.losses, host.losses), 1e-5);
+    EXPECT_LT(LargestDifference(device.weights, host.weights), 1e-5);
   }
-}
-
-TEST(DeviceTraining, StepThatIsNotFiniteLeavesEverythingAsItWas) {
-  RunRanks(1, [](Communicator& c) {
-    const auto backend = MakeEmulatedCuda(1);
-    TrainStep step(SmallNet(4, true).graph, *backend, c,
-                   {.optimizer = "momentum", .moving_average_decay = 0.9});
-    step.store().Initialize(7);
-    FormulaSource source({});
-    io::Batch batch = *source.Next();
-    std::vector<float> images(batch.images.begin(), batch.images.end());
-    images[5] = INFINITY;
-    const io::Batch good = batch;
-    batch.images = images;
-    const std::vector<double> before = carole::testing::AllWeights(step.store());
-    const StepResult bad = step.Run(batch, {.learning_rate = 0.05});
-    EXPECT_FALSE(bad.applied);
-    EXPECT_THAT(bad.blame, HasSubstr("rank 0: loss"));
-    EXPECT_EQ(carole::testing::AllWeights(step.store()), before);
-    EXPECT_TRUE(step.Run(good, {.learning_rate = 0.05}).applied);
-    EXPECT_NE(carole::testing::AllWeights(step.store()), before);
-  });
 }
 
 // Trains 4 steps, saves, and goes on to 8 with a new process's objects, evaluating on the way.
@@ -169,7 +152,7 @@ std::vector<double> TrainWithRestart(std::unique_ptr<Backend> (*make)(int), doub
                        .eval_every = 2,
                        .keep_best = true});
       EXPECT_EQ(trainer.Run(), ExitCode::kOk);
-      weights = carole::testing::AllWeights(step.store());
+      weights = AllWeights(step.store());
     });
   }
   return weights;
@@ -234,43 +217,6 @@ TEST(DeviceTraining, CountsAllThatIsAsLargeAsTheWeights) {
             2 + 2 + 1 + 3);
 }
 
-// Its batch number `bad` has a pixel that is not finite, or that makes others so.
-class SpoiledSource : public io::BatchSource {
- public:
-  SpoiledSource(int bad, float pixel, int rank = 0, int size = 1)
-      : source_({.rank = rank, .size = size}), left_(bad), pixel_(pixel) {}
-
-  const io::Batch* Next() override {
-    const io::Batch* batch = source_.Next();
-    if (left_-- != 0) return batch;
-    spoiled_ = *batch;
-    images_.assign(batch->images.begin(), batch->images.end());
-    images_[5] = pixel_;
-    spoiled_.images = images_;
-    return &spoiled_;
-  }
-  int64_t num_samples() const override { return source_.num_samples(); }
-
- private:
-  FormulaSource source_;
-  int left_;
-  const float pixel_;
-  std::vector<float> images_;
-  io::Batch spoiled_;
-};
-
-// So that activations and loss are moderate, but what flows back is not.
-void MakeGradientsLarge(VariableStore& store) {
-  for (const auto& [name, factor] :
-       {std::pair("net/conv/weights", 1e-36F), {"net/logits/weights", 1e30F}}) {
-    const int variable = store.Find(name);
-    std::vector<float> values(static_cast<size_t>(store.places()[variable].tf_shape.size()));
-    store.Read(variable, values);
-    for (float& v : values) v *= factor;
-    store.Write(variable, values);
-  }
-}
-
 // Losses and last weights of a run of which one batch is bad, while steps are replayed, and begun
 // before the last one has ended. Where the loss stays finite, the loss scale is taken to be too
 // large, with which the step after was begun. Of several ranks the last one has the bad batch.
@@ -278,24 +224,29 @@ std::vector<double> TrainPastBadBatch(std::unique_ptr<Backend> (*make)(int), flo
                                       int num_ranks = 1, int micro_batches = 1) {
   constexpr int kSteps = 9, kBad = 5;
   std::vector<double> numbers;
-  const auto connect = carole::testing::ConnectWalled(num_ranks);
+  const auto connect = ConnectWalled(num_ranks);
   RunRanks(num_ranks, [&](Communicator& c) {
-    const auto backend = make(1);
     const bool overflows = std::isfinite(pixel);
     const auto rate = [&](int64_t step) {
       return overflows ? 0 : 0.01 / static_cast<double>(1 + step);  // or the weights stay such
     };
-    TrainStep step(SmallNet(4 / micro_batches, !overflows).graph, *backend, c,
+    SmallStep step(c,
                    {.optimizer = overflows ? "sgd" : "adam",
                     .moving_average_decay = 0.9,
                     .accumulation_steps = micro_batches,
                     .loss_scale = {.initial = 1024, .is_dynamic = true},
-                    .audit_every_n_steps = 4,
-                    .connect_devices = [&] { connect(c, *backend); }});
-    step.store().Initialize(7);
+                    .audit_every_n_steps = 4},
+                   {.backend = make,
+                    .connect_devices = connect,
+                    .rows = 4 / micro_batches,
+                    .batch_norm = !overflows});
     if (overflows) MakeGradientsLarge(step.store());
-    const bool is_spoiled = c.rank() + 1 == num_ranks;
-    SpoiledSource source(is_spoiled ? kBad : -1, pixel, c.rank(), num_ranks);
+    const bool on_host = step.backend->on_host();
+    FormulaSource source({.rank = c.rank(),
+                          .size = num_ranks,
+                          .spoiled = {kBad},
+                          .bad_rank = num_ranks - 1,
+                          .bad_pixel = pixel});
     int64_t updates = 0;
     std::vector<int32_t> labels;
     const auto begin = [&] {
@@ -307,22 +258,22 @@ std::vector<double> TrainPastBadBatch(std::unique_ptr<Backend> (*make)(int), flo
     for (int i = 0; i < kSteps; ++i) {
       if (step.num_under_way() == 0) begin();
       if (labels.size() < kSteps && step.CanRunAhead()) begin();
-      const bool is_alone = backend->on_host() || (updates + 1) % 4 == 0 || i + 1 == kSteps;
+      const bool is_alone = on_host || (updates + 1) % 4 == 0 || i + 1 == kSteps;
       EXPECT_EQ(step.num_under_way(), is_alone ? 1 : 2) << i;
       const StepResult result = step.End();
       EXPECT_EQ(result.applied, i != kBad) << result.blame;
       EXPECT_EQ(result.overflowed, i == kBad && overflows);
-      EXPECT_TRUE(backend->on_host() || result.batch.labels[0] == labels[i]);
+      EXPECT_TRUE(on_host || result.batch.labels[0] == labels[i]);
       updates += result.applied ? 1 : 0;
       if (result.applied && c.rank() == 0) numbers.push_back(result.total_loss);
     }
     EXPECT_EQ(step.loss_scale().value(), overflows ? 512 : 1024);
     EXPECT_EQ(step.loss_scale().scalars()[1].value, overflows ? kSteps - kBad - 1 : kSteps - 1);
-    EXPECT_GE(step.replays(), backend->on_host() ? 0 : kSteps - StepReplay::kRunsBefore);
+    EXPECT_GE(step.replays(), on_host ? 0 : kSteps - StepReplay::kRunsBefore);
     if (c.rank() != 0) return;
-    for (double w : carole::testing::AllWeights(step.store())) numbers.push_back(w);
+    for (double w : AllWeights(step.store())) numbers.push_back(w);
     step.replica().averages->Swap();
-    for (double w : carole::testing::AllWeights(step.store())) numbers.push_back(w);
+    for (double w : AllWeights(step.store())) numbers.push_back(w);
   });
   return numbers;
 }
@@ -353,13 +304,12 @@ TrainerRun TrainInto(const std::string& folder, std::unique_ptr<Backend> (*make)
   options.max_number_of_steps = 8;
   options.seed = 11;
   run.error = ErrorsOfRanks(1, [&](Communicator& c) {
-    const auto backend = make(1);
-    TrainStep step(SmallNet(4, true).graph, *backend, c, {.optimizer = "adam"});
+    SmallStep step(c, {.optimizer = "adam"}, {.backend = make, .batch_norm = true});
     const optim::LearningRate rate(
         {.decay_factor = 0.5, .num_epochs_per_decay = 1, .num_samples = 8, .batch_size = 4});
     Trainer trainer(step, c, rate, source, options);
     run.code = trainer.Run();
-    run.weights = carole::testing::AllWeights(step.store());
+    run.weights = AllWeights(step.store());
   })[0];
   return run;
 }
@@ -380,7 +330,8 @@ TEST(DeviceTraining, GoesOnWhereItWasStopped) {
 // Batch number 5 is bad, in a step that is replayed while the next one was begun.
 TEST(DeviceTraining, NanIsNamedAndSkippedInItsStep) {
   const MakeBatchSource spoiled = [](const RunState&) {
-    return std::make_unique<SpoiledSource>(5, NAN);
+    return std::make_unique<FormulaSource>(
+        FormulaSource::Options{.spoiled = {5}, .bad_pixel = NAN});
   };
   std::string errors[2];
   std::vector<double> weights[2];
@@ -396,55 +347,33 @@ TEST(DeviceTraining, NanIsNamedAndSkippedInItsStep) {
   EXPECT_FALSE(weights[true].empty());
 }
 
-// Micro-batches, too: the device has the first of the next step before it is done with this one.
-TEST(DeviceTraining, MicroBatchesLeaveTheDeviceWorkBetweenSteps) {
-  RunRanks(1, [](Communicator& c) {
-    const auto backend =
-        std::make_unique<WalledBackend>(MakeReferenceBackend(1), carole::testing::CopyTime::kEarly);
-    TrainStep step(SmallNet(2, true).graph, *backend, c,
-                   {.optimizer = "momentum", .accumulation_steps = 2});
-    step.store().Initialize(7);
-    FormulaSource source({});
-    step.Begin(*source.Next(), {.learning_rate = 0.05});
-    for (int64_t s = 1; s < kManySteps; ++s) {
-      ASSERT_TRUE(step.CanRunAhead());
-      step.Begin(*source.Next(), {.step = s, .learning_rate = 0.05});
-      EXPECT_TRUE(step.End().applied);
-      EXPECT_GT(backend->stream()->num_queued(), 0)
-          << "the host waited for a step that it has begun";
-    }
-    EXPECT_TRUE(step.End().applied);
-  });
-}
-
+// Of micro-batches the device has the first of the next step before it is done with this one.
 TEST(DeviceTraining, StepIsBegunWhileTheDeviceIsAtTheOneBefore) {
-  RunRanks(1, [](Communicator& c) {
-    const auto backend =
-        std::make_unique<WalledBackend>(MakeReferenceBackend(1), carole::testing::CopyTime::kEarly);
-    TrainStep step(SmallNet(4, true).graph, *backend, c, {.optimizer = "momentum"});
-    step.store().Initialize(7);
-    FormulaSource source({});
-    const auto& stream = backend->stream();
-    step.Begin(*source.Next(), {.learning_rate = 0.05});
-    for (int64_t s = 1; s < kManySteps; ++s) {
-      const size_t queued = stream->num_queued();
-      EXPECT_GT(queued, 0) << "the host waited for a step that it has begun";
-      ASSERT_TRUE(step.CanRunAhead());
-      step.Begin(*source.Next(), {.step = s, .learning_rate = 0.05});
-      EXPECT_GT(stream->num_queued(), queued) << "the host waited for the step before";
-      EXPECT_FALSE(step.CanRunAhead()) << "two are enough";
+  for (const int64_t micro_batches : {1, 2}) {
+    SCOPED_TRACE(micro_batches);
+    RunRanks(1, [&](Communicator& c) {
+      SmallStep step(c, {.optimizer = "momentum", .accumulation_steps = micro_batches},
+                     {.backend = MakeEarlyCopying, .rows = 4 / micro_batches, .batch_norm = true});
+      FormulaSource source({.num_samples = 32});
+      const auto& stream = static_cast<WalledBackend&>(*step.backend).stream();
+      step.Begin(*source.Next(), {.learning_rate = 0.05});
+      for (int64_t s = 1; s < kManySteps; ++s) {
+        const size_t queued = stream->num_queued();
+        EXPECT_GT(queued, 0) << "the host waited for a step that it has begun";
+        ASSERT_TRUE(step.CanRunAhead());
+        step.Begin(*source.Next(), {.step = s, .learning_rate = 0.05});
+        if (micro_batches == 1) {
+          EXPECT_GT(stream->num_queued(), queued) << "the host waited for the step before";
+        }
+        EXPECT_FALSE(step.CanRunAhead()) << "two are enough";
+        EXPECT_TRUE(step.End().applied);
+        EXPECT_EQ(step.num_under_way(), 1);
+      }
+      EXPECT_GT(stream->num_queued(), 0) << "the host waited for a step that it has begun";
       EXPECT_TRUE(step.End().applied);
-      EXPECT_EQ(step.num_under_way(), 1);
-    }
-    EXPECT_TRUE(step.End().applied);
-    EXPECT_EQ(step.replays(), kReplayed);
-  });
-}
-
-std::unique_ptr<Backend> MakeEmulated(Precision precision) {
-  auto backend = std::make_unique<carole::testing::WalledCuda>();
-  backend->SetPrecision(precision);
-  return backend;
+      EXPECT_EQ(step.replays(), kReplayed);
+    });
+  }
 }
 
 // Kernels read copies of the weights in 16 bits, which the optimizer writes beside them; `casts`:
@@ -452,11 +381,13 @@ std::unique_ptr<Backend> MakeEmulated(Precision precision) {
 std::vector<double> TrainIn(Precision precision, StepOptions options, bool casts) {
   std::vector<double> numbers;
   RunRanks(1, [&](Communicator& c) {
-    const auto backend = MakeEmulated(precision);
     options.optimizer = "momentum";
-    TrainStep step(SmallNet(4 / options.accumulation_steps, true).graph, *backend, c, options);
-    step.store().Initialize(7);
-    SpoiledSource source(5, INFINITY);
+    SmallStep step(c, options,
+                   {.backend = MakeEmulatedCuda,
+                    .precision = precision,
+                    .rows = 4 / options.accumulation_steps,
+                    .batch_norm = true});
+    FormulaSource source({.spoiled = {5}});
     int64_t begun = 0;
     const auto begin = [&] {
       if (casts) (void)step.store();
@@ -469,7 +400,7 @@ std::vector<double> TrainIn(Precision precision, StepOptions options, bool casts
       EXPECT_EQ(result.applied, s != 5);
       numbers.push_back(result.applied ? result.total_loss : 0);
     }
-    for (double w : carole::testing::AllWeights(step.store())) numbers.push_back(w);
+    for (double w : AllWeights(step.store())) numbers.push_back(w);
   });
   return numbers;
 }
@@ -486,11 +417,12 @@ TEST(DeviceTraining, OptimizerKeepsUpTheCopiesOfWeights) {
 
 TEST(DeviceTraining, WeightsThatOthersChangeAreThoseOfTheNextStep) {
   RunRanks(1, [](Communicator& c) {
-    const auto backend = MakeEmulated(Precision::kBf16);
     FormulaSource source({});
     const io::Batch batch = *source.Next();
     const auto first_loss = [&](int64_t steps_before) {
-      TrainStep step(SmallNet(4, true).graph, *backend, c, {.optimizer = "sgd"});
+      SmallStep step(
+          c, {.optimizer = "sgd"},
+          {.backend = MakeEmulatedCuda, .precision = Precision::kBf16, .batch_norm = true});
       step.store().Initialize(8);
       for (int64_t s = 0; s < steps_before; ++s) step.Run(batch, {.step = s, .learning_rate = 0.5});
       step.store().Initialize(7);
@@ -506,10 +438,8 @@ TEST(DeviceTraining, WeightsThatOthersChangeAreThoseOfTheNextStep) {
 
 TEST(DeviceTraining, AuditsSeeTheWeightsOfTheirStep) {
   RunRanks(1, [](Communicator& c) {
-    const auto backend = MakeWalledReference(1);
-    TrainStep step(SmallNet(4).graph, *backend, c,
-                   {.optimizer = "momentum", .audit_every_n_steps = 2});
-    step.store().Initialize(7);
+    SmallStep step(c, {.optimizer = "momentum", .audit_every_n_steps = 2},
+                   {.backend = MakeWalledReference});
     FormulaSource source({});
     step.Begin(*source.Next(), {.learning_rate = 0.05});
     EXPECT_TRUE(step.CanRunAhead());

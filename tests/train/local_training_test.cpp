@@ -21,23 +21,23 @@ using carole::testing::LargestDifference;
 using carole::testing::RankTraining;
 using carole::testing::RateAt;
 using carole::testing::RunRanks;
-using carole::testing::SmallNet;
+using carole::testing::SmallStep;
+using carole::testing::SmallStepOptions;
 using carole::testing::Train;
 using ::testing::AllOf;
+using ::testing::Each;
 using ::testing::HasSubstr;
 
 constexpr double kRate = 0.05;
+const SmallStepOptions kWithNormInDouble{.batch_norm = true, .dtype = DType::kF64};
 
 // A rank of `size`, alone: its own mean loss on its share of the batches.
 class LoneRank {
  public:
   LoneRank(Communicator& c, int rank, int size, const StepOptions& options,
            int64_t num_samples = 24)
-      : backend_(MakeReferenceBackend(1)),
-        step_(std::move(SmallNet(4, true, DType::kF64).graph), *backend_, c, options),
-        source_({.num_samples = num_samples, .rank = rank, .size = size}) {
-    step_.store().Initialize(7);
-  }
+      : step_(c, options, kWithNormInDouble),
+        source_({.num_samples = num_samples, .rank = rank, .size = size}) {}
 
   void Step(int64_t s) {
     io::Batch batch = *source_.Next();
@@ -53,8 +53,7 @@ class LoneRank {
   }
 
  private:
-  std::unique_ptr<Backend> backend_;
-  TrainStep step_;
+  SmallStep step_;
   FormulaSource source_;
   double loss_ = 0;
 };
@@ -117,11 +116,9 @@ TEST(LocalSgdTest, ConsolidatesMovingAverages) {
   for (const size_t arena : {0, 1}) {
     std::vector<std::vector<double>> before(2), after(2);
     RunRanks(2, [&](Communicator& c) {
-      const auto backend = MakeReferenceBackend(1);
-      SmallNet net(4, true, DType::kF64);
-      TrainStep step(std::move(net.graph), *backend, c,
-                     {.optimizer = "momentum", .moving_average_decay = 0.9, .local_sgd_steps = 10});
-      step.store().Initialize(7);
+      SmallStep step(c,
+                     {.optimizer = "momentum", .moving_average_decay = 0.9, .local_sgd_steps = 10},
+                     kWithNormInDouble);
       step.replica().averages->Reset();
       FormulaSource source({.rank = c.rank(), .size = 2});
       for (int64_t s = 0; s < 2; ++s) step.Run(*source.Next(), {.step = s, .learning_rate = kRate});
@@ -142,11 +139,7 @@ TEST(LocalSgdTest, ConsolidatesMovingAverages) {
 TEST(LocalSgdTest, ConsolidatesBeforeASave) {
   std::vector<std::vector<double>> before(2), after(2);
   RunRanks(2, [&](Communicator& c) {
-    const auto backend = MakeReferenceBackend(1);
-    SmallNet net(4, true, DType::kF64);
-    TrainStep step(std::move(net.graph), *backend, c,
-                   {.optimizer = "momentum", .local_sgd_steps = 10});
-    step.store().Initialize(7);
+    SmallStep step(c, {.optimizer = "momentum", .local_sgd_steps = 10}, kWithNormInDouble);
     FormulaSource source({.rank = c.rank(), .size = 2});
     for (int64_t s = 0; s < 2; ++s) step.Run(*source.Next(), {.step = s, .learning_rate = kRate});
     before[c.rank()] = AllWeights(step.store());
@@ -171,9 +164,7 @@ TEST(StatisticsTest, AreTheMeanOverRanksAfterEachStep) {
     }
   });
   RunRanks(3, [&](Communicator& c) {
-    const auto backend = MakeReferenceBackend(1);
-    TrainStep step(std::move(SmallNet(4, true, DType::kF64).graph), *backend, c, still);
-    step.store().Initialize(7);
+    SmallStep step(c, still, kWithNormInDouble);
     const std::vector<double> before = AllWeights(step.store());
     FormulaSource source({.num_samples = 24, .rank = c.rank(), .size = 3});
     step.Run(*source.Next(), {.learning_rate = kRate});
@@ -221,10 +212,7 @@ std::vector<std::string> ErrorsAfter(int num_ranks, const std::function<float&(T
   options.optimizer = "momentum";
   options.audit_every_n_steps = 4;
   return ErrorsOfRanks(num_ranks, [&](Communicator& c) {
-    const auto backend = MakeReferenceBackend(1);
-    SmallNet net(4, true);
-    TrainStep step(std::move(net.graph), *backend, c, options);
-    step.store().Initialize(7);
+    SmallStep step(c, options, {.batch_norm = true});
     FormulaSource source({.rank = c.rank(), .size = c.size()});
     for (int64_t s = 0; s < 12; ++s) {
       if (s == 5 && c.rank() == 1) {
@@ -248,10 +236,9 @@ float& LogitsWeight(TrainStep& step) {
 }
 
 TEST(AuditTest, NamesTheVariableAndTheRankInTheMinority) {
-  for (const std::string& error : ErrorsAfter(3, LogitsWeight)) {
-    EXPECT_THAT(error, AllOf(HasSubstr("net/logits/weights: replicas differ at step 8: rank 1 ("),
-                             HasSubstr("as the 2 others")));
-  }
+  EXPECT_THAT(ErrorsAfter(3, LogitsWeight),
+              Each(AllOf(HasSubstr("net/logits/weights: replicas differ at step 8: rank 1 ("),
+                         HasSubstr("as the 2 others"))));
 }
 
 // Their gradients are not summed, so the others' weights would stay equal. Beside local SGD an
@@ -265,10 +252,9 @@ TEST(AuditTest, SeesFrozenVariables) {
   for (const auto& [local_sgd_steps, found] : {std::pair(0, 8), std::pair(5, 10)}) {
     const std::string want =
         fmt::format("net/logits/weights: replicas differ at step {}: rank 1 (", found);
-    for (const std::string& error :
-         ErrorsAfter(3, frozen_weight,
-                     {.trainable_scopes = {"net/conv"}, .local_sgd_steps = local_sgd_steps}))
-      EXPECT_THAT(error, HasSubstr(want));
+    EXPECT_THAT(ErrorsAfter(3, frozen_weight,
+                            {.trainable_scopes = {"net/conv"}, .local_sgd_steps = local_sgd_steps}),
+                Each(HasSubstr(want)));
   }
 }
 
@@ -276,23 +262,18 @@ TEST(AuditTest, SeesMovingAverages) {
   const auto shadow = [](TrainStep& step) -> float& {
     return *reinterpret_cast<float*>(step.replica().averages->shadow(0).data());
   };
-  for (const std::string& error : ErrorsAfter(3, shadow, {.moving_average_decay = 0.9}))
-    EXPECT_THAT(error, HasSubstr("/ExponentialMovingAverage: replicas differ at step 8: rank 1 ("));
+  EXPECT_THAT(ErrorsAfter(3, shadow, {.moving_average_decay = 0.9}),
+              Each(HasSubstr("/ExponentialMovingAverage: replicas differ at step 8: rank 1 (")));
 }
 
 TEST(AuditTest, TwoRanksAreBothNamed) {
-  for (const std::string& error : ErrorsAfter(2, LogitsWeight)) {
-    EXPECT_THAT(error,
-                AllOf(HasSubstr("rank 0 ("), HasSubstr("rank 1 ("), HasSubstr("no majority")));
-  }
+  EXPECT_THAT(ErrorsAfter(2, LogitsWeight),
+              Each(AllOf(HasSubstr("rank 0 ("), HasSubstr("rank 1 ("), HasSubstr("no majority"))));
 }
 
 TEST(AuditTest, SeesSlotsTooAndTheFirstVariableThatDiffers) {
   RunRanks(3, [](Communicator& c) {
-    const auto backend = MakeReferenceBackend(1);
-    SmallNet net(4, true);
-    TrainStep step(std::move(net.graph), *backend, c, {.optimizer = "momentum"});
-    step.store().Initialize(7);
+    SmallStep step(c, {.optimizer = "momentum"}, {.batch_norm = true});
     AuditReplicas(c, step.replica(), {}, 1);
     reinterpret_cast<float*>(step.optimizer().slot(0))[0] = static_cast<float>(c.rank() == 2);
     try {

@@ -16,7 +16,8 @@ using carole::testing::Communicator;
 using carole::testing::FormulaSource;
 using carole::testing::RankTraining;
 using carole::testing::RunRanks;
-using carole::testing::SmallNet;
+using carole::testing::SmallStep;
+using carole::testing::SmallStepOptions;
 using carole::testing::Train;
 using carole::testing::TrainingOutcome;
 using ::testing::HasSubstr;
@@ -84,13 +85,11 @@ TEST(LossScaleTest, ScaleChangesNoBits) {
 // In fp16 gradients end at 65504: the first steps overflow, which changes nothing but the scale.
 void ExpectToFindScale(int num_ranks, std::unique_ptr<Backend> (*make)(int threads)) {
   RunRanks(num_ranks, [&](Communicator& c) {
-    const auto backend = make(1);
-    backend->SetPrecision(Precision::kFp16);
     const StepOptions options{.optimizer = "momentum",
                               .loss_scale = {.initial = 0x1p24, .is_dynamic = true}};
-    SmallNet net(4, true);
-    TrainStep step(std::move(net.graph), *backend, c, options);
-    step.store().Initialize(1);
+    const SmallStepOptions in_fp16{
+        .backend = make, .precision = Precision::kFp16, .batch_norm = true};
+    SmallStep step(c, options, in_fp16);
     FormulaSource source({.num_samples = 8, .rank = c.rank(), .size = c.size()});
     const io::Batch& batch = *source.Next();
     const std::vector<double> fresh = AllWeights(step.store());
@@ -115,13 +114,11 @@ void ExpectToFindScale(int num_ranks, std::unique_ptr<Backend> (*make)(int threa
 
     // The scale is part of a checkpoint; a run without one begins anew.
     const io::Checkpoint saved = MakeSnapshot(step.replica(), {.step = 40}, {});
-    SmallNet again(4, true);
-    TrainStep resumed(std::move(again.graph), *backend, c, options);
+    SmallStep resumed(c, options, in_fp16);
     Restore(saved, "saved", resumed.replica());
     EXPECT_EQ(resumed.loss_scale().value(), step.loss_scale().value());
     EXPECT_EQ(resumed.loss_scale().scalars()[1].value, 40);
-    SmallNet third(4, true);
-    TrainStep fixed(std::move(third.graph), *backend, c, {.optimizer = "momentum"});
+    SmallStep fixed(c, {.optimizer = "momentum"}, in_fp16);
     Restore(saved, "saved", fixed.replica());
     EXPECT_EQ(fixed.loss_scale().value(), 1);
   });
@@ -141,17 +138,9 @@ TEST(LossScaleTest, SoItDoesOnADevice) {
 // What no scale is to blame for stops at 1, and is then blamed as ever.
 TEST(LossScaleTest, NanIsNoOverflowForEver) {
   RunRanks(1, [](Communicator& c) {
-    const auto backend = MakeReferenceBackend(1);
-    SmallNet net(4);
-    TrainStep step(std::move(net.graph), *backend, c,
-                   {.optimizer = "sgd", .loss_scale = {.initial = 4, .is_dynamic = true}});
-    step.store().Initialize(1);
-    FormulaSource source({});
-    io::Batch batch = *source.Next();
-    std::vector<float> images(batch.images.begin(), batch.images.end());
-    images[0] = std::nanf("");
-    batch.images = images;
-    const StepResult result = step.Run(batch, {.learning_rate = 0.05});
+    SmallStep step(c, {.optimizer = "sgd", .loss_scale = {.initial = 4, .is_dynamic = true}});
+    FormulaSource source({.spoiled = {0}, .bad_pixel = NAN});
+    const StepResult result = step.Run(*source.Next(), {.learning_rate = 0.05});
     EXPECT_FALSE(result.applied || result.overflowed) << "the loss is no number already";
     EXPECT_THAT(result.blame, HasSubstr("loss nan"));
     EXPECT_EQ(step.loss_scale().value(), 4);

@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
-#include <limits>
 
 #include "src/core/error.h"
 #include "tests/train/training.h"
@@ -16,8 +15,10 @@ using carole::testing::Communicator;
 using carole::testing::ErrorsOfRanks;
 using carole::testing::FormulaSource;
 using carole::testing::LargestDifference;
+using carole::testing::MakeGradientsLarge;
 using carole::testing::RunRanks;
-using carole::testing::SmallNet;
+using carole::testing::SmallStep;
+using ::testing::Each;
 using ::testing::HasSubstr;
 
 constexpr StepInput kInput{.step = 0, .seed = 3, .learning_rate = 0.05};
@@ -66,10 +67,7 @@ TEST(TrainStepTest, RanksTogetherDoWhatOneDoesInFloat) {
 
 TEST(TrainStepTest, OverfitsOneBatch) {
   RunRanks(2, [](Communicator& c) {
-    const auto backend = MakeReferenceBackend(1);
-    SmallNet net(4);
-    TrainStep step(std::move(net.graph), *backend, c, {.optimizer = "momentum"});
-    step.store().Initialize(1);
+    SmallStep step(c, {.optimizer = "momentum"});
     FormulaSource source({.num_samples = 8, .rank = c.rank(), .size = 2});
     const io::Batch& batch = *source.Next();
     double first = 0, last = 0;
@@ -84,10 +82,7 @@ TEST(TrainStepTest, OverfitsOneBatch) {
 
 TEST(TrainStepTest, LossesAndVotesAreTheSameOnEveryRank) {
   RunRanks(3, [](Communicator& c) {
-    const auto backend = MakeReferenceBackend(1);
-    SmallNet net(4);
-    TrainStep step(std::move(net.graph), *backend, c, {.optimizer = "sgd"});
-    step.store().Initialize(1);
+    SmallStep step(c, {.optimizer = "sgd"});
     FormulaSource source({.rank = c.rank(), .size = 3});
     StepInput input = kInput;
     const StepResult quiet = step.Run(*source.Next(), input);
@@ -109,11 +104,8 @@ TEST(TrainStepTest, LossesAndVotesAreTheSameOnEveryRank) {
 
 TEST(TrainStepTest, RegularizationLossIsThatOfTheWeightsBefore) {
   RunRanks(1, [](Communicator& c) {
-    const auto backend = MakeReferenceBackend(1);
-    SmallNet net(4, false, DType::kF64);
-    TrainStep step(std::move(net.graph), *backend, c,
-                   {.optimizer = "sgd", .optimizer_options = {.weight_decay = 0.1}});
-    step.store().Initialize(1);
+    SmallStep step(c, {.optimizer = "sgd", .optimizer_options = {.weight_decay = 0.1}},
+                   {.dtype = DType::kF64});
     double squares = 0;
     for (double w : AllWeights(step.store())) squares += w * w;  // biases are 0
     FormulaSource source({});
@@ -121,76 +113,15 @@ TEST(TrainStepTest, RegularizationLossIsThatOfTheWeightsBefore) {
   });
 }
 
-// A batch whose pixel 5 is this on one of the ranks.
-class SpoiledBatch {
- public:
-  SpoiledBatch(const io::Batch& batch, bool spoil, float pixel)
-      : images_(batch.images.begin(), batch.images.end()), batch_(batch) {
-    if (spoil) images_[5] = pixel;
-    batch_.images = images_;
-  }
-  const io::Batch& batch() const { return batch_; }
-
- private:
-  std::vector<float> images_;
-  io::Batch batch_;
-};
-
-std::vector<std::byte> SlotsOf(optim::Optimizer& optimizer) {
-  std::vector<std::byte> all;
-  for (size_t s = 0; s < optimizer.slots().size(); ++s) {
-    const std::byte* slot = optimizer.slot(static_cast<int>(s));
-    all.insert(all.end(), slot, slot + optimizer.slot_bytes());
-  }
-  return all;
-}
-
-TEST(TrainStepTest, NoRankAppliesAStepThatIsNotFiniteOnOne) {
-  RunRanks(3, [](Communicator& c) {
-    const auto backend = MakeReferenceBackend(1);
-    SmallNet net(4, /*batch_norm=*/true);
-    TrainStep step(std::move(net.graph), *backend, c,
-                   {.optimizer = "adam", .moving_average_decay = 0.9});
-    step.store().Initialize(1);
-    step.replica().averages->Reset();
-    FormulaSource source({.rank = c.rank(), .size = 3});
-    EXPECT_TRUE(step.Run(*source.Next(), kInput).applied);
-    const auto before = AllWeights(step.store());  // moving statistics too
-    const auto slots = SlotsOf(step.optimizer());
-    const SpoiledBatch spoiled(*source.Next(), c.rank() == 1,
-                               std::numeric_limits<float>::infinity());
-    const StepResult result = step.Run(spoiled.batch(), kInput);
-    EXPECT_FALSE(result.applied);
-    EXPECT_THAT(result.blame, ::testing::StartsWith("rank 1: "));
-    EXPECT_THAT(result.blame, ::testing::Not(HasSubstr("rank 0")));
-    EXPECT_EQ(AllWeights(step.store()), before);
-    EXPECT_EQ(SlotsOf(step.optimizer()), slots);
-    EXPECT_TRUE(step.Run(*source.Next(), kInput).applied);
-  });
-}
-
 TEST(TrainStepTest, GradientThatOverflowsBehindAFiniteLossIsNamed) {
   RunRanks(2, [](Communicator& c) {
-    const auto backend = MakeReferenceBackend(1);
-    SmallNet net(4);
-    TrainStep step(std::move(net.graph), *backend, c,
+    SmallStep step(c,
                    {.optimizer = "sgd", .buckets = {.first_bucket_bytes = 64, .bucket_bytes = 64}});
-    step.store().Initialize(1);
-    // Small first and large last weights: activations and loss are moderate, what flows back is
-    // not.
-    const int first = step.store().Find("net/conv/weights");
-    const int last = step.store().Find("net/logits/weights");
-    for (const auto& [variable, factor] : {std::pair{first, 1e-36F}, std::pair{last, 1e30F}}) {
-      std::vector<float> values(
-          static_cast<size_t>(step.store().places()[variable].tf_shape.size()));
-      step.store().Read(variable, values);
-      for (float& v : values) v *= factor;
-      step.store().Write(variable, values);
-    }
+    MakeGradientsLarge(step.store());
     const auto before = AllWeights(step.store());
-    FormulaSource source({.rank = c.rank(), .size = 2});
-    const SpoiledBatch spoiled(*source.Next(), c.rank() == 1, 1e12F);
-    const StepResult result = step.Run(spoiled.batch(), kInput);
+    FormulaSource source(
+        {.rank = c.rank(), .size = 2, .spoiled = {0}, .bad_rank = 1, .bad_pixel = 1e12F});
+    const StepResult result = step.Run(*source.Next(), kInput);
     EXPECT_TRUE(std::isfinite(result.data_loss));
     EXPECT_FALSE(result.applied);
     EXPECT_EQ(result.blame, "rank 1: gradient of net/conv/weights");
@@ -200,14 +131,12 @@ TEST(TrainStepTest, GradientThatOverflowsBehindAFiniteLossIsNamed) {
 
 TEST(TrainStepTest, FrozenVariablesStayAndStillCountInTheLoss) {
   RunRanks(2, [](Communicator& c) {
-    const auto backend = MakeReferenceBackend(1);
     auto run = [&](const std::vector<std::string>& scopes, std::vector<double>& weights) {
-      SmallNet net(4, /*batch_norm=*/true);
-      TrainStep step(std::move(net.graph), *backend, c,
+      SmallStep step(c,
                      {.optimizer = "momentum",
                       .optimizer_options = {.weight_decay = 0.1},
-                      .trainable_scopes = scopes});
-      step.store().Initialize(1);
+                      .trainable_scopes = scopes},
+                     {.batch_norm = true});
       EXPECT_EQ(step.store().ready_order().size(), scopes.empty() ? 4U : 2U);
       FormulaSource source({.rank = c.rank(), .size = 2});
       const StepResult result = step.Run(*source.Next(), kInput);
@@ -233,20 +162,15 @@ TEST(TrainStepTest, FrozenVariablesStayAndStillCountInTheLoss) {
 // One of several may match nothing: scripts name heads that not every net has.
 TEST(TrainStepTest, ScopesThatMatchNothingAreNamed) {
   const auto errors = ErrorsOfRanks(1, [](Communicator& c) {
-    const auto backend = MakeReferenceBackend(1);
-    SmallNet some(4), none(4);
-    EXPECT_NO_THROW(TrainStep(std::move(some.graph), *backend, c,
-                              {.trainable_scopes = {"net/logits/weights:0", "logits"}}));
-    const TrainStep step(std::move(none.graph), *backend, c, {.trainable_scopes = {"logits"}});
+    EXPECT_NO_THROW(SmallStep(c, {.trainable_scopes = {"net/logits/weights:0", "logits"}}));
+    const SmallStep none(c, {.trainable_scopes = {"logits"}});
   });
   EXPECT_THAT(errors[0], HasSubstr("--trainable_scopes: logits: no trainable variable"));
 }
 
 TEST(TrainStepTest, LabelOutOfRangeIsNamed) {
   const auto errors = ErrorsOfRanks(1, [](Communicator& c) {
-    const auto backend = MakeReferenceBackend(1);
-    SmallNet net(4);
-    TrainStep step(std::move(net.graph), *backend, c, {.optimizer = "sgd"});
+    SmallStep step(c, {.optimizer = "sgd"});
     FormulaSource source({});
     io::Batch batch = *source.Next();
     const std::vector<int32_t> labels = {1, 10, 2, 3};
@@ -259,18 +183,15 @@ TEST(TrainStepTest, LabelOutOfRangeIsNamed) {
 TEST(TrainStepTest, RanksWithOtherLayoutsAreFound) {
   if (!OneDnnAvailable()) GTEST_SKIP() << "built without oneDNN";
   const auto errors = ErrorsOfRanks(2, [](Communicator& c) {
-    const auto backend = c.rank() == 0 ? MakeReferenceBackend(1) : MakeOneDnnBackend(1);
-    SmallNet net(4);
-    const TrainStep step(std::move(net.graph), *backend, c, {.optimizer = "sgd"});
+    const SmallStep step(c, {.optimizer = "sgd"},
+                         {.backend = c.rank() == 0 ? MakeReferenceBackend : MakeOneDnnBackend});
   });
-  for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("rank 1"));
+  EXPECT_THAT(errors, Each(HasSubstr("rank 1")));
 }
 
 TEST(TrainStepTest, RankWithOtherWeightsIsFound) {
   const auto errors = ErrorsOfRanks(3, [](Communicator& c) {
-    const auto backend = MakeReferenceBackend(1);
-    SmallNet net(4);
-    TrainStep step(std::move(net.graph), *backend, c, {.optimizer = "momentum"});
+    SmallStep step(c, {.optimizer = "momentum"});
     RunState state;
     step.store().Initialize(static_cast<uint64_t>(c.rank()));
     ShareFromRank0(c, step.replica(), state);
@@ -278,9 +199,7 @@ TEST(TrainStepTest, RankWithOtherWeightsIsFound) {
     if (c.rank() == 1) step.store().weights<float>()[3] += 1e-6f;
     VerifyWeights(c, step.store(), 5);
   });
-  for (const std::string& error : errors) {
-    EXPECT_THAT(error, HasSubstr("weights: replicas differ at step 5: rank 1"));
-  }
+  EXPECT_THAT(errors, Each(HasSubstr("weights: replicas differ at step 5: rank 1")));
 }
 
 }  // namespace

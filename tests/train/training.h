@@ -5,7 +5,9 @@
 #include <array>
 #include <cmath>
 #include <filesystem>
+#include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -80,6 +82,11 @@ class FormulaSource : public io::BatchSource {
     bool endless = true;
     bool whole = false;         // values are (byte - 128) / 128,
     DType dtype = DType::kF32;  // kU8: these bytes
+    // Batches, counted from 0, of this rank: those whose pixel 5 is another, and those that lack a
+    // record.
+    std::set<int64_t> spoiled = {}, lacking = {};
+    int bad_rank = 0;
+    float bad_pixel = INFINITY;
   };
   explicit FormulaSource(const Options& options, const train::RunState& start = {})
       : o_(options), epoch_(start.epoch), position_(start.position) {
@@ -101,6 +108,9 @@ class FormulaSource : public io::BatchSource {
         std::clamp<int64_t>(batch_.global_valid - o_.rank * o_.local_batch, 0, o_.local_batch);
     for (int64_t row = 0; row < o_.local_batch; ++row)
       Fill(row, row < batch_.valid ? first + row : position_, slot);
+    if (IsAmong(o_.spoiled)) slot.images[5] = o_.bad_pixel;
+    if (IsAmong(o_.lacking)) --batch_.valid;
+    ++number_;
     batch_.images = slot.images;
     batch_.pixels = slot.pixels;
     batch_.labels = slot.labels;
@@ -124,6 +134,10 @@ class FormulaSource : public io::BatchSource {
     std::vector<int32_t> labels;
   };
 
+  bool IsAmong(const std::set<int64_t>& batches) const {
+    return o_.rank == o_.bad_rank && batches.contains(number_);
+  }
+
   void Fill(int64_t row, int64_t sample, Slot& slot) const {
     const auto image = golden::FormulaInput("sample/" + std::to_string(sample), o_.pixels);
     for (int64_t i = 0; i < o_.pixels; ++i) {
@@ -140,10 +154,61 @@ class FormulaSource : public io::BatchSource {
   }
 
   const Options o_;
-  int64_t epoch_, position_;
+  int64_t epoch_, position_, number_ = 0;
   std::array<Slot, 2> slots_;  // the last batch lasts, too
   io::Batch batch_;
 };
+
+struct SmallStepOptions {
+  std::unique_ptr<Backend> (*backend)(int threads) = MakeReferenceBackend;
+  // Makes the ranks' devices sum what they hold; empty on hosts.
+  std::function<void(Communicator& communicator, const Backend& backend)> connect_devices;
+  Precision precision = Precision::kFp32;
+  int64_t rows = 4;  // of a micro-batch
+  bool batch_norm = false;
+  DType dtype = DType::kF32;
+};
+
+struct OwnBackend {
+  explicit OwnBackend(const SmallStepOptions& options) : backend(options.backend(1)) {
+    backend->SetPrecision(options.precision);
+  }
+  std::unique_ptr<Backend> backend;
+};
+
+// A step of a small net with first weights, and the backend that runs it.
+class SmallStep : public OwnBackend, public train::TrainStep {
+ public:
+  SmallStep(Communicator& c, const train::StepOptions& step_options,
+            const SmallStepOptions& options = {})
+      : OwnBackend(options),
+        TrainStep(SmallNet(options.rows, options.batch_norm, options.dtype).graph, *backend, c,
+                  Connected(step_options, options, c)) {
+    store().Initialize(7);
+  }
+
+ private:
+  train::StepOptions Connected(train::StepOptions step_options, const SmallStepOptions& options,
+                               Communicator& c) const {
+    if (options.connect_devices && !backend->on_host())
+      step_options.connect_devices = [&c, this, connect = options.connect_devices] {
+        connect(c, *backend);
+      };
+    return step_options;
+  }
+};
+
+// So that activations and loss are moderate, but what flows back is not.
+inline void MakeGradientsLarge(VariableStore& store) {
+  for (const auto& [name, factor] :
+       {std::pair("net/conv/weights", 1e-36F), {"net/logits/weights", 1e30F}}) {
+    const int variable = store.Find(name);
+    std::vector<float> values(static_cast<size_t>(store.places()[variable].tf_shape.size()));
+    store.Read(variable, values);
+    for (float& v : values) v *= factor;
+    store.Write(variable, values);
+  }
+}
 
 // All weights and statistics, one after the other, in TensorFlow's order.
 inline std::vector<double> AllWeights(const VariableStore& store) {

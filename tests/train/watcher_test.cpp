@@ -16,6 +16,7 @@ using carole::testing::Communicator;
 using carole::testing::FormulaSource;
 using carole::testing::RunRanks;
 using carole::testing::SmallNet;
+using carole::testing::SmallStep;
 using ::testing::ElementsAre;
 
 class Recorder : public Watcher {
@@ -43,8 +44,7 @@ class Recorder : public Watcher {
 TEST(Watcher, EveryRankIsCalledInTheSameOrder) {
   const TemporaryFolder folder;
   RunRanks(2, [&](Communicator& c) {
-    const auto backend = MakeReferenceBackend(1);
-    TrainStep step(std::move(SmallNet(2).graph), *backend, c, {.optimizer = "sgd"});
+    SmallStep step(c, {.optimizer = "sgd"}, {.rows = 2});
     const optim::LearningRate rate({.type = "fixed", .learning_rate = 0.01});
     Recorder recorder;
     TrainerOptions options{.train_dir = folder.path(),

@@ -1,0 +1,15 @@
+// The backend of plain loops, for tests that only need one.
+#pragma once
+
+#include <memory>
+
+#include "src/backend/backend.h"
+
+namespace carole::testing {
+
+inline const Backend& Reference() {
+  static const std::unique_ptr<Backend> backend = MakeReferenceBackend(1);
+  return *backend;
+}
+
+}  // namespace carole::testing
