@@ -12,10 +12,8 @@ StoredPicture ReadStoredPicture(std::span<const FeatureQuery> found) {
     throw DataError(
         fmt::format("key missing: got no {}; is this a record of images?", found[0].key));
   }
-  return {.encoded = *encoded,
-          .format = OnlyBytes(found[1]),
-          .height = OnlyInt64(found[2]),
-          .width = OnlyInt64(found[3])};
+  return {
+      .encoded = *encoded, .format = OnlyBytes(found[1]), .height = found[2], .width = found[3]};
 }
 
 std::optional<ImageView> BarePixels(const StoredPicture& stored, const DatasetEntry* dataset,
@@ -30,7 +28,8 @@ std::optional<ImageView> BarePixels(const StoredPicture& stored, const DatasetEn
   } else if (*stored.format != "raw" && *stored.format != "RAW") {
     return std::nullopt;
   }
-  const int64_t height = stored.height.value_or(usual), width = stored.width.value_or(usual);
+  const int64_t height = OnlyInt64(stored.height).value_or(usual);
+  const int64_t width = OnlyInt64(stored.width).value_or(usual);
   CheckImageSize("raw", height, width);
   if (static_cast<int64_t>(encoded.size()) != height * width * channels) {
     throw DataError(fmt::format("raw image of wrong size: got {} bytes, want {}x{}x{}",

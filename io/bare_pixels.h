@@ -16,7 +16,7 @@ namespace carole::io {
 struct StoredPicture {
   std::string_view encoded;                // image/encoded
   std::optional<std::string_view> format;  // image/format
-  std::optional<int64_t> height, width;    // image/height, image/width
+  FeatureQuery height, width;              // image/height, image/width: only bare pixels need them
 };
 
 // `found`: the queries of those four features, in that order; there may be more behind them. Throws

@@ -174,7 +174,13 @@ class JpegDecoder::Impl {
  private:
   static void Jump(j_common_ptr jpeg) {
     auto* self = static_cast<Impl*>(jpeg->client_data);
-    jpeg->err->format_message(jpeg, self->message_);
+    if (jpeg->err->msg_code == JERR_NO_BACKING_STORE) {
+      std::snprintf(self->message_, sizeof self->message_,
+                    "in several scans, which take more than %ld MiB; save it as a baseline JPEG",
+                    kMaxDecoderBytes >> 20);
+    } else {
+      jpeg->err->format_message(jpeg, self->message_);
+    }
     longjmp(self->jump_, 1);
   }
 
@@ -202,14 +208,27 @@ class JpegDecoder::Impl {
   bool ReadWindow(const Window& window, uint8_t* const out) {
     if (setjmp(jump_) != 0) return false;
     jpeg_start_decompress(&jpeg_);
-    const JDIMENSION left = CropColumns(window);
-    if (window.top > kMarginRows) jpeg_skip_scanlines(&jpeg_, window.top - kMarginRows);
+    const bool is_whole = Smooths();
+    const JDIMENSION left = is_whole ? 0 : CropColumns(window);
+    if (!is_whole && window.top > kMarginRows)
+      jpeg_skip_scanlines(&jpeg_, window.top - kMarginRows);
     while (static_cast<int>(jpeg_.output_scanline) < window.top + window.height)
       ReadRow(window, window.left - static_cast<int>(left), out);
     if (refuses_damage_ && jpeg_.output_scanline == jpeg_.output_height)
       jpeg_finish_decompress(&jpeg_);
     jpeg_abort_decompress(&jpeg_);
     return true;
+  }
+
+  // Whether libjpeg makes up for coefficients that no scan refined, from blocks around, which it
+  // takes for others at the edges of a window.
+  bool Smooths() const {
+    constexpr int kGuessed = 10;
+    if (!jpeg_.progressive_mode || jpeg_.coef_bits == nullptr) return false;
+    return std::any_of(
+        jpeg_.coef_bits, jpeg_.coef_bits + jpeg_.num_components, [](const int* bits) {
+          return std::any_of(bits + 1, bits + kGuessed, [](int left) { return left != 0; });
+        });
   }
 
   // The next row of libjpeg's, which has `surplus` columns before the window's.

@@ -19,7 +19,7 @@ struct JpegOptions {
   DctMethod dct_method = DctMethod::kIntegerFast;
   bool only_libjpeg = false;  // otherwise io/jpeg decodes what it can, to the same pixels
   // Of the coded data, too, to its end, by libjpeg; otherwise such an image is decoded to what it
-  // became, as TensorFlow does.
+  // became, as TensorFlow does (but where it has markers within).
   bool refuses_damage = false;
   const jpeg::NvJpeg* nvjpeg = nullptr;  // decodes what it can; must outlive the decoder
   bool scaling = false;  // Picture: Decode() may be asked for less than the whole size

@@ -456,6 +456,18 @@ TEST_F(PipelineTest, RawFormatIsPixels) {
               HasSubstr("raw image of wrong size: got 784 bytes, want 28x27x1"));
 }
 
+// But of pixels: converters write what they like.
+TEST_F(PipelineTest, SizesOfFilesAreNotRead) {
+  const std::vector<uint8_t> pixels(28 * 28, 0x40);
+  ExampleBuilder example;
+  example.Add("image/encoded", EncodePng({pixels.data(), 28, 28, 1}));
+  example.Add("image/class/label", int64_t{3});
+  example.Add("image/height", "28");
+  example.Add("image/width", std::vector<float>{28});
+  WriteExamples({example.Finish()});
+  EXPECT_EQ(MakePipeline(Options())->Next()->labels[0], 3);
+}
+
 // TF-Slim's MNIST: 28x28 whatever the record says, raw where it says nothing.
 TEST_F(PipelineTest, BarePixelsNeedNoSizeOfMnist) {
   ExampleBuilder example;
