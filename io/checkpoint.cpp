@@ -122,6 +122,13 @@ void WriteTable(Hdf5File& file, const std::string& group, const std::vector<std:
   file.SetStringList(group, "trainable", trainable);
 }
 
+// Names of many classes are more than one attribute holds.
+constexpr size_t kPieceBytes = 60'000;
+constexpr char kPieceMark = ' ';
+std::string PieceName(const std::string& name, size_t i) {
+  return fmt::format("{}{}{}", name, kPieceMark, i);
+}
+
 void WriteFile(const Checkpoint& checkpoint, const std::string& path) {
   Hdf5File file = Hdf5File::Create(path);
   const std::vector<std::string> paths = WriteKerasWeights(file, checkpoint);
@@ -135,7 +142,10 @@ void WriteFile(const Checkpoint& checkpoint, const std::string& path) {
   file.SetUnsigned(kState, "seed", checkpoint.seed);
   file.SetFixedString(kState, "digest", DigestText(checkpoint.digest));
   for (const auto& [name, value] : checkpoint.attributes) {
-    file.SetFixedString(kAttributes, name, value);
+    file.SetFixedString(kAttributes, name, value.substr(0, kPieceBytes));
+    for (size_t i = 1; i * kPieceBytes < value.size(); ++i)
+      file.SetFixedString(kAttributes, PieceName(name, i),
+                          value.substr(i * kPieceBytes, kPieceBytes));
   }
   file.Close();
 }
@@ -208,7 +218,10 @@ Checkpoint Read(const std::string& path, bool with_data) {
                              checkpoint.step, checkpoint.epoch, checkpoint.position));
   }
   for (const std::string& name : file.AttributeNames(kAttributes)) {
-    checkpoint.attributes[name] = file.GetString(kAttributes, name);
+    if (name.find(kPieceMark) != std::string::npos) continue;
+    std::string& value = checkpoint.attributes[name] = file.GetString(kAttributes, name);
+    for (size_t i = 1; file.HasAttribute(kAttributes, PieceName(name, i)); ++i)
+      value += file.GetString(kAttributes, PieceName(name, i));
   }
   if (with_data) {
     uint64_t bytes_left = file.bytes();

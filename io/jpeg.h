@@ -25,8 +25,8 @@ struct JpegOptions {
   bool scaling = false;  // Picture: Decode() may be asked for less than the whole size
 };
 
-// A decompressor that is used again and again by its thread: setting it up costs more than decoding
-// a small image. Memory is bounded whatever a file claims; so is the number of scans.
+// A decoder that is used again and again by its thread: its buffers cost more than decoding a small
+// image. Memory is bounded whatever a file claims; so is the number of scans.
 class JpegDecoder {
  public:
   JpegDecoder();

@@ -1,7 +1,6 @@
 #include "io/sample_reader.h"
 
 #include <fmt/format.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <array>
@@ -10,6 +9,7 @@
 #include "io/bare_pixels.h"
 #include "io/example.h"
 #include "io/tfrecord.h"
+#include "src/core/open_files.h"
 #include "src/core/stopwatch.h"
 
 namespace carole::io {
@@ -42,18 +42,13 @@ LabelledImage ParseExample(std::string_view example, const DatasetEntry* dataset
 }
 
 // A data set of 1024 shards needs more open files than a process is first allowed.
-void AllowOpenFiles(size_t count) {
-  constexpr rlim_t kOthers = 256;  // libraries, checkpoints, sockets
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= count + kOthers) return;
-  if (limit.rlim_max <= count) {
+void RequireOpenFiles(size_t count) {
+  if (const auto limit = AllowOpenFiles(count)) {
     throw ConfigError(
         fmt::format("[io.tfrecord] {} shards: more than a process may open: got a hard limit of {} "
-                    "files, want {}; raise it (ulimit -Hn {})",
-                    count, limit.rlim_max, count + kOthers, count + kOthers));
+                    "files; raise it by as many (ulimit -Hn {})",
+                    count, *limit, *limit + count));
   }
-  limit.rlim_cur = std::min<rlim_t>(count + kOthers, limit.rlim_max);
-  setrlimit(RLIMIT_NOFILE, &limit);  // when refused, opening says so
 }
 
 }  // namespace
@@ -77,7 +72,7 @@ SampleReader::SampleReader(const SampleOptions& options, RecordIndex index)
                   options.preprocessing->uses_boxes),
       channels_(options.channels == 1 ? options.dataset->channels : options.channels),
       index_(std::move(index)) {
-  AllowOpenFiles(index_.shards().size());
+  RequireOpenFiles(index_.shards().size());
   constexpr uint64_t kMaxInflatedBytes = uint64_t{8} << 30;
   uint64_t inflated_bytes = 0;
   for (const ShardIndex& shard : index_.shards()) {

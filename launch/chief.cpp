@@ -15,6 +15,7 @@
 #include "src/core/error.h"
 #include "src/core/join_names.h"
 #include "src/core/log.h"
+#include "src/core/open_files.h"
 #include "src/core/stopwatch.h"
 
 namespace carole::launch {
@@ -68,6 +69,7 @@ class Chief {
 
 Chief::Chief(const Cluster& cluster, const JobOptions& options)
     : cluster_(cluster), options_(options) {
+  AllowOpenFiles(2 * cluster.tasks.size());  // a leash's pipes
   for (const Task& task : cluster.tasks) {
     if (!IsHeld(task, options)) continue;
     if (ssh_.empty()) ssh_ = FindProgram("ssh", "openssh-client");

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <sstream>
+#include <utility>
 
 #include "launch/text.h"
 #include "src/core/error.h"
@@ -25,16 +26,25 @@ constexpr size_t kMaxOutput = 1 << 16;  // that is kept of a child
   throw DiskError(fmt::format("[launch] {}: {}", what, std::strerror(errno)));
 }
 
-struct Pipe {
-  int read = -1;
-  int write = -1;
+// Closes what nobody has taken.
+class End {
+ public:
+  ~End() {
+    if (fd >= 0) close(fd);
+  }
+  int Take() { return std::exchange(fd, -1); }
+  int fd = -1;
 };
 
-Pipe MakePipe() {
-  std::array<int, 2> ends;
-  if (pipe2(ends.data(), O_CLOEXEC) != 0) Fail("pipe");
-  return {ends[0], ends[1]};
-}
+struct Pipe {
+  End read, write;
+
+  void Open() {
+    std::array<int, 2> ends;
+    if (pipe2(ends.data(), O_CLOEXEC) != 0) Fail("pipe");
+    read.fd = ends[0], write.fd = ends[1];
+  }
+};
 
 std::vector<char*> ToArgv(const std::vector<std::string>& words) {
   std::vector<char*> argv;
@@ -106,20 +116,18 @@ Process::Process(const Options& options) {
   std::vector<char*> argv = ToArgv(options.words);
   Pipe in, out;
   if (options.pipes) {
-    in = MakePipe();
-    out = MakePipe();
-    in_ = in.write;
-    out_ = out.read;
-    fcntl(out_, F_SETFL, O_NONBLOCK);
+    in.Open();
+    out.Open();
+    fcntl(out.read.fd, F_SETFL, O_NONBLOCK);
   } else {
-    in.read = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    in.read.fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
   }
   const pid_t parent = getpid();
   pid_ = fork();
-  if (pid_ == 0) Become(argv.data(), in.read, out.write, parent);
-  close(in.read);
-  if (out.write >= 0) close(out.write);
+  if (pid_ == 0) Become(argv.data(), in.read.fd, out.write.fd, parent);
   if (pid_ < 0) Fail("fork");
+  in_ = in.write.Take();
+  out_ = out.read.Take();
 }
 
 Process::~Process() {

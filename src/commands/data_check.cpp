@@ -43,7 +43,6 @@ void CheckEnds(const std::filesystem::path& shard, const io::DatasetEntry& datas
 
 Finding CheckData(const DatasetFlags& flags, double seconds) {
   using Clock = std::chrono::steady_clock;
-  const auto end = Clock::now() + std::chrono::duration<double>(seconds);
   try {
     const io::DatasetEntry& dataset = io::FindDataset(flags.dataset_name);
     if (HoldsOnlyRawFiles(dataset, flags.dataset_dir)) {
@@ -55,8 +54,9 @@ Finding CheckData(const DatasetFlags& flags, double seconds) {
     const int num_classes = io::NumClasses(dataset, flags.dataset_dir);
     size_t step = std::max<size_t>(1, shards.size() * 5 / 8);  // comes by every shard once
     while (std::gcd(step, shards.size()) != 1) ++step;
+    const auto end = Clock::now() + std::chrono::duration<double>(seconds);
     size_t looked_at = 0;
-    for (; looked_at < shards.size() && Clock::now() < end; ++looked_at)
+    for (; looked_at < shards.size() && (looked_at == 0 || Clock::now() < end); ++looked_at)
       CheckEnds(shards[looked_at * step % shards.size()], dataset, num_classes);
     return {"data", Verdict::kOk,
             fmt::format("{} shards in {}; first and last record good in the {} that the time "

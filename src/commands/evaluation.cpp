@@ -117,14 +117,7 @@ std::vector<std::string> NamesOfClasses(const DatasetFlags& dataset, const NetIn
                         input.num_classes);
 }
 
-std::string ToAttribute(const std::string& text) {
-  constexpr size_t kMaxBytes = 60'000;  // HDF5: 64 KiB with all that belongs to the attribute
-  return text.size() <= kMaxBytes ? text : "";
-}
-
-std::string ToAttribute(const std::vector<std::string>& names) {
-  return ToAttribute(JoinTexts(names, "\n"));
-}
+std::string ToAttribute(const std::vector<std::string>& names) { return JoinTexts(names, "\n"); }
 
 std::vector<std::string> FromAttribute(const std::string& text) {
   return text.empty() ? std::vector<std::string>() : CLI::detail::split(text, '\n');

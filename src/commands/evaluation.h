@@ -51,8 +51,6 @@ std::vector<std::string> NamesOfClasses(const io::DatasetEntry& dataset,
                                         int64_t labels_offset, int64_t num_classes);
 std::vector<std::string> NamesOfClasses(const DatasetFlags& dataset, const NetInput& input);
 
-// What a checkpoint's attribute can hold: "" in the place of longer texts.
-std::string ToAttribute(const std::string& text);
 // As the attribute train::kClassNames carries them, a line for each.
 std::string ToAttribute(const std::vector<std::string>& names);
 std::vector<std::string> FromAttribute(const std::string& text);

@@ -120,7 +120,7 @@ train::TrainerOptions MakeTrainerOptions(const TrainFlags& flags, const TrainPla
        fmt::format("{} records{}", plan.num_samples,
                    block > 0 ? fmt::format(" shuffled in blocks of {}", block) : "")},
       {train::kMaxSteps, std::to_string(plan.max_steps)},
-      {train::kFlags, ToAttribute(JoinFlags(line.Given()))}});
+      {train::kFlags, JoinFlags(line.Given())}});
   if (flags.ranks.reproducible && job.backend().on_host())
     options.attributes.merge(RequireSameKernels(job));
   options.warm_start = MakeWarmStart(flags.fine_tuning);

@@ -41,9 +41,15 @@ double CrossEntropy(std::span<const double> logits, double largest, double mine)
 
 }  // namespace
 
-Metrics::Metrics(int64_t num_classes)
-    : num_classes_(num_classes),
-      counts_(kConfusion + static_cast<size_t>(num_classes * num_classes), 0.0) {}
+int64_t SamplesOf(const ConfusionCounts& counts, int64_t label, int64_t num_classes) {
+  int64_t sum = 0;
+  const auto end = counts.lower_bound((label + 1) * num_classes);
+  for (auto cell = counts.lower_bound(label * num_classes); cell != end; ++cell)
+    sum += cell->second;
+  return sum;
+}
+
+Metrics::Metrics(int64_t num_classes) : num_classes_(num_classes) {}
 
 void Metrics::Add(std::span<const double> logits, std::span<const int32_t> labels, int64_t valid) {
   CAROLE_CHECK(valid <= static_cast<int64_t>(labels.size()) &&
@@ -62,45 +68,47 @@ void Metrics::Add(std::span<const double> logits, std::span<const int32_t> label
     const int64_t prediction = std::max_element(row.begin(), row.end()) - row.begin();
     const double mine = row[label];
     const auto larger = std::count_if(row.begin(), row.end(), [&](double x) { return x > mine; });
-    counts_[kConfusion + label * num_classes_ + prediction] += 1;
-    counts_[kInTopFive] += std::isfinite(mine) && larger < 5;
-    counts_[kLoss] += std::round(CrossEntropy(row, row[prediction], mine) / kLossUnit);
+    ++confusion_[label * num_classes_ + prediction];
+    totals_[kSamples] += 1;
+    totals_[kRight] += label == prediction;
+    totals_[kInTopFive] += std::isfinite(mine) && larger < 5;
+    totals_[kLoss] += std::round(CrossEntropy(row, row[prediction], mine) / kLossUnit);
   }
 }
 
 void Metrics::SumOverRanks(collectives::Communicator& communicator) {
-  communicator.AllReduce(std::span(counts_), {.what = "metrics"});
+  communicator.AllReduce(std::span(totals_), {.what = "metrics"});
+  GatherConfusion(communicator);
+}
+
+void Metrics::GatherConfusion(collectives::Communicator& communicator) {
+  using Cell = std::array<int64_t, 2>;
+  std::vector<Cell> mine;
+  for (const auto& [cell, count] : confusion_) mine.push_back({cell, count});
+  const auto sizes = collectives::AllGather(communicator, mine.size(), {.what = "metrics: cells"});
+  mine.resize(*std::max_element(sizes.begin(), sizes.end()));
+  const auto all =
+      collectives::AllGatherValues<Cell>(communicator, mine, {.what = "metrics: confusion"});
+  confusion_.clear();
+  for (const auto& [cell, count] : all) {
+    if (count > 0) confusion_[cell] += count;
+  }
 }
 
 int64_t Metrics::confusion(int64_t label, int64_t prediction) const {
-  return static_cast<int64_t>(counts_[kConfusion + label * num_classes_ + prediction]);
+  const auto cell = confusion_.find(label * num_classes_ + prediction);
+  return cell == confusion_.end() ? 0 : cell->second;
 }
 
 int64_t Metrics::samples_of(int64_t label) const {
-  int64_t sum = 0;
-  for (int64_t p = 0; p < num_classes_; ++p) sum += confusion(label, p);
-  return sum;
+  return SamplesOf(confusion_, label, num_classes_);
 }
 
-int64_t Metrics::samples() const {
-  int64_t sum = 0;
-  for (int64_t label = 0; label < num_classes_; ++label) sum += samples_of(label);
-  return sum;
-}
+double Metrics::accuracy() const { return Share(totals_[kRight], totals_[kSamples]); }
 
-double Metrics::accuracy() const {
-  int64_t right = 0;
-  for (int64_t label = 0; label < num_classes_; ++label) right += confusion(label, label);
-  return Share(static_cast<double>(right), static_cast<double>(samples()));
-}
+double Metrics::recall_5() const { return Share(totals_[kInTopFive], totals_[kSamples]); }
 
-double Metrics::recall_5() const {
-  return Share(counts_[kInTopFive], static_cast<double>(samples()));
-}
-
-double Metrics::loss() const {
-  return Share(counts_[kLoss] * kLossUnit, static_cast<double>(samples()));
-}
+double Metrics::loss() const { return Share(totals_[kLoss] * kLossUnit, totals_[kSamples]); }
 
 std::array<std::pair<const char*, double>, 3> Metrics::Scalars() const {
   return {{{"eval/Accuracy", accuracy()}, {"eval/Recall_5", recall_5()}, {"eval/Loss", loss()}}};
@@ -126,9 +134,9 @@ std::string Metrics::ClassTable(std::span<const std::string> names) const {
 
 std::string Metrics::ConfusionTable(std::span<const std::string> names) const {
   const size_t width = WidestName(names, num_classes_, [](int64_t) { return true; });
-  const double largest = *std::max_element(counts_.begin() + kConfusion, counts_.end());
-  const size_t cell = std::max<size_t>(fmt::formatted_size("{:.0f}", largest),
-                                       fmt::formatted_size("{}", num_classes_ - 1));
+  int64_t largest = num_classes_ - 1;
+  for (const auto& [place, count] : confusion_) largest = std::max(largest, count);
+  const size_t cell = fmt::formatted_size("{}", largest);
   std::string text = "\nConfusion matrix (rows: labels, columns: predictions by number)\n";
   text += fmt::format("  {:<{}}  {:>{}}", "", width, "", cell);
   for (int64_t p = 0; p < num_classes_; ++p) text += fmt::format("  {:>{}}", p, cell);

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,6 +14,11 @@
 #include "collectives/communicator.h"
 
 namespace carole::train {
+
+// Counts that are not 0, by label * K + prediction: K^2 of them have no room where K is 20,000.
+using ConfusionCounts = std::map<int64_t, int64_t>;
+// Of a label's samples.
+int64_t SamplesOf(const ConfusionCounts& counts, int64_t label, int64_t num_classes);
 
 class Metrics {
  public:
@@ -27,7 +33,7 @@ class Metrics {
   void SumOverRanks(collectives::Communicator& communicator);
 
   int64_t num_classes() const { return num_classes_; }
-  int64_t samples() const;
+  int64_t samples() const { return static_cast<int64_t>(totals_[kSamples]); }
   double accuracy() const;  // shares from 0 to 1; 0 without samples
   double recall_5() const;
   // The mean softmax cross-entropy: the data's part alone of what training minimises, without
@@ -38,6 +44,7 @@ class Metrics {
   int64_t samples_of(int64_t label) const;
   double accuracy_of(int64_t label) const;
   int64_t confusion(int64_t label, int64_t prediction) const;
+  const ConfusionCounts& confusion() const { return confusion_; }
 
   // "eval/Accuracy 0.9167" and so on for each of Scalars().
   std::string Summary(std::string_view separator) const;
@@ -49,11 +56,14 @@ class Metrics {
   std::string ClassTable(std::span<const std::string> class_names) const;
   std::string ConfusionTable(std::span<const std::string> class_names) const;
 
-  // Where in counts_: labels among the five highest, the sum of losses, the confusion (K,K).
-  enum Place : size_t { kInTopFive, kLoss, kConfusion };
+  void GatherConfusion(collectives::Communicator& communicator);
+
+  // Samples, right ones, labels among the five highest, the sum of losses.
+  enum Total : size_t { kSamples, kRight, kInTopFive, kLoss, kNumTotals };
 
   int64_t num_classes_;
-  std::vector<double> counts_;  // whole numbers: doubles add them exactly up to 2^53
+  std::array<double, kNumTotals> totals_{};  // whole numbers: doubles add them exactly up to 2^53
+  ConfusionCounts confusion_;
 };
 
 }  // namespace carole::train

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "src/watch/chart.h"
 
@@ -32,8 +31,7 @@ std::string ShortName(const std::vector<std::string>& names, int64_t label) {
 }
 
 int64_t SamplesOf(const Confusion& c, int64_t label) {
-  const auto row = c.counts.begin() + label * c.num_classes;
-  return std::accumulate(row, row + c.num_classes, int64_t{0});
+  return train::SamplesOf(c.counts, label, c.num_classes);
 }
 
 std::string DrawCell(const Confusion& c, int64_t label, int64_t prediction, double size,
@@ -82,21 +80,20 @@ std::string DrawMatrix(const Confusion& c, const std::vector<std::string>& names
 }
 
 std::string DrawPairs(const Confusion& c, const std::vector<std::string>& names) {
-  std::vector<size_t> wrong;
-  for (size_t cell = 0; cell < c.counts.size(); ++cell) {
-    const auto classes = static_cast<size_t>(c.num_classes);
-    if (cell / classes != cell % classes && c.counts[cell] > 0) wrong.push_back(cell);
+  std::vector<std::pair<int64_t, int64_t>> wrong;  // cells and their counts
+  for (const auto& [cell, count] : c.counts) {
+    if (cell / c.num_classes != cell % c.num_classes) wrong.emplace_back(cell, count);
   }
   const size_t shown = std::min(kPairs, wrong.size());
   std::partial_sort(wrong.begin(), wrong.begin() + static_cast<int64_t>(shown), wrong.end(),
-                    [&](size_t a, size_t b) { return c.counts[a] > c.counts[b]; });
+                    [](const auto& a, const auto& b) { return a.second > b.second; });
   std::string html = "<table><tr><th>class</th><th>taken for</th><th>images</th><th>of</th></tr>";
   for (size_t i = 0; i < shown; ++i) {
-    const auto label = static_cast<int64_t>(wrong[i]) / c.num_classes;
+    const auto& [cell, count] = wrong[i];
+    const int64_t label = cell / c.num_classes;
     html +=
         fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>", NameOf(names, label),
-                    NameOf(names, static_cast<int64_t>(wrong[i]) % c.num_classes),
-                    c.counts[wrong[i]], SamplesOf(c, label));
+                    NameOf(names, cell % c.num_classes), count, SamplesOf(c, label));
   }
   return html + "</table>";
 }

@@ -12,6 +12,7 @@ namespace carole::watch {
 
 // A square for each cell, the darker the larger its share of the label's samples.
 io::Image ConfusionPicture(const train::Metrics& metrics);
+inline constexpr int64_t kMaxPicturedClasses = 4000;  // a pixel each: more is no picture for eyes
 
 // HTML: a picture of up to kMaxDrawnClasses, else a table of the pairs that are confused most
 // often.

@@ -15,7 +15,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int kVersion = 1;
-constexpr int64_t kMaxClasses = 10'000;
+constexpr int64_t kMaxClasses = int64_t{1} << 30;  // their square is a number
 
 void Join(Row& into, const Row& next) {
   for (int column = kStep + 1; column < kNumColumns; ++column) into[column] += next[column];
@@ -31,6 +31,10 @@ std::string Text(double value) {
   return std::isfinite(value) ? fmt::format("{:.7g}", value) : "null";
 }
 
+std::string Text(const Row& row, int column) {
+  return column == kStep ? fmt::format("{:.0f}", row[kStep]) : Text(row[column]);
+}
+
 // Older reports have no loss.
 EvaluationPoint ReadEvaluation(const Json& p) {
   return {.step = p.at(0),
@@ -43,20 +47,19 @@ Confusion ReadConfusion(const Json& json) {
   Confusion confusion{.step = json.at("step"), .num_classes = json.at("classes")};
   if (confusion.num_classes < 0 || confusion.num_classes > kMaxClasses)
     throw DataError("a confusion matrix of too many classes");
-  confusion.counts.resize(static_cast<size_t>(confusion.num_classes * confusion.num_classes));
-  for (const Json& cell : json.at("cells")) confusion.counts.at(cell.at(0)) = cell.at(1);
+  for (const Json& cell : json.at("cells")) {
+    const int64_t place = cell.at(0);
+    if (place < 0 || place >= confusion.num_classes * confusion.num_classes)
+      throw DataError("a cell outside the confusion matrix");
+    confusion.counts[place] = cell.at(1);
+  }
   return confusion;
 }
 
 }  // namespace
 
 Confusion Confusion::Of(const train::Metrics& metrics, int64_t step) {
-  Confusion confusion{.step = step, .num_classes = metrics.num_classes()};
-  for (int64_t label = 0; label < metrics.num_classes(); ++label) {
-    for (int64_t p = 0; p < metrics.num_classes(); ++p)
-      confusion.counts.push_back(metrics.confusion(label, p));
-  }
-  return confusion;
+  return {.step = step, .num_classes = metrics.num_classes(), .counts = metrics.confusion()};
 }
 
 void History::AddStep(const Row& row) {
@@ -106,7 +109,7 @@ std::string History::ToJson() const {
   for (const Row& row : rows_) {
     text += &row == rows_.data() ? "\n[" : ",\n[";
     for (int column = 0; column < kNumColumns; ++column)
-      text += (column == 0 ? "" : ",") + Text(row[column]);
+      text += (column == 0 ? "" : ",") + Text(row, column);
     text += ']';
   }
   text += "],\n\"evaluations\":[";
@@ -116,10 +119,8 @@ std::string History::ToJson() const {
   text += fmt::format("],\n\"confusion\":{{\"step\":{},\"classes\":{},\"cells\":[", confusion_.step,
                       confusion_.num_classes);
   const char* comma = "";
-  for (size_t cell = 0; cell < confusion_.counts.size(); ++cell) {
-    if (confusion_.counts[cell] == 0) continue;
-    text += fmt::format("{}[{},{}]", std::exchange(comma, ","), cell, confusion_.counts[cell]);
-  }
+  for (const auto& [cell, count] : confusion_.counts)
+    text += fmt::format("{}[{},{}]", std::exchange(comma, ","), cell, count);
   return text + "]}}";
 }
 

@@ -45,11 +45,12 @@ struct EvaluationPoint {
 struct Confusion {
   int64_t step = 0;
   int64_t num_classes = 0;  // 0: none
-  std::vector<int64_t> counts;
+  train::ConfusionCounts counts;
 
   static Confusion Of(const train::Metrics& metrics, int64_t step);
   int64_t at(int64_t label, int64_t prediction) const {
-    return counts[static_cast<size_t>(label * num_classes + prediction)];
+    const auto cell = counts.find(label * num_classes + prediction);
+    return cell == counts.end() ? 0 : cell->second;
   }
 };
 

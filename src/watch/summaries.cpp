@@ -183,7 +183,8 @@ void Summaries::Evaluated(int64_t step, const train::Metrics& metrics, double se
     }
     for (const auto& [tag, value] : metrics.Scalars())
       evaluations_->AddScalar(step, tag, static_cast<float>(value));
-    AddPicture(*evaluations_, step, "eval/confusion", ConfusionPicture(metrics));
+    if (metrics.num_classes() <= kMaxPicturedClasses)
+      AddPicture(*evaluations_, step, "eval/confusion", ConfusionPicture(metrics));
     evaluations_->Flush();
   });
 }

@@ -1,6 +1,7 @@
 // Checkpoint files: what is written comes back bit for bit, and whatever is damaged is refused.
 #include "io/checkpoint.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -93,6 +94,15 @@ class CheckpointTest : public ::testing::Test {
 
   TemporaryFolder folder_;
 };
+
+// Names of ImageNet's 21,841 classes.
+TEST_F(CheckpointTest, AttributesMayBeLong) {
+  Checkpoint c = Example();
+  for (int i = 0; i < 21841; ++i)
+    c.attributes["class_names"] += fmt::format("n{:08}, a rather long name\n", i);
+  WriteCheckpoint(c, PathOf(1));
+  ExpectSame(ReadCheckpoint(PathOf(1)), c);
+}
 
 TEST_F(CheckpointTest, ComesBackBitwise) {
   Checkpoint c = Example();

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "io/checkpoint_folder.h"
 #include "src/train/trainer.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/train/training.h"

@@ -45,7 +45,7 @@ TEST(History, TravelsAsJson) {
   Row odd = StepRow(2501, NAN);
   history.AddStep(odd);
   history.AddEvaluation({.step = 2000, .accuracy = 0.5, .recall_5 = 0.75, .loss = 1.25});
-  history.SetConfusion({.step = 2000, .num_classes = 2, .counts = {5, 0, 1, 4}});
+  history.SetConfusion({.step = 2000, .num_classes = 2, .counts = {{0, 5}, {2, 1}, {3, 4}}});
   const History back = History::FromJson(history.ToJson());
   EXPECT_EQ(back.ToJson(), history.ToJson());
   EXPECT_TRUE(std::isnan(back.rows().back()[kTotalLoss]));
@@ -63,6 +63,17 @@ TEST(History, TakesEvaluationsOfOlderReports) {
   EXPECT_TRUE(std::isnan(point.loss));
 }
 
+// Neither steps of a long run nor the cells of ImageNet's 21,841 classes.
+TEST(History, RoundsNoWholeNumbers) {
+  constexpr int64_t kClasses = 21841, kCell = kClasses * kClasses - 1;
+  History history;
+  history.AddStep({3'000'000'001});
+  history.SetConfusion({.step = 1, .num_classes = kClasses, .counts = {{kCell, 7}}});
+  const History read = History::FromJson(history.ToJson());
+  EXPECT_EQ(read.rows().at(0)[kStep], 3'000'000'001);
+  EXPECT_EQ(read.confusion().at(kClasses - 1, kClasses - 1), 7);
+}
+
 TEST(History, RefusesWhatIsNotItsOwn) {
   const std::string good = Steps(1, 3).ToJson();
   EXPECT_NO_THROW(History::FromJson(good));
@@ -77,7 +88,7 @@ TEST(History, RefusesWhatIsNotItsOwn) {
   replace("\"steps_per_row\":1", "\"steps_per_row\":0");
   replace("[1,1,", "[1,");
   replace("[1,1,", "[1,\"x\",");
-  replace("\"classes\":0", "\"classes\":1000000");
+  replace("\"classes\":0", "\"classes\":2000000000");
   replace("\"cells\":[", "\"cells\":[[0,1]");
   for (const std::string& text : bad) EXPECT_THROW(History::FromJson(text), DataError) << text;
 }
@@ -86,7 +97,7 @@ TEST(History, ForgetsWhatIsDoneAgain) {
   History history = Steps(1, 10);
   history.AddEvaluation({.step = 4});
   history.AddEvaluation({.step = 8});
-  history.SetConfusion({.step = 8, .num_classes = 1, .counts = {1}});
+  history.SetConfusion({.step = 8, .num_classes = 1, .counts = {{0, 1}}});
   history.RewindTo(7);
   EXPECT_EQ(history.rows().size(), 7U);
   EXPECT_EQ(history.evaluations().size(), 1U);

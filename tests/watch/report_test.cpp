@@ -122,7 +122,7 @@ TEST(Report, CarriesItsHistory) {
     history.AddStep(row);
   }
   history.AddEvaluation({.step = 5, .accuracy = 0.9, .recall_5 = 1, .loss = 0.3125});
-  history.SetConfusion({.step = 5, .num_classes = 2, .counts = {5, 1, 0, 4}});
+  history.SetConfusion({.step = 5, .num_classes = 2, .counts = {{0, 5}, {1, 1}, {3, 4}}});
   const std::string page = MakeReport({.title = "net & <set>",
                                        .status = "running",
                                        .is_running = true,
@@ -165,7 +165,6 @@ TEST(Report, ThroughputIsOfTimesNotOfRates) {
 
 TEST(Report, ListsPairsOfManyClasses) {
   Confusion confusion{.step = 1, .num_classes = kMaxDrawnClasses + 1};
-  confusion.counts.resize(confusion.num_classes * confusion.num_classes);
   confusion.counts[2 * confusion.num_classes + 7] = 9;
   confusion.counts[2 * confusion.num_classes + 2] = 30;
   const std::string html = DrawConfusion(confusion, {"a", "b", "c"});
@@ -176,8 +175,8 @@ TEST(Report, ListsPairsOfManyClasses) {
 
 TEST(Report, ShortensLongNamesOfClasses) {
   const std::string name = "a-très-long-name-of-a-class";
-  const std::string html =
-      DrawConfusion({.step = 1, .num_classes = 2, .counts = {1, 2, 3, 4}}, {name, "short"});
+  const std::string html = DrawConfusion(
+      {.step = 1, .num_classes = 2, .counts = {{0, 1}, {1, 2}, {2, 3}, {3, 4}}}, {name, "short"});
   EXPECT_THAT(html, HasSubstr(">a-très-long-name…<title>" + name + "</title></text>"));
   EXPECT_THAT(html, HasSubstr(">short</text>"));
 }
