@@ -122,5 +122,25 @@ TEST(EvaluateTest, EverySampleCountsOnceOnAnyNumberOfRanks) {
   }
 }
 
+// Ranks have none, one and two samples of one class of ImageNet's 21,841.
+TEST(MetricsTest, SumsTheCellsOfRanksThatHaveSome) {
+  RunRanks(3, [](Communicator& c) {
+    constexpr int64_t kClasses = 21841;
+    const int32_t label = kClasses - 1;
+    Metrics none(kClasses), some(kClasses);
+    none.SumOverRanks(c);
+    EXPECT_EQ(none.samples(), 0);
+    std::vector<double> logits(kClasses, 0.0);
+    logits[7] = 1;
+    for (int i = 0; i < c.rank(); ++i) some.Add(logits, std::span(&label, 1), 1);
+    some.SumOverRanks(c);
+    EXPECT_EQ(some.samples(), 3);
+    EXPECT_EQ(some.samples_of(label), 3);
+    EXPECT_EQ(some.confusion(label, 7), 3);
+    EXPECT_EQ(some.confusion(label, label), 0);
+    EXPECT_EQ(some.accuracy(), 0);
+  });
+}
+
 }  // namespace
 }  // namespace carole::train
