@@ -8,7 +8,6 @@
 #include <cstdio>
 #include <filesystem>
 #include <system_error>
-#include <utility>
 
 #include "io/bytes.h"
 #include "src/core/error.h"
@@ -59,15 +58,6 @@ void ThrowDiskError(std::string_view tag, const std::string& path, std::string_v
 void FlushOutput() {
   if (std::fflush(stdout) != 0 && errno != EPIPE)
     ThrowDiskError("output", "standard output", "write", errno);
-}
-
-FileDescriptor::~FileDescriptor() {
-  if (fd_ >= 0) close(fd_);
-}
-
-FileDescriptor& FileDescriptor::operator=(FileDescriptor&& other) noexcept {
-  std::swap(fd_, other.fd_);
-  return *this;
 }
 
 FileDescriptor CreateNewFile(std::string_view tag, const std::function<std::string()>& next_name,

@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "src/core/file_descriptor.h"
+
 namespace carole::io {
 
 // Throws DiskError `[tag] path: cannot <what>: <words of error>; <hint>`.
@@ -16,21 +18,6 @@ namespace carole::io {
 // Writes what standard output still holds back. Throws DiskError; but a reader that has seen enough
 // (`| head`) is no error.
 void FlushOutput();
-
-// Owns a file descriptor.
-class FileDescriptor {
- public:
-  explicit FileDescriptor(int fd = -1) : fd_(fd) {}
-  ~FileDescriptor();
-  FileDescriptor(FileDescriptor&& other) noexcept : fd_(other.fd_) { other.fd_ = -1; }
-  FileDescriptor& operator=(FileDescriptor&& other) noexcept;
-
-  int get() const { return fd_; }
-  bool is_open() const { return fd_ >= 0; }
-
- private:
-  int fd_;
-};
 
 // A new file, open for writing; `path` becomes the first of the names that `next_name` gives which
 // is free: a process that was killed may have left others, where containers begin anew with the

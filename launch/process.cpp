@@ -26,25 +26,15 @@ constexpr size_t kMaxOutput = 1 << 16;  // that is kept of a child
   throw DiskError(fmt::format("[launch] {}: {}", what, std::strerror(errno)));
 }
 
-// Closes what nobody has taken.
-class End {
- public:
-  ~End() {
-    if (fd >= 0) close(fd);
-  }
-  int Take() { return std::exchange(fd, -1); }
-  int fd = -1;
-};
-
 struct Pipe {
-  End read, write;
-
-  void Open() {
-    std::array<int, 2> ends;
-    if (pipe2(ends.data(), O_CLOEXEC) != 0) Fail("pipe");
-    read.fd = ends[0], write.fd = ends[1];
-  }
+  FileDescriptor read, write;
 };
+
+Pipe MakePipe() {
+  std::array<int, 2> ends;
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) Fail("pipe");
+  return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
+}
 
 std::vector<char*> ToArgv(const std::vector<std::string>& words) {
   std::vector<char*> argv;
@@ -116,23 +106,21 @@ Process::Process(const Options& options) {
   std::vector<char*> argv = ToArgv(options.words);
   Pipe in, out;
   if (options.pipes) {
-    in.Open();
-    out.Open();
-    fcntl(out.read.fd, F_SETFL, O_NONBLOCK);
+    in = MakePipe();
+    out = MakePipe();
+    fcntl(out.read.get(), F_SETFL, O_NONBLOCK);
   } else {
-    in.read.fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    in.read = FileDescriptor(open("/dev/null", O_RDONLY | O_CLOEXEC));
   }
   const pid_t parent = getpid();
   pid_ = fork();
-  if (pid_ == 0) Become(argv.data(), in.read.fd, out.write.fd, parent);
+  if (pid_ == 0) Become(argv.data(), in.read.get(), out.write.get(), parent);
   if (pid_ < 0) Fail("fork");
-  in_ = in.write.Take();
-  out_ = out.read.Take();
+  in_ = std::move(in.write);
+  out_ = std::move(out.read);
 }
 
 Process::~Process() {
-  if (in_ >= 0) close(in_);
-  if (out_ >= 0) close(out_);
   if (!Running()) return;
   Signal(SIGKILL);
   waitpid(pid_, nullptr, 0);
@@ -153,23 +141,22 @@ void Process::Signal(int signal) const {
 
 const std::string& Process::Output() {
   std::array<char, 4096> bytes;
-  for (ssize_t got; out_ >= 0 && (got = read(out_, bytes.data(), bytes.size())) > 0;) {
+  for (ssize_t got; out_.is_open() && (got = read(out_.get(), bytes.data(), bytes.size())) > 0;) {
     if (output_.size() < kMaxOutput) output_.append(bytes.data(), got);
   }
   return output_;
 }
 
 void Process::Finish(const std::string& text) {
-  if (in_ < 0) return;
+  if (!in_.is_open()) return;
   // A child that is gone must not end this process.
   struct sigaction ignore {
   }, before{};
   ignore.sa_handler = SIG_IGN;
   sigaction(SIGPIPE, &ignore, &before);
-  if (write(in_, text.data(), text.size()) < 0 && errno != EPIPE) Fail("write to a child");
+  if (write(in_.get(), text.data(), text.size()) < 0 && errno != EPIPE) Fail("write to a child");
   sigaction(SIGPIPE, &before, nullptr);
-  close(in_);
-  in_ = -1;
+  in_ = FileDescriptor();
 }
 
 std::string RunToEnd(const std::vector<std::string>& words) {

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "src/core/file_descriptor.h"
+
 namespace carole::launch {
 
 // The absolute path of a program in PATH or in the system's sbin folders. Throws ConfigError that
@@ -68,8 +70,7 @@ class Process {
 
  private:
   pid_t pid_ = -1;
-  int in_ = -1;
-  int out_ = -1;
+  FileDescriptor in_, out_;
   int exit_code_ = -1;
   std::string output_;
 };

@@ -117,8 +117,6 @@ std::vector<std::string> NamesOfClasses(const DatasetFlags& dataset, const NetIn
                         input.num_classes);
 }
 
-std::string ToAttribute(const std::vector<std::string>& names) { return JoinTexts(names, "\n"); }
-
 std::vector<std::string> FromAttribute(const std::string& text) {
   return text.empty() ? std::vector<std::string>() : CLI::detail::split(text, '\n');
 }
@@ -132,7 +130,7 @@ train::RunFacts DataFacts(const DatasetFlags& dataset, const NetInput& input) {
           {train::kPreprocessing, input.preprocessing},
           {train::kDctMethod, dataset.dct_method},
           {train::kDctScaling, dataset.dct_scaling ? "1" : "0"},
-          {train::kClassNames, ToAttribute(NamesOfClasses(dataset, input))}};
+          {train::kClassNames, JoinTexts(NamesOfClasses(dataset, input), "\n")}};
 }
 
 train::WeightsKind KindOfWeights(double moving_average_decay) {

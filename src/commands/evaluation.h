@@ -51,8 +51,7 @@ std::vector<std::string> NamesOfClasses(const io::DatasetEntry& dataset,
                                         int64_t labels_offset, int64_t num_classes);
 std::vector<std::string> NamesOfClasses(const DatasetFlags& dataset, const NetInput& input);
 
-// As the attribute train::kClassNames carries them, a line for each.
-std::string ToAttribute(const std::vector<std::string>& names);
+// Of the attribute train::kClassNames, a line for each.
 std::vector<std::string> FromAttribute(const std::string& text);
 
 // What labels and pixels mean, for a checkpoint's attributes and to be compared with them.
