@@ -21,11 +21,13 @@ std::string NotePath(const std::string& train_dir) {
 void NoteJobEnd(const std::string& train_dir, int exit_code) {
   const int64_t now = std::chrono::system_clock::now().time_since_epoch().count();
   const std::string path = NotePath(train_dir);
-  std::error_code error;
-  std::filesystem::create_directories(train_dir, error);
-  if (!ReplaceSmallFile(path, fmt::format("exit code {} at {}\n", exit_code, now),
-                        fmt::format(".{}.part", getpid())))
-    LogWarning("launch", "an evaluator is not told of the end: {}: cannot be written", path);
+  std::error_code ignored;
+  std::filesystem::create_directories(train_dir, ignored);
+  const std::error_code error = ReplaceSmallFile(
+      path, fmt::format("exit code {} at {}\n", exit_code, now), fmt::format(".{}.part", getpid()));
+  if (error)
+    LogWarning("launch", "an evaluator is not told of the end: {}: cannot be written: {}", path,
+               error.message());
 }
 
 JobEnd::JobEnd(const std::string& train_dir)

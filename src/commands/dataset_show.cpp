@@ -70,9 +70,14 @@ std::optional<std::vector<T>> TryRead(std::vector<T> (*read)(const io::FeatureQu
   }
 }
 
-std::string DescribeFeature(const io::FeatureQuery& query) {
+std::string DescribeFeature(const io::FeatureQuery& query,
+                            const std::vector<std::string>& class_names) {
   if (const auto values = TryRead(io::AllBytes, query)) return DescribeValues("bytes", *values);
-  if (const auto values = TryRead(io::AllInt64, query)) return DescribeValues("int64", *values);
+  if (const auto values = TryRead(io::AllInt64, query)) {
+    const bool is_label = query.key == "image/class/label" && values->size() == 1;
+    const std::string name = is_label ? NameOfLabel(class_names, values->front()) : "";
+    return DescribeValues("int64", *values) + (name.empty() ? "" : "  " + name);
+  }
   return DescribeValues("float", io::AllFloats(query));
 }
 
@@ -157,10 +162,11 @@ int DatasetShow(const Arguments& arguments) {
   if (!data) io::FailEmptyShard(shard.string());
   fmt::print("{}: record {} at byte {}, {} bytes\n", shard.string(), entry.index, entry.offset,
              entry.length);
+  const std::vector<std::string> class_names = flags.ClassNames();
   for (const io::FeatureQuery& feature : io::ListFeatures(*data)) {
     const std::string key =
         IsText(feature.key) ? std::string(feature.key) : fmt::format("{:?}", feature.key);
-    fmt::print("  {:<24} {}\n", key, DescribeFeature(feature));
+    fmt::print("  {:<24} {}\n", key, DescribeFeature(feature, class_names));
   }
   if (!picture.empty()) WritePicture(*data, flags.Dataset(), picture);
   return 0;

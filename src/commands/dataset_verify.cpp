@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 
 #include <cstdio>
-#include <filesystem>
 #include <string>
+#include <vector>
 
 #include "io/verify.h"
 #include "src/commands/command_line.h"
@@ -15,17 +15,11 @@
 namespace carole::commands {
 namespace {
 
-void PrintCounts(const io::VerifyReport& report, const io::DatasetEntry* dataset,
-                 const std::filesystem::path& folder) {
+void PrintCounts(const io::VerifyReport& report, const std::vector<std::string>& class_names) {
   for (size_t s = 0; s < report.shards.size(); ++s)
     fmt::print("{}: {} good records\n", report.shards[s].string(), report.good[s].size());
-  std::vector<std::string> names;
-  if (dataset != nullptr) names = io::ClassNames(*dataset, folder);
-  for (const auto& [label, count] : report.class_counts) {
-    const bool named = label >= 0 && label < static_cast<int64_t>(names.size());
-    fmt::print("class {:>4}: {:>7}  {}\n", label, count,
-               named ? names[static_cast<size_t>(label)] : "");
-  }
+  for (const auto& [label, count] : report.class_counts)
+    fmt::print("class {:>4}: {:>7}  {}\n", label, count, NameOfLabel(class_names, label));
 }
 
 }  // namespace
@@ -54,7 +48,7 @@ int DatasetVerify(const Arguments& arguments) {
                   static_cast<int64_t>(total / kMegabyte + 1));
   };
   const io::VerifyReport report = io::VerifyShards(options);
-  PrintCounts(report, options.dataset, flags.Folder());
+  PrintCounts(report, flags.ClassNames());
   for (const std::string& text : report.bad) fmt::print(stderr, "{}\n", text);
   if (!repair.empty()) {
     io::WriteRepaired(report, repair, options.threads);

@@ -42,4 +42,14 @@ fs::path ShardFlags::Folder() const {
   return fs::path(files[0]).parent_path();
 }
 
+std::vector<std::string> ShardFlags::ClassNames() const {
+  const io::DatasetEntry* dataset = Dataset();
+  return dataset == nullptr ? std::vector<std::string>() : io::ClassNames(*dataset, Folder());
+}
+
+std::string NameOfLabel(const std::vector<std::string>& class_names, int64_t label) {
+  const bool is_class = label >= 0 && label < static_cast<int64_t>(class_names.size());
+  return is_class ? class_names[static_cast<size_t>(label)] : "";
+}
+
 }  // namespace carole::commands

@@ -1,6 +1,7 @@
 // The TFRecord files that a command reads: named one by one, or the shards of a data set's split.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -28,6 +29,11 @@ struct ShardFlags {
   const io::DatasetEntry* Dataset() const;
   // The folder that labels.txt would be in.
   std::filesystem::path Folder() const;
+  // io::ClassNames'; none when no name of a data set was given.
+  std::vector<std::string> ClassNames() const;
 };
+
+// "" of a label that is no class.
+std::string NameOfLabel(const std::vector<std::string>& class_names, int64_t label);
 
 }  // namespace carole::commands

@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <sstream>
-#include <system_error>
 
 #include "src/core/check.h"
 #include "src/core/hash.h"
@@ -73,17 +72,20 @@ void ChoiceCache::Add(const std::string& task, const std::string& choice) {
   if (is_writable_) Read();  // what others have found meanwhile
   choices_[{place_, task}] = choice;
   if (path_.empty() || !is_writable_) return;
-  is_writable_ = Write();
-  if (!is_writable_) LogWarning("cache", "{}: cannot be written: choices are not kept", path_);
+  const std::error_code error = Write();
+  is_writable_ = !error;
+  if (error)
+    LogWarning("cache", "{}: cannot be written: {}: choices are not kept", path_, error.message());
 }
 
-bool ChoiceCache::Write() const {
+std::error_code ChoiceCache::Write() const {
   std::string body;
   for (const auto& [key, choice] : choices_)
     body += fmt::format("{}\t{}\t{}\n", key.first, key.second, choice);
-  if (body.size() + HeadLine(body).size() > kMaxBytes) return false;
-  std::error_code error;
-  std::filesystem::create_directories(std::filesystem::path(path_).parent_path(), error);
+  if (body.size() + HeadLine(body).size() > kMaxBytes)
+    return std::make_error_code(std::errc::file_too_large);
+  std::error_code ignored;
+  std::filesystem::create_directories(std::filesystem::path(path_).parent_path(), ignored);
   return ReplaceSmallFile(path_, HeadLine(body) + body, fmt::format(".{}.part", getpid()));
 }
 

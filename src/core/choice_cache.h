@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 
 namespace carole {
@@ -32,7 +33,7 @@ class ChoiceCache {
   using Choices = std::map<std::pair<std::string, std::string>, std::string>;  // by place and task
 
   void Read();
-  bool Write() const;
+  std::error_code Write() const;
 
   const std::string path_, place_;
   Choices choices_;

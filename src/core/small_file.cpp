@@ -1,8 +1,8 @@
 #include "src/core/small_file.h"
 
+#include <cerrno>
 #include <fstream>
 #include <sstream>
-#include <system_error>
 
 namespace carole {
 
@@ -13,17 +13,22 @@ std::string ReadSmallFile(const std::filesystem::path& path) {
   return text.str();
 }
 
-bool ReplaceSmallFile(const std::filesystem::path& path, std::string_view bytes,
-                      std::string_view suffix) {
+std::error_code ReplaceSmallFile(const std::filesystem::path& path, std::string_view bytes,
+                                 std::string_view suffix) {
   const std::string part = path.string() + std::string(suffix);
+  errno = 0;
   std::ofstream file(part, std::ios::binary | std::ios::trunc);
   file << bytes;
   file.close();
   std::error_code error;
-  if (file) std::filesystem::rename(part, path, error);
-  const bool written = file && !error;
-  if (!written) std::filesystem::remove(part, error);
-  return written;
+  if (file) {
+    std::filesystem::rename(part, path, error);
+  } else {  // streams keep no reason of their own
+    error = {errno != 0 ? errno : EIO, std::generic_category()};
+  }
+  std::error_code ignored;
+  if (error) std::filesystem::remove(part, ignored);
+  return error;
 }
 
 }  // namespace carole

@@ -5,16 +5,17 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 namespace carole {
 
 // All that can be read; nothing of a file that there is not.
 std::string ReadSmallFile(const std::filesystem::path& path);
 
-// Writes aside and renames, so that readers see the old content or all of the new. False, with the
-// old one in its place, where the disk refuses. One process writes a path at a time, or each with
-// its own `suffix` for the file aside.
-bool ReplaceSmallFile(const std::filesystem::path& path, std::string_view bytes,
-                      std::string_view suffix = ".part");
+// Writes aside and renames, so that readers see the old content or all of the new. The disk's
+// reason where it refuses, with the old content in its place, else none. One process writes a path
+// at a time, or each with its own `suffix` for the file aside.
+std::error_code ReplaceSmallFile(const std::filesystem::path& path, std::string_view bytes,
+                                 std::string_view suffix = ".part");
 
 }  // namespace carole

@@ -108,9 +108,9 @@ void Report::Write(const std::string& status) {
   facts_.status = status;
   facts_.is_running = status == kRunning;
   facts_.updated = std::time(nullptr);
-  const bool written = ReplaceSmallFile(path_, MakeReport(facts_, history_));
-  if (!written && !std::exchange(warned_, true))
-    LogWarning("watch", "{} cannot be written; the run goes on", path_);
+  const std::error_code error = ReplaceSmallFile(path_, MakeReport(facts_, history_));
+  if (error && !std::exchange(warned_, true))
+    LogWarning("watch", "{} cannot be written; the run goes on: {}", path_, error.message());
   const Clock::time_point now = Clock::now();
   next_write_ = now + std::max<Clock::duration>(kSeldom, (now - start) * kRest);
 }

@@ -94,6 +94,8 @@ TEST_F(DatasetTest, DrawnPicturesAreBuiltVerifiedAndShown) {
   result = RunToEnd({"dataset", "show", "--dataset_name=synthetic", "--dataset_dir", drawn,
                      "--record=3", "--picture", picture});
   EXPECT_EQ(ReadText(picture).substr(1, 3), "PNG");
+  EXPECT_THAT(result.out,
+              ::testing::ContainsRegex("image/class/label +int64 [1-5]  drawing [1-5]\n"));
 
   Words other = build;
   other.emplace_back("--seed=1");

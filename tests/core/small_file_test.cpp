@@ -11,12 +11,12 @@ TEST(SmallFile, HasTheOldContentOrTheNew) {
   const TemporaryFolder folder;
   const std::string path = folder / "a.txt";
   EXPECT_EQ(ReadSmallFile(path), "");
-  EXPECT_TRUE(ReplaceSmallFile(path, "one"));
-  EXPECT_TRUE(ReplaceSmallFile(path, "two\n"));
+  EXPECT_FALSE(ReplaceSmallFile(path, "one"));
+  EXPECT_FALSE(ReplaceSmallFile(path, "two\n"));
   EXPECT_EQ(ReadSmallFile(path), "two\n");
-  EXPECT_FALSE(ReplaceSmallFile(folder / "none/a.txt", "three"));
+  EXPECT_EQ(ReplaceSmallFile(folder / "none/a.txt", "three"), std::errc::no_such_file_or_directory);
   std::filesystem::create_directory(folder / "b.txt");
-  EXPECT_FALSE(ReplaceSmallFile(folder / "b.txt", "four"));
+  EXPECT_EQ(ReplaceSmallFile(folder / "b.txt", "four"), std::errc::is_a_directory);
   EXPECT_FALSE(std::filesystem::exists(folder / "b.txt.part"));
 }
 

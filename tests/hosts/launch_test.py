@@ -260,6 +260,24 @@ class LaunchTest(unittest.TestCase):
         saved = re.search(r"saving at step (\d+)", self.log("chief0")).group(1)
         self.assertIn(f"model.ckpt-{saved}.h5, step {saved}", self.log("evaluator0"))
 
+    # Two ranks on the chief's machine, one on another.
+    def start_unequal(self, training):
+        cluster = {"chief": [self.at(0)], "worker": [self.at(0, 2223), self.at(1)]}
+        self.start_job(cluster, [(0, "chief", 0), (0, "worker", 0), (1, "worker", 1)], [f"--work_dir={self.work_dir}"],
+                       training)
+
+    # Shares of a machine's batch are 25 and 50 there: ranks that took turns by both would see images twice, or never.
+    def test_evaluation_by_machines_with_unequal_numbers_of_ranks(self):
+        self.start_unequal(train_flags(self.train_dir, 4, "--eval_every=4", "--eval_batch_size=50"))
+        self.expect_ends(chief0=0, worker0=0, worker1=0)
+        self.assertIn(f"eval/Accuracy {evaluate(self.train_dir)['accuracy']:.4f}", self.log("chief0"))
+
+    def test_machines_that_cannot_share_the_batch_alike(self):
+        training = train_flags(self.train_dir, 4)
+        self.start_unequal([flag.replace("--batch_size", "--train_batch_size") for flag in training])
+        self.expect_ends(chief0=78, worker0=78, worker1=78)
+        self.assertIn("rank 2 has a batch of 8, rank 0 of 4; start as many ranks on every machine", self.log("chief0"))
+
     def test_code_of_failed_training_reaches_all(self):
         cluster, tasks = self.three()
         self.start_job(cluster, tasks, [f"--work_dir={self.work_dir}"],
