@@ -79,5 +79,20 @@ TEST_F(NetTest, TrainsInLittleMemory) {
   EXPECT_EQ(DigestOf(folder_ / "auto"), DigestOf(folder_ / "plain"));
 }
 
+// Other programs take and free some between the two runs.
+TEST_F(NetTest, RanksOfAMachineShareItsMemory) {
+  auto gib = [&](int ranks) {
+    const ProcessResult result =
+        RunToEnd(TrainWords(folder_ / std::to_string(ranks),
+                            {"--max_number_of_steps=1", "--activation_memory=auto"}),
+                 ranks);
+    std::smatch found;
+    EXPECT_TRUE(std::regex_search(result.err, found, std::regex(R"(a rank has ([\d.]+) GiB)")))
+        << result.err;
+    return found.empty() ? 0.0 : std::stod(found[1]);
+  };
+  EXPECT_THAT(gib(1) / gib(2), ::testing::AllOf(::testing::Gt(1.3), ::testing::Lt(3.0)));
+}
+
 }  // namespace
 }  // namespace carole::testing
