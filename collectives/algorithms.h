@@ -3,8 +3,8 @@
 //
 // To add one: write it in its own .cpp as a function of (Exchange&, std::span<T>), declare it here,
 // add a row. It sums in place over all ranks, with the same bits on each; messages are cut into
-// segment_bytes; Transport and NodeGroup keep the deadlines. Only one that `rounds` looks at
-// `wire`.
+// segment_bytes; Transport and NodeGroup keep the deadlines. Only a row with `rounds` reads
+// Exchange::wire; the others send fp32 as it is.
 #pragma once
 
 #include <iterator>
@@ -19,6 +19,8 @@
 #include "src/tensor/buffer.h"
 
 namespace carole::collectives {
+
+inline constexpr size_t kInFlight = 4;  // messages under way, each way
 
 // Elements [begin, begin + count) of a range.
 struct Piece {

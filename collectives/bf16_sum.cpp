@@ -22,8 +22,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kInFlight = 4;
-
 // One segment each way: to member `to`, from member `from`.
 struct Step {
   Piece send;

@@ -1,7 +1,7 @@
 // Communicator: the collectives that training needs, among `size` ranks, on ranges of memory.
 //
 // Backends: local/ (ranks are threads of one process: tests, and one process alone), mpi/
-// (processes, CPU).
+// (processes). Memory of GPUs is summed by nccl/ under the same contract (device_sums.h).
 //
 // Contract
 //   - Every rank calls the same operations in the same order with the same count and tag. Ranks
@@ -124,7 +124,8 @@ class Communicator {
   // Zeroed, aligned to Buffer::kAlignment. Collective: every rank asks for the same size.
   virtual std::unique_ptr<Arena> AllocateArena(size_t bytes) = 0;
 
-  // Sums `data` over all ranks, in place, in its own precision.
+  // Sums `data` over all ranks, in place; in its own precision, unless tag.may_round lets fp32
+  // travel rounded.
   virtual std::unique_ptr<Pending> AllReduceAsync(std::span<float> data, const Tag& tag) = 0;
   virtual std::unique_ptr<Pending> AllReduceAsync(std::span<double> data, const Tag& tag) = 0;
 

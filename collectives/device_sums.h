@@ -7,15 +7,11 @@
 //   computing thread:  sums.Join(t);             // what the stream does next sees the sum
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
 
 namespace carole::collectives {
-
-class Communicator;
 
 class DeviceSums {
  public:
@@ -42,20 +38,5 @@ class DeviceSums {
   // "" while all is well. From any thread.
   virtual std::string Trouble(double deadline_seconds) = 0;
 };
-
-// Where a rank computes.
-struct DevicePlace {
-  int device = 0;          // CUDA's number
-  void* stream = nullptr;  // cudaStream_t that computes; outlives the communicator
-};
-
-// Lets the communicator sum this device's memory with NCCL, which is loaded now: the library
-// libcarole_nccl.so beside the program, and libnccl.so.2 that it needs. Collective. Does nothing
-// with one rank. Throws ConfigError when a library is missing, CommError when NCCL cannot connect
-// the ranks before the deadline.
-void UseNccl(Communicator& communicator, const DevicePlace& place, double deadline_seconds);
-
-// "2.28.9", of the library that is loaded; throws ConfigError as UseNccl() does.
-std::string NcclVersion();
 
 }  // namespace carole::collectives

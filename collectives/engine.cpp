@@ -450,7 +450,6 @@ WaitStats Engine::TakeWaitStats() {
 }
 
 void Engine::Abort(int exit_code) {
-  LogError("comm", "{} ends the job with exit code {}", watch_.names()[rank()], exit_code);
   backend_->StopWaiting();
   if (size() == 1) return backend_->Abort(exit_code);
   if (queue_->RunWhenIdle(1, [&] { backend_->Abort(exit_code); })) return;

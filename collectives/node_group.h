@@ -14,7 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "collectives/contract.h"
+#include "collectives/deadline.h"
+#include "src/tensor/buffer.h"
 
 namespace carole::collectives {
 
@@ -67,7 +68,7 @@ class NodeGroup {
  public:
   static constexpr size_t kStagingBytes = 256
                                           << 10;  // a piece of every rank stays in the second cache
-  static constexpr size_t kSharedBytes = (sizeof(RankSlot) + 63) / 64 * 64 + kStagingBytes;
+  static constexpr size_t kSharedBytes = AlignUp(sizeof(RankSlot)) + kStagingBytes;
 
   // Puts a fresh slot into `shared`, kSharedBytes of zeroed memory, aligned to 64. Before any
   // NodeGroup is made.

@@ -25,8 +25,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kInFlight = 4;
-
 // The first num_steps steps of the plan. Messages go to the rank `right` and come from `left`.
 template <typename T>
 void RunRing(Exchange& x, int left, int right, const RingPlan& plan, size_t num_steps,

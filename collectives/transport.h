@@ -6,7 +6,7 @@
 #include <span>
 #include <utility>
 
-#include "collectives/contract.h"
+#include "collectives/deadline.h"
 
 namespace carole::collectives {
 

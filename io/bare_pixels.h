@@ -1,7 +1,6 @@
 // Images that records hold as they are, without a file format.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <span>
 #include <string_view>

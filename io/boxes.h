@@ -12,6 +12,8 @@ struct Box {
   float xmin = 0;
   float ymax = 1;
   float xmax = 1;
+
+  bool operator==(const Box&) const = default;
 };
 
 // Of a serialized Example, by the lists image/object/bbox/{xmin,xmax,ymin,ymax}; none where it has

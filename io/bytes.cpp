@@ -27,7 +27,8 @@ class FileSource : public Source {
     struct stat info;
     if (fstat(file_.get(), &info) != 0) ThrowDiskError(kTag, name_, "read the size", errno);
     if (!S_ISREG(info.st_mode)) {
-      throw DiskError(fmt::format("[io.bytes] {}: is no regular file", name_));
+      throw DiskError(fmt::format(
+          "[io.bytes] {}: is no regular file: a folder, device or pipe; want a file", name_));
     }
     size_ = static_cast<uint64_t>(info.st_size);
   }
@@ -144,8 +145,9 @@ std::string ReadAll(const Source& source, uint64_t max_bytes) {
     const size_t got = source.ReadAt(start, std::span(all).subspan(start));
     all.resize(start + got);
     if (all.size() > max_bytes) {
-      throw DataError(fmt::format("[io.bytes] {}: is too long: got more than {} bytes",
-                                  source.name(), max_bytes));
+      throw DataError(
+          fmt::format("[io.bytes] {}: is too long: got more than {} bytes, want at most that",
+                      source.name(), max_bytes));
     }
     if (got < piece) return all;
     piece = std::max(piece, start);
@@ -166,14 +168,6 @@ void CopyFile(const std::filesystem::path& from, const std::filesystem::path& to
 
 std::unique_ptr<Sink> CreateFile(const std::filesystem::path& path) {
   return std::make_unique<FileSink>(path);
-}
-
-void RemoveLeftovers(const std::filesystem::path& folder, const std::string& prefix) {
-  for (const auto& file : std::filesystem::directory_iterator(folder)) {
-    const std::string name = file.path().filename().string();
-    if (name.starts_with("." + prefix) && name.ends_with(".tmp"))
-      std::filesystem::remove(file.path());
-  }
 }
 
 }  // namespace carole::io

@@ -17,7 +17,7 @@ namespace carole::io {
 template <typename T>
 T LoadLittle(const char* bytes) {
   T value;
-  std::memcpy(&value, bytes, sizeof(T));  // x86-64 and arm64 are little-endian
+  std::memcpy(&value, bytes, sizeof(T));  // x86-64 is little-endian
   return value;
 }
 
@@ -86,10 +86,6 @@ class Sink {
 // Writes to a hidden temporary name in the same folder; Commit() flushes, syncs and renames it to
 // `path`. Throws DiskError when it cannot be created.
 std::unique_ptr<Sink> CreateFile(const std::filesystem::path& path);
-
-// Removes what it left in a folder for files called `prefix`… when its process was killed. For who
-// holds the folder's lock: files that are being written go, too.
-void RemoveLeftovers(const std::filesystem::path& folder, const std::string& prefix);
 
 // Appends to `out`, which must outlive it.
 class MemorySink : public Sink {

@@ -1,3 +1,4 @@
+// CheckExample() of verify.h.
 #include <fmt/format.h>
 
 #include <array>

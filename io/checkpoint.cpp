@@ -213,9 +213,10 @@ Checkpoint Read(const std::string& path, bool with_data) {
                         .position = file.GetInt(kState, "position"),
                         .seed = file.GetUnsigned(kState, "seed"),
                         .digest = ParseDigest(file)};
-  if (std::min({checkpoint.step, checkpoint.epoch, checkpoint.position}) < 0) {
-    Refuse(path, fmt::format("place of the run: got step {}, epoch {}, position {}, want 0 or more",
-                             checkpoint.step, checkpoint.epoch, checkpoint.position));
+  const auto [least, most] = std::minmax({checkpoint.step, checkpoint.epoch, checkpoint.position});
+  if (least < 0 || most > kMaxStep) {
+    Refuse(path, fmt::format("place of the run: got step {}, epoch {}, position {}, want 0 to {}",
+                             checkpoint.step, checkpoint.epoch, checkpoint.position, kMaxStep));
   }
   for (const std::string& name : file.AttributeNames(kAttributes)) {
     if (name.find(kPieceMark) != std::string::npos) continue;
@@ -271,8 +272,10 @@ Checkpoint ReadCheckpoint(const std::string& path) {
   Checkpoint checkpoint = Read(path, true);
   const uint64_t digest = ComputeDigest(checkpoint);
   if (digest != checkpoint.digest) {
-    Refuse(path, fmt::format("digest mismatch: got {}, want {}; the file is damaged",
-                             DigestText(digest), DigestText(checkpoint.digest)));
+    Refuse(path,
+           fmt::format("digest mismatch: got {}, want {}; the file is damaged: copy it again, or "
+                       "take an earlier one",
+                       DigestText(digest), DigestText(checkpoint.digest)));
   }
   return checkpoint;
 }

@@ -28,6 +28,8 @@ struct CheckpointVariable {
   std::function<std::vector<float>()> read = nullptr;
 };
 
+inline constexpr int64_t kMaxStep = int64_t{1} << 62;  // that a run can be at
+
 struct Checkpoint {
   std::vector<CheckpointVariable> variables;  // in creation order
   std::vector<CheckpointVariable> slots;

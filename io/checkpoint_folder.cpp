@@ -63,16 +63,21 @@ std::vector<CheckpointFile> ListCheckpoints(const std::string& folder) {
 std::optional<LoadedCheckpoint> ReadLatest(const std::string& folder) {
   std::vector<CheckpointFile> files = ListCheckpoints(folder);
   std::reverse(files.begin(), files.end());  // the newest first
-  for (const CheckpointFile& file : files) {
+  for (size_t i = 0; i < files.size(); ++i) {
+    const std::string& path = files[i].path;
     try {
-      return LoadedCheckpoint{file.path, ReadCheckpoint(file.path)};
+      return LoadedCheckpoint{path, ReadCheckpoint(path)};
     } catch (const DataError& error) {
-      LogWarning("io.checkpoint", "{} is skipped: {}", file.path, error.what());
+      LogWarning("io.checkpoint", "is skipped: {}", WithoutTag(error.what()));
+    } catch (const DiskError& error) {  // may be over soon: no reason to lose steps
+      if (i + 1 == files.size()) throw;
+      throw DiskError(fmt::format("{}; or move {} away to go on from step {}", error.what(), path,
+                                  files[i + 1].step));
     }
   }
   if (files.empty()) return std::nullopt;
   throw DataError(
-      fmt::format("[io.checkpoint] {}: none of its {} checkpoints is whole; move them away to "
+      fmt::format("[io.checkpoint] {}: none of its checkpoints ({}) is whole; move them away to "
                   "start afresh",
                   folder, files.size()));
 }

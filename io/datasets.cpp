@@ -11,6 +11,7 @@
 
 #include "io/bytes.h"
 #include "io/datasets/imagenet_lists.h"
+#include "io/disk.h"
 #include "io/shard_name.h"
 #include "src/core/error.h"
 #include "src/core/join_names.h"
@@ -138,9 +139,10 @@ const SplitEntry& FindSplit(const DatasetEntry& dataset, std::string_view split)
   for (const SplitEntry& entry : dataset.splits) {
     if (entry.name == split) return entry;
   }
-  throw UsageError(
-      fmt::format("[io.datasets] split: {} has no such split: got '{}', want one of {}",
-                  dataset.name, split, JoinNames(dataset.splits)));
+  throw UsageError(fmt::format(
+      "[io.datasets] --dataset_split_name, --eval_split_name: {} has no such split: got '{}', "
+      "want one of {}",
+      dataset.name, split, JoinNames(dataset.splits)));
 }
 
 std::vector<fs::path> FindShards(const DatasetEntry& dataset, std::string_view split,
@@ -186,6 +188,7 @@ int NumClasses(const DatasetEntry& dataset, const fs::path& dataset_dir) {
   const fs::path labels = FindLabels(dataset_dir);
   std::error_code error;
   if (!fs::exists(labels, error)) {
+    if (error) ThrowDiskError("io.datasets", labels.string(), "open", error.value());
     throw DataError(
         fmt::format("[io.datasets] {}: is not there: it holds the classes of {}; look at "
                     "--dataset_dir, or build the records first: carole dataset build",

@@ -30,7 +30,13 @@ std::string_view DiskHint(std::string_view what, int error) {
       return "give this user the right to it, or choose another path";
     case ENOENT:
     case ENOTDIR:
-      return what == "open" ? "correct the path" : "correct the path, or make its folder first";
+      return what == "create" || what == "rename" || what.starts_with("make")
+                 ? "correct the path, or make its folder first"
+                 : "correct the path";
+    case ENAMETOOLONG:
+      return "choose a shorter name";
+    case EMFILE:
+      return "raise ulimit -n";
     case EIO:
       return "the disk is failing: see dmesg";
     default:
@@ -49,10 +55,13 @@ void Sync(std::string_view tag, const std::string& path, int flags) {
 
 void ThrowDiskError(std::string_view tag, const std::string& path, std::string_view what,
                     int error) {
+  throw DiskError(fmt::format("[{}] {}", tag, DiskTrouble(path, what, error)));
+}
+
+std::string DiskTrouble(const std::string& path, std::string_view what, int error) {
   const std::string_view hint = DiskHint(what, error);
-  throw DiskError(fmt::format("[{}] {}: cannot {}: {}{}{}", tag, path, what,
-                              std::generic_category().message(error), hint.empty() ? "" : "; ",
-                              hint));
+  return fmt::format("{}: cannot {}: {}{}{}", path, what, std::generic_category().message(error),
+                     hint.empty() ? "" : "; ", hint);
 }
 
 void FlushOutput() {
@@ -100,6 +109,15 @@ void CommitFile(std::string_view tag, const std::string& temporary, const std::s
   if (rename(temporary.c_str(), path.c_str()) != 0) ThrowDiskError(tag, path, "rename", errno);
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   Sync(tag, folder.empty() ? "." : folder.string(), O_DIRECTORY);
+}
+
+void RemoveLeftovers(const std::filesystem::path& folder, const std::string& prefix) {
+  std::error_code ignored;  // who writes there next is told of what is wrong with it
+  for (const auto& file : std::filesystem::directory_iterator(folder, ignored)) {
+    const std::string name = file.path().filename().string();
+    if (name.starts_with("." + prefix) && name.ends_with(".tmp"))
+      std::filesystem::remove(file.path(), ignored);
+  }
 }
 
 }  // namespace carole::io

@@ -12,6 +12,9 @@
 namespace carole::io {
 
 // Throws DiskError `[tag] path: cannot <what>: <words of error>; <hint>`.
+// "PATH: cannot WHAT: REASON; what to do", of an errno.
+std::string DiskTrouble(const std::string& path, std::string_view what, int error);
+
 [[noreturn]] void ThrowDiskError(std::string_view tag, const std::string& path,
                                  std::string_view what, int error);
 
@@ -37,5 +40,10 @@ void RequireNoDevice(std::string_view tag, const std::string& path);
 // Blocks until the content of `temporary` is on the disk, renames it to `path` (same folder; an old
 // file of that name is replaced in one go) and makes the new name durable. Throws DiskError.
 void CommitFile(std::string_view tag, const std::string& temporary, const std::string& path);
+
+// Removes the temporary files that killed processes left of CreateFile() (bytes.h) in `folder`, for
+// names that begin with `prefix`. Only for who holds the folder's lock: files being written go,
+// too.
+void RemoveLeftovers(const std::filesystem::path& folder, const std::string& prefix);
 
 }  // namespace carole::io

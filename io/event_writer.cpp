@@ -3,16 +3,19 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <ctime>
 #include <filesystem>
 #include <protozero/pbf_writer.hpp>
+#include <utility>
 
 #include "io/tfrecord.h"
 #include "src/core/check.h"
 #include "src/core/host_name.h"
 #include "src/core/log.h"
+#include "src/core/parse_number.h"
 
 namespace carole::io {
 namespace {
@@ -50,10 +53,26 @@ double WallTime() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
+constexpr std::string_view kPrefix = "events.out.tfevents.";
+
+// Of the name "events.out.tfevents.<seconds>.…", which has 10 digits; 0 of other names.
+int64_t SecondsIn(std::string_view name) {
+  constexpr size_t kDigits = 10;
+  if (!name.starts_with(kPrefix)) return 0;
+  name.remove_prefix(kPrefix.size());
+  return ParseNumber<int64_t>(name.substr(0, std::min(kDigits, name.find('.')))).value_or(0);
+}
+
+// TensorBoard reads a folder's files in the order of their names: this one comes last, whatever
+// the clocks were set to.
 std::string MakePath(const std::string& folder) {
   static std::atomic<int> count{0};
-  const std::string name = fmt::format("events.out.tfevents.{:010}.{}.{}.{}.v2", std::time(nullptr),
-                                       HostName(), getpid(), count++);
+  int64_t seconds = std::time(nullptr);
+  std::error_code error;
+  for (const auto& file : std::filesystem::directory_iterator(folder, error))
+    seconds = std::max(seconds, SecondsIn(file.path().filename().string()) + 1);
+  const std::string name =
+      fmt::format("{}{:010}.{}.{}.{}.v2", kPrefix, seconds, HostName(), getpid(), count++);
   return (std::filesystem::path(folder) / name).string();
 }
 
@@ -69,14 +88,14 @@ EventWriter::EventWriter(const std::string& folder, int64_t first_step)
   writer.add_string(field::kFileVersion, "brain.Event:2");
   AppendRecord(pending_, event);
   if (first_step > 0) AppendStart(first_step);
-  Flush();
+  WriteOut();
 }
 
 EventWriter::~EventWriter() {
   try {
     Flush();
   } catch (const std::exception& error) {
-    LogError(kTag, "the last summaries were not written: {}", error.what());
+    LogError(kTag, "the last summaries were not written: {}", WithoutTag(error.what()));
   }
 }
 
@@ -191,10 +210,15 @@ void EventWriter::Add(int64_t step, std::string_view tag,
   }
   AppendRecord(pending_, event);
   const auto age = std::chrono::steady_clock::now() - last_flush_;
-  if (pending_.size() >= kMaxPendingBytes || age >= kMaxPendingAge) Flush();
+  if (pending_.size() >= kMaxPendingBytes || age >= kMaxPendingAge) WriteOut();
 }
 
 void EventWriter::Flush() {
+  WriteOut();
+  if (const int error = std::exchange(error_, 0)) ThrowDiskError(kTag, path_, "write", error);
+}
+
+void EventWriter::WriteOut() {
   last_flush_ = std::chrono::steady_clock::now();
   size_t done = 0;
   while (done < pending_.size()) {
@@ -202,12 +226,12 @@ void EventWriter::Flush() {
                              written_ + static_cast<off_t>(done));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) {
-      const int error = errno;
+      error_ = errno;
       // Half a record must not stay: a reader would wait for its end for ever.
       if (ftruncate(file_.get(), written_) != 0)
         LogWarning(kTag, "{}: ends in half a record", path_);
       if (pending_.size() > kMaxWaitingBytes) pending_.clear();
-      ThrowDiskError(kTag, path_, "write", error);
+      return;
     }
     done += static_cast<size_t>(n);
   }

@@ -29,9 +29,9 @@ using HyperParameter = std::pair<std::string, std::variant<double, bool, std::st
 // Writes one new event file `events.out.tfevents.<seconds>.<host>.<process>.<n>.v2` into a folder
 // (one folder for each of training and validation, one rank each). Steps must not go down within a
 // file; after a resume make a new writer. Values are kept in memory and reach the file, whole
-// records only, at Flush() and when they are many or old. One thread uses it. Throws DiskError when
-// the file cannot be written: what had not been written is kept, up to 16 MB, and tried again with
-// the next value.
+// records only, at Flush() and when they are many or old. What cannot be written is kept, up to
+// 16 MB, and tried again with later values. One thread uses it. Throws DiskError when the file
+// cannot be made.
 class EventWriter {
  public:
   // What earlier files of the folder hold from first_step on is done again: TensorBoard forgets it.
@@ -47,6 +47,7 @@ class EventWriter {
   void AddHyperParameters(int64_t step, std::span<const HyperParameter> parameters);
   void AddEnd(int64_t step, bool success);
 
+  // Throws DiskError when something could not be written, now or before.
   void Flush();
 
   const std::string& path() const { return path_; }
@@ -57,12 +58,14 @@ class EventWriter {
   // A value that is all in the metadata of the plug-in for hyper-parameters.
   void AddHparams(int64_t step, std::string_view tag, const std::string& content);
   void AppendStart(int64_t step);
+  void WriteOut();
 
   std::string path_;
   FileDescriptor file_;
   std::string pending_;  // whole records that are not in the file yet
   int64_t written_ = 0;  // bytes of whole records in the file
   int64_t last_step_ = 0;
+  int error_ = 0;  // errno of a failure that no Flush() has told
   std::chrono::steady_clock::time_point last_flush_;
 };
 

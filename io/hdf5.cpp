@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <utility>
@@ -27,15 +28,16 @@ std::recursive_mutex& Mutex() {
 
 struct ErrorStack {
   std::string innermost;
-  bool from_system = false;
+  int error = 0;  // errno, where the system refused
 };
 
 herr_t Collect(unsigned n, const H5E_error2_t* entry, void* out) {
   auto* stack = static_cast<ErrorStack*>(out);
   const char* text = entry->desc != nullptr ? entry->desc : "";
-  const bool from_system = std::strstr(text, "errno = ") != nullptr;
-  if (n == 0 || (from_system && !stack->from_system)) stack->innermost = text;
-  stack->from_system |= from_system;
+  constexpr std::string_view kErrno = "errno = ";
+  if (n == 0) stack->innermost = text;
+  if (const char* found = std::strstr(text, kErrno.data()); found != nullptr && stack->error == 0)
+    stack->error = std::atoi(found + kErrno.size());
   return 0;
 }
 
@@ -55,10 +57,10 @@ void Fail(const Site& site, std::string_view what) {
   ErrorStack stack;
   H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, Collect, &stack);
   H5Eclear2(H5E_DEFAULT);
-  const std::string text =
-      fmt::format("[io.hdf5] {}: {}: cannot {}: {}", site.file, site.object, what, stack.innermost);
-  if (stack.from_system) throw DiskError(text);
-  throw DataError(text);
+  const std::string place = fmt::format("{}: {}", site.file, site.object);
+  if (stack.error != 0) ThrowDiskError("io.hdf5", place, what, stack.error);
+  throw DataError(fmt::format("[io.hdf5] {}: cannot {}: {}; copy it again, or take an earlier one",
+                              place, what, stack.innermost));
 }
 
 bool FollowHardLinks(hid_t file, const Site& site) {
@@ -113,7 +115,8 @@ uint64_t SizeOfFile(const std::string& path) {
     ThrowDiskError("io.hdf5", path, "open", errno);
   }
   if (!S_ISREG(status.st_mode)) {
-    throw DataError(fmt::format("[io.hdf5] {}: is not a regular file", path));
+    throw DataError(fmt::format(
+        "[io.hdf5] {}: is no regular file: a folder, device or pipe; want a file", path));
   }
   return static_cast<uint64_t>(status.st_size);
 }

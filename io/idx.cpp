@@ -38,7 +38,8 @@ std::string ReadIdx(std::unique_ptr<Source> file, std::array<int64_t, kRank>& si
   for (size_t i = 0; i < kRank; ++i) {
     sizes[i] = big_endian(4 + 4 * i);
     if (sizes[i] == 0 || static_cast<uint64_t>(sizes[i]) > kMaxIdxBytes / want) {
-      fail(fmt::format("size {} out of range: got {}", i, sizes[i]));
+      fail(fmt::format("size {} out of range: got {}, want 1 or more, and at most {} bytes in all",
+                       i, sizes[i], kMaxIdxBytes));
     }
     want *= static_cast<uint64_t>(sizes[i]);
   }

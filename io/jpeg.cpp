@@ -310,4 +310,19 @@ void DecodeJpeg(std::string_view bytes, int channels, Image* image, DctMethod dc
   decoder.Decode({.height = decoder.height(), .width = decoder.width()}, image);
 }
 
+int JpegChannels(std::string_view bytes) {
+  const auto byte = [&](size_t i) { return static_cast<uint8_t>(bytes[i]); };
+  // Segments FF MARKER LENGTH(2) ..., where the length counts itself.
+  for (size_t i = 2; i + 9 < bytes.size();) {
+    if (byte(i) != 0xff) return 0;
+    const int marker = byte(i + 1);
+    const bool is_frame =
+        marker >= 0xc0 && marker <= 0xcf && marker != 0xc4 && marker != 0xc8 && marker != 0xcc;
+    if (is_frame) return byte(i + 9);
+    const bool is_fill = marker == 0xff;
+    i += is_fill ? 1 : size_t{2} + byte(i + 2) * 256 + byte(i + 3);
+  }
+  return 0;
+}
+
 }  // namespace carole::io

@@ -54,4 +54,7 @@ class JpegDecoder {
   std::unique_ptr<Impl> impl_;
 };
 
+// Channels that the first frame header names (1, 3, 4: CMYK or YCCK); 0 when there is none.
+int JpegChannels(std::string_view bytes);
+
 }  // namespace carole::io

@@ -36,12 +36,21 @@ size_t Rank(std::string_view leaf) {
 // A variable without a scope is a layer of its own.
 std::string LayerNameOf(std::string_view name) { return KerasLayerName(ScopeOf(name)); }
 
+[[noreturn]] void Refuse(std::string_view name, const std::string& why) {
+  throw DataError(fmt::format(
+      "[io.keras] variable '{}': has no place in an .h5: {}; convert it to TensorFlow's format",
+      name, why));
+}
+
 void CheckName(std::string_view name) {
+  constexpr size_t kMaxBytes = 60000;  // an attribute has to hold it
+  if (name.size() > kMaxBytes)
+    Refuse(name.substr(0, 80), fmt::format("its name has {} bytes", name.size()));
   for (size_t first = 0; first <= name.size();) {
     const size_t end = std::min(name.find('/', first), name.size());
     const std::string_view part = name.substr(first, end - first);
-    CAROLE_CHECK(!part.empty() && part != "." && part.find('\0') == part.npos,
-                 "variable '{}' cannot be stored under that name", name);
+    if (part.empty() || part == "." || part.find('\0') != part.npos)
+      Refuse(name, "a part of its name is empty, . or NUL");
     first = end + 1;
   }
 }
@@ -80,8 +89,8 @@ std::vector<KerasLayer> MapToKeras(std::span<const std::string> variable_names) 
       const std::string_view keras =
           rank < std::size(kWeightNames) ? kWeightNames[rank].keras : leaf;
       layer.weight_names.push_back(fmt::format("{}/{}:0", layer.name, keras));
-      CAROLE_CHECK(taken.insert(layer.weight_names.back()).second, "variable '{}': {} is taken",
-                   variable_names[i], layer.weight_names.back());
+      if (!taken.insert(layer.weight_names.back()).second)
+        Refuse(variable_names[i], layer.weight_names.back() + " is another's");
     }
   }
   return layers;

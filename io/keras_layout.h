@@ -40,7 +40,7 @@ std::string KerasLayerName(std::string_view scope);
 
 // Layers in the order in which their first variable comes. Weights in Keras's order: kernels, bias;
 // gamma, beta, moving mean, moving variance; anything else after them, under its own name, as it
-// comes. Throws InternalError for names that are empty, twice there, or hold empty parts.
+// comes. Throws DataError for names that are empty, twice there, too long, or hold empty parts.
 std::vector<KerasLayer> MapToKeras(std::span<const std::string> variable_names);
 
 }  // namespace carole::io

@@ -189,7 +189,7 @@ class Pipeline : public BatchSource {
       throw DataError(fmt::format("{}; this is bad record {} of the epoch, --max_bad_records={}",
                                   bad.what(), counts_.num_skipped(), options_.max_bad_records));
     }
-    LogWarning("io.pipeline", "skipped: {}", bad.what());
+    LogWarning("io.pipeline", "skipped: {}", WithoutTag(bad.what()));
   }
 
   // The last row that counts takes its place.

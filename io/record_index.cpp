@@ -62,20 +62,23 @@ void ScanAll(std::vector<ShardIndex>& shards, int threads, bool skip_damage) {
 
 bool ReadCache(const std::filesystem::path& path, std::vector<ShardIndex>& shards) {
   constexpr uint64_t kMaxIndexBytes = uint64_t{16} << 30;
-  if (!std::filesystem::is_regular_file(path)) return false;
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return false;
   try {
     return ParseIndex(ReadAll(*OpenFile(path), kMaxIndexBytes), shards);
   } catch (const Error& e) {
-    LogWarning("io.index", "index cache not used: {}", e.what());
+    LogWarning("io.index", "index cache not used: {}", WithoutTag(e.what()));
     return false;
   }
 }
 
-bool WriteCache(const std::filesystem::path& path, const std::string& bytes) {
+// Says in `trouble` why it cannot.
+bool WriteCache(const std::filesystem::path& path, const std::string& bytes, std::string& trouble) {
   try {
     WriteWholeFile(path, bytes);
     return true;
-  } catch (const DiskError&) {
+  } catch (const DiskError& error) {
+    trouble = WithoutTag(error.what());
     return false;
   }
 }
@@ -221,12 +224,15 @@ RecordIndex LoadRecordIndex(const RecordIndexOptions& options) {
   const auto is_damaged = [](const ShardIndex& shard) { return shard.damaged; };
   if (std::any_of(shards.begin(), shards.end(), is_damaged)) return RecordIndex(std::move(shards));
   std::string bytes = SerializeIndex(shards);
-  const bool written = std::any_of(caches.begin(), caches.end(),
-                                   [&](const auto& cache) { return WriteCache(cache, bytes); });
+  std::string trouble;
+  const bool written = std::any_of(caches.begin(), caches.end(), [&](const auto& cache) {
+    return WriteCache(cache, bytes, trouble);
+  });
   if (!written) {
     LogInfo("io.index",
-            "{}: cannot be written, so each start scans the shards again; pass --work_dir",
-            caches[0].string());
+            "{}; each start scans the shards again: name a folder that this user may write with "
+            "--work_dir",
+            trouble);
     Kept().Keep(name, std::move(bytes));
   }
   return RecordIndex(std::move(shards));

@@ -32,9 +32,12 @@ std::string ReadHolder(int file) {
   return line.empty() ? "another process" : std::string(line);
 }
 
-void WriteHolder(int file, const std::string& path) {
-  const std::string line = fmt::format("process {} on {} since {:%Y-%m-%dT%H:%M:%SZ}\n", getpid(),
-                                       HostName(), fmt::gmtime(std::time(nullptr)));
+std::string LockPath(const std::string& folder) {
+  return (std::filesystem::path(folder) / ".lock").string();
+}
+
+void WriteHolder(int file, const std::string& path, const std::string& holder) {
+  const std::string line = holder + "\n";
   errno = ENOSPC;  // a short write sets none
   if (ftruncate(file, 0) != 0 ||
       pwrite(file, line.data(), line.size(), 0) != static_cast<ssize_t>(line.size())) {
@@ -44,9 +47,12 @@ void WriteHolder(int file, const std::string& path) {
 
 }  // namespace
 
-RunLock::RunLock(const std::string& folder, OfAnother of_another) {
+RunLock::RunLock(const std::string& folder, OfAnother of_another)
+    : folder_(folder),
+      holder_(fmt::format("process {} on {} since {:%Y-%m-%dT%H:%M:%SZ}", getpid(), HostName(),
+                          fmt::gmtime(std::time(nullptr)))) {
   constexpr std::chrono::milliseconds kPoll{200};
-  const std::string path = (std::filesystem::path(folder) / ".lock").string();
+  const std::string path = LockPath(folder);
   file_ = FileDescriptor(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
   if (!file_.is_open()) ThrowDiskError(kTag, path, "create", errno);
   for (bool told = false; flock(file_.get(), LOCK_EX | LOCK_NB) != 0;) {
@@ -65,7 +71,20 @@ RunLock::RunLock(const std::string& folder, OfAnother of_another) {
     if (!std::exchange(told, true)) LogInfo(kTag, "{}; waiting for it", what);
     std::this_thread::sleep_for(kPoll);
   }
-  WriteHolder(file_.get(), path);
+  WriteHolder(file_.get(), path, holder_);
+}
+
+// By what the file says: numbers of inodes change on some file systems.
+void RunLock::RequireHeld() const {
+  const FileDescriptor file(open(LockPath(folder_).c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.is_open() && errno != ENOENT) ThrowDiskError(kTag, LockPath(folder_), "open", errno);
+  if (file.is_open() && ReadHolder(file.get()) == holder_) return;
+  throw ConfigError(fmt::format(
+      "[{}] {}: is not this run's any more, {}: the folder, or its .lock, was moved or removed "
+      "while "
+      "this run wrote it; give each run a folder of its own",
+      kTag, folder_,
+      file.is_open() ? "but written by another: " + ReadHolder(file.get()) : "and nobody's"));
 }
 
 }  // namespace carole::io

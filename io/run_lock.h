@@ -18,7 +18,12 @@ class RunLock {
   // Throws DiskError when the folder is missing or not writable.
   explicit RunLock(const std::string& folder, OfAnother of_another = OfAnother::kThrows);
 
+  // Throws ConfigError where the folder at this path is not the locked one any more, or its file:
+  // another run can have it.
+  void RequireHeld() const;
+
  private:
+  const std::string folder_, holder_;
   FileDescriptor file_;
 };
 

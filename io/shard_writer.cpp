@@ -66,6 +66,43 @@ bool HasShards(const ShardPlan& plan) {
   return false;
 }
 
+std::vector<int> MissingShards(const ShardPlan& plan) {
+  std::vector<int> missing;
+  for (int s = 0; s < plan.num_shards(); ++s) {
+    if (plan.count(s) == 0) {
+      throw UsageError(
+          fmt::format("[io.build] {}: more shards than images: got {} images for {} shards; use "
+                      "fewer --train_shards or --validation_shards",
+                      ShardPath(plan, s).string(), plan.starts.back(), plan.num_shards()));
+    }
+    if (!fs::exists(ShardPath(plan, s))) missing.push_back(s);
+  }
+  return missing;
+}
+
+// Counts in `done` what it tried.
+void WriteShard(const ShardPlan& plan, int shard, const std::function<std::string(int64_t)>& make,
+                BadExamples& bad, std::atomic<int64_t>& done) {
+  const std::unique_ptr<Sink> sink = CreateFile(ShardPath(plan, shard));
+  TfRecordWriter writer(*sink);
+  int64_t num_bad = 0;
+  for (int64_t k = plan.starts[shard]; k < plan.starts[shard + 1]; ++k) {
+    try {
+      writer.Write(make(k));
+    } catch (const DataError& error) {
+      bad.Add(error);
+      ++num_bad;
+    }
+    ++done;
+  }
+  if (num_bad > 0 && bad.AreTooMany()) return;
+  if (num_bad == plan.count(shard)) {
+    throw DataError(fmt::format("[io.build] {}: nothing in it could be made; use fewer shards",
+                                ShardPath(plan, shard).string()));
+  }
+  sink->Commit();
+}
+
 }  // namespace
 
 fs::path ShardPath(const ShardPlan& plan, int shard) {
@@ -113,43 +150,12 @@ void WriteShards(const ShardPlan& plan, const std::function<std::string(int64_t)
   RemoveLeftovers(plan.folder, plan.stem);
   CheckShards(plan);
   WriteWholeFile(RecipePath(plan), RecipeLine(plan));
-  std::atomic<int64_t> done = 0;
-  std::vector<int> missing;
-  for (int s = 0; s < plan.num_shards(); ++s) {
-    const int64_t count = plan.starts[s + 1] - plan.starts[s];
-    if (count == 0) {
-      throw UsageError(
-          fmt::format("[io.build] {}: more shards than images: got {} images for {} shards; use "
-                      "fewer --train_shards or --validation_shards",
-                      ShardPath(plan, s).string(), plan.starts.back(), plan.num_shards()));
-    }
-    if (fs::exists(ShardPath(plan, s))) {
-      done += count;
-    } else {
-      missing.push_back(s);
-    }
-  }
+  const std::vector<int> missing = MissingShards(plan);
+  std::atomic<int64_t> done = plan.starts.back();
+  for (int shard : missing) done -= plan.count(shard);
   BadExamples bad(plan.max_bad);
   const auto write = [&](int64_t i) {
-    const int shard = missing[static_cast<size_t>(i)];
-    const std::unique_ptr<Sink> sink = CreateFile(ShardPath(plan, shard));
-    TfRecordWriter writer(*sink);
-    int64_t num_bad = 0;
-    for (int64_t k = plan.starts[shard]; k < plan.starts[shard + 1]; ++k) {
-      try {
-        writer.Write(make(k));
-      } catch (const DataError& error) {
-        bad.Add(error);
-        ++num_bad;
-      }
-      ++done;
-    }
-    if (num_bad > 0 && bad.AreTooMany()) return;
-    if (num_bad == plan.starts[shard + 1] - plan.starts[shard]) {
-      throw DataError(fmt::format("[io.build] {}: nothing in it could be made; use fewer shards",
-                                  ShardPath(plan, shard).string()));
-    }
-    sink->Commit();
+    WriteShard(plan, missing[static_cast<size_t>(i)], make, bad, done);
   };
   const auto report = [&] {
     if (plan.progress) plan.progress(done, plan.starts.back());

@@ -25,6 +25,7 @@ struct ShardPlan {
   std::function<void(int64_t done, int64_t total)> progress;
 
   int num_shards() const { return static_cast<int>(starts.size()) - 1; }
+  int64_t count(int shard) const { return starts[shard + 1] - starts[shard]; }
 };
 
 // "train-00003-of-01024", or the one file.

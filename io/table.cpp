@@ -17,6 +17,8 @@ constexpr size_t kFooterBytes = 48;
 constexpr size_t kHandlesBytes = 40;  // of the footer: two handles and zeros
 constexpr size_t kTrailerBytes = 5;   // behind a block: its kind and checksum
 constexpr size_t kBlockBytes = 1 << 18;
+constexpr uint64_t kMaxKeyBytes = 1
+                                  << 16;  // each may share the one before: a small file, many such
 constexpr int kRestartInterval = 16;
 enum Compression : char { kPlain = 0, kSnappy = 1 };
 
@@ -123,6 +125,8 @@ void TableReader::VisitBlock(std::string_view block, const VisitEntry& visit) co
         value_bytes > block.size() - unshared) {
       bad();
     }
+    if (shared + unshared > kMaxKeyBytes)
+      Refuse(fmt::format("a key of more than {} bytes", kMaxKeyBytes));
     key.resize(shared);
     key += block.substr(0, unshared);
     visit(key, block.substr(unshared, value_bytes));

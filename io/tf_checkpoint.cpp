@@ -134,8 +134,10 @@ std::string LatestOf(const std::filesystem::path& folder) {
   // A folder that was copied may name the place where it was.
   const std::filesystem::path latest = IsTfCheckpoint(named) ? named : folder / named.filename();
   if (!IsTfCheckpoint(latest)) {
-    LogWarning("io.tf_checkpoint", "{}: names {}, which is not there: nothing is read of it",
-               state.string(), latest.string());
+    throw DataError(fmt::format(
+        "[io.tf_checkpoint] {}: names {}, which is not there: copy its files too, or move this "
+        "file away to start afresh",
+        state.string(), latest.string()));
   }
   return latest;
 }

@@ -1,3 +1,4 @@
+// WriteTfCheckpoint() of tf_checkpoint.h.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -23,8 +23,8 @@ using TfSlice = std::vector<TfExtent>;
 struct TfBundleEntry {
   TfType type{};
   std::vector<int64_t> dims;
-  int64_t shard = 0, offset = 0, size = 0;
-  uint32_t crc = 0;  // masked
+  int64_t shard = 0, offset = 0, size = 0;  // number of the data file; byte place and size in it
+  uint32_t crc = 0;                         // masked
   std::vector<TfSlice> slices;
 };
 TfBundleEntry ParseBundleEntry(std::string_view bytes);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "io/checkpoint.h"
 #include "src/core/check.h"
 #include "src/core/error.h"
 
@@ -151,7 +152,9 @@ std::optional<int64_t> TfTensors::step() const {
     const auto it = tensors_.find(name);
     if (it == tensors_.end() || it->second.type != TfType::kInt64) continue;
     const std::vector<char> bytes = ReadChecked(name, it->second, it->second.parts[0]);
-    return ConvertToInteger(TfType::kInt64, {bytes.data(), bytes.size()});
+    const int64_t step = ConvertToInteger(TfType::kInt64, {bytes.data(), bytes.size()});
+    if (step >= 0 && step <= kMaxStep) return step;
+    Refuse(fmt::format("{}: got {}, want 0 to {}; take another checkpoint", name, step, kMaxStep));
   }
   return std::nullopt;
 }

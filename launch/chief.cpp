@@ -1,9 +1,9 @@
+// RunChief() of job.h: waits for the tasks, runs mpirun, again after a loss.
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
-#include <cstdlib>
 #include <memory>
 
 #include "launch/job.h"
@@ -81,8 +81,8 @@ Chief::Chief(const Cluster& cluster, const JobOptions& options)
   if (!is_secret) MakeSharedKey(SharedKeyPath(options.work_dir));
   const std::string public_key = TakeKey(
       is_secret ? options.ssh_key : SharedKeyPath(options.work_dir).string(), is_secret, folder_);
-  WritePrivateFile(folder_ / "known_hosts", PrintKnownHosts(public_key));
-  WritePrivateFile(folder_ / "ssh_config", PrintJobSshConfig(cluster, user, folder_));
+  WritePrivateFile(folder_ / "known_hosts", KnownHosts(public_key));
+  WritePrivateFile(folder_ / "ssh_config", JobSshConfig(cluster, user, folder_));
 }
 
 // Whether mpirun starts a daemon through this task's sshd.
@@ -138,7 +138,8 @@ bool Chief::Gather(double seconds) {
       }
       throw CommError(
           fmt::format("[launch] job: machines have not come in {:g} s: got {} of {}, "
-                      "without {}",
+                      "without {}; start carole launch there, open its port, or raise "
+                      "--start_timeout (after a loss --restart_timeout, or lower --min_hosts)",
                       seconds, present, cluster_.hosts.size(), JoinTexts(missing)));
     }
     if (now > next_report) {
@@ -164,7 +165,7 @@ void Chief::Handle(int signal, Process& mpirun) {
 }
 
 int Chief::RunMpirun(const Cluster& cluster) {
-  WritePrivateFile(folder_ / "hostfile", PrintJobHostfile(cluster));
+  WritePrivateFile(folder_ / "hostfile", JobHostfile(cluster));
   const std::vector<std::string> words =
       MpirunWords({.mpirun = FindProgram("mpirun", "openmpi-bin"),
                    .hostfile = folder_ / "hostfile",

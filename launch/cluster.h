@@ -53,8 +53,8 @@ struct Cluster {
 };
 
 // Joins the tasks' machines. With num_gpus > 0 each has that many slots, else one for each task
-// that trains. The first task that is chief or worker leads; there has to be
-// one. All names of the loopback mean one machine.
+// that trains. The first task that is chief or worker leads; there has to be one. All names of the
+// loopback mean one machine.
 Cluster MakeCluster(std::vector<Task> tasks, int num_gpus);
 
 // This machine alone.

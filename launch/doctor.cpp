@@ -207,7 +207,7 @@ Finding CheckMpi(const std::string& library) {
   std::string mpirun;
   try {
     mpirun = RunToEnd({FindProgram("mpirun", "openmpi-bin"), "--version"});
-  } catch (const ConfigError&) {
+  } catch (const Error&) {
     mpirun.clear();  // none
   }
   return JudgeMpi(library, mpirun);

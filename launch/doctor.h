@@ -20,7 +20,8 @@ struct Finding {
 // "ok", "warning", "trouble" or "skipped".
 const char* VerdictName(Verdict verdict);
 
-// Cores that this rank may use, of the machine's, which local_ranks ranks share.
+// Cores that this rank may use, of the machine's, which local_ranks ranks share. quota: CPUs' worth
+// of time that control groups allow, 0: any.
 Finding JudgeCores(int bound_cores, int machine_cores, int local_ranks, double quota);
 Finding CheckCores(int local_ranks);
 

@@ -32,7 +32,7 @@ std::string PrintHostList(const Cluster& cluster) {
 
 std::string PrintSshConfig(const Cluster& cluster) {
   std::string text;
-  for (const Host& host : cluster.hosts) text += PrintSshHost(host.alias, host.name, host.port);
+  for (const Host& host : cluster.hosts) text += SshHost(host.alias, host.name, host.port);
   return text;
 }
 
@@ -80,7 +80,7 @@ Format ParseFormat(const std::string& name) {
                                Quote(name), FormatNames()));
 }
 
-std::string PrintCluster(const Cluster& cluster, Format format) {
+std::string ClusterText(const Cluster& cluster, Format format) {
   for (const FormatEntry& entry : kFormats) {
     if (entry.format == format) return entry.print(cluster);
   }

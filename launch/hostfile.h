@@ -23,6 +23,6 @@ Format ParseFormat(const std::string& name);
 std::string FormatNames();
 
 // Ends with a newline.
-std::string PrintCluster(const Cluster& cluster, Format format);
+std::string ClusterText(const Cluster& cluster, Format format);
 
 }  // namespace carole::launch

@@ -100,7 +100,7 @@ std::vector<std::string> MpirunWords(const MpirunOptions& options) {
   return words;
 }
 
-std::string PrintJobHostfile(const Cluster& cluster) {
+std::string JobHostfile(const Cluster& cluster) {
   std::string text;
   for (const Host& host : cluster.hosts)
     text +=

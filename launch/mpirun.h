@@ -26,7 +26,7 @@ struct MpirunOptions {
 std::vector<std::string> MpirunWords(const MpirunOptions& options);
 
 // Hosts for --hostfile: the first, where mpirun itself runs, as localhost.
-std::string PrintJobHostfile(const Cluster& cluster);
+std::string JobHostfile(const Cluster& cluster);
 
 // Whether to try again from the last checkpoint: a machine, a daemon or a rank was lost (69, 137,
 // 205), or a daemon could not be started (255).

@@ -22,17 +22,18 @@ namespace {
 constexpr int kSignals[] = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2};
 constexpr size_t kMaxOutput = 1 << 16;  // that is kept of a child
 
-[[noreturn]] void Fail(const std::string& what) {
-  throw DiskError(fmt::format("[launch] {}: {}", what, std::strerror(errno)));
+[[noreturn]] void Fail(const std::string& what, const char* limit) {
+  throw ConfigError(fmt::format("[launch] {}: cannot be started: {}; raise {}", what,
+                                std::strerror(errno), limit));
 }
 
 struct Pipe {
   FileDescriptor read, write;
 };
 
-Pipe MakePipe() {
+Pipe MakePipe(const std::string& program) {
   std::array<int, 2> ends;
-  if (pipe2(ends.data(), O_CLOEXEC) != 0) Fail("pipe");
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) Fail(program, "ulimit -n");
   return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
 }
 
@@ -106,8 +107,8 @@ Process::Process(const Options& options) {
   std::vector<char*> argv = ToArgv(options.words);
   Pipe in, out;
   if (options.pipes) {
-    in = MakePipe();
-    out = MakePipe();
+    in = MakePipe(options.words[0]);
+    out = MakePipe(options.words[0]);
     fcntl(out.read.get(), F_SETFL, O_NONBLOCK);
   } else {
     in.read = FileDescriptor(open("/dev/null", O_RDONLY | O_CLOEXEC));
@@ -115,7 +116,7 @@ Process::Process(const Options& options) {
   const pid_t parent = getpid();
   pid_ = fork();
   if (pid_ == 0) Become(argv.data(), in.read.get(), out.write.get(), parent);
-  if (pid_ < 0) Fail("fork");
+  if (pid_ < 0) Fail(options.words[0], "ulimit -u, or pids.max of the control group");
   in_ = std::move(in.write);
   out_ = std::move(out.read);
 }
@@ -154,7 +155,8 @@ void Process::Finish(const std::string& text) {
   }, before{};
   ignore.sa_handler = SIG_IGN;
   sigaction(SIGPIPE, &ignore, &before);
-  if (write(in_.get(), text.data(), text.size()) < 0 && errno != EPIPE) Fail("write to a child");
+  if (write(in_.get(), text.data(), text.size()) < 0 && errno != EPIPE)
+    throw DiskError(fmt::format("[launch] a child hears nothing: {}", std::strerror(errno)));
   sigaction(SIGPIPE, &before, nullptr);
   in_ = FileDescriptor();
 }

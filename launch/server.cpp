@@ -1,3 +1,4 @@
+// Serve() of job.h: a task's own sshd.
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -21,6 +22,7 @@ namespace carole::launch {
 namespace {
 
 constexpr int kPollMs = 200;
+constexpr const char* kPortIsTaken = "Bind to port";  // sshd's word
 
 // What a rank on this machine needs of this process's environment, as the chief cannot know it.
 std::vector<std::string> RanksEnvironment() {
@@ -35,8 +37,8 @@ std::vector<std::string> RanksEnvironment() {
   return variables;
 }
 
-// The chief makes the shared key; until then there is none.
-void AwaitKey(const std::filesystem::path& path, Signals& signals, double seconds) {
+// The chief makes the shared key; until then there is none. Returns the signal that ends the wait.
+std::optional<int> AwaitKey(const std::filesystem::path& path, Signals& signals, double seconds) {
   const double end = SteadySeconds() + seconds;
   while (!std::filesystem::exists(path)) {
     if (SteadySeconds() > end)
@@ -44,9 +46,9 @@ void AwaitKey(const std::filesystem::path& path, Signals& signals, double second
           fmt::format("[launch] {}: the chief has not made the job's key in {:g} s; is "
                       "--work_dir one folder that all machines share?",
                       path.string(), seconds));
-    if (const auto signal = signals.Wait(kPollMs))
-      throw CommError(fmt::format("[launch] job: signal {} before the chief came", *signal));
+    if (const auto signal = signals.Wait(kPollMs); signal && AsksToEnd(*signal)) return signal;
   }
+  return std::nullopt;
 }
 
 // The exit code that the chief has written, once its line is whole.
@@ -66,11 +68,12 @@ bool HasSession(pid_t sshd) {
 
 class Server {
  public:
-  Server(const Task& me, const JobOptions& options) : me_(me), options_(options) { Start(); }
+  Server(const Task& me, const JobOptions& options) : me_(me), options_(options) {}
   int Run();
 
  private:
-  void Start();
+  // Returns the signal that came before there was a key.
+  std::optional<int> Start();
   [[noreturn]] void FailSshd();
   void PassOnSshdsWords();
 
@@ -82,29 +85,33 @@ class Server {
   size_t passed_on_ = 0;  // bytes of its output
 };
 
-void Server::Start() {
+std::optional<int> Server::Start() {
   const std::string user = UserName();  // before ssh-keygen, which wants one too
   const bool is_secret = !options_.ssh_key.empty();
   const std::filesystem::path key =
       is_secret ? std::filesystem::path(options_.ssh_key) : SharedKeyPath(options_.work_dir);
-  if (!is_secret) AwaitKey(key, signals_, options_.start_timeout);
+  if (!is_secret) {
+    if (const auto signal = AwaitKey(key, signals_, options_.start_timeout)) return signal;
+  }
   const std::string public_key = TakeKey(key, is_secret, folder_);
-  WritePrivateFile(folder_ / "authorized_keys", PrintAuthorizedKeys(public_key));
+  WritePrivateFile(folder_ / "authorized_keys", AuthorizedKeys(public_key));
   WritePrivateFile(folder_ / "sshd_config",
-                   PrintSshdConfig(me_.port, user, folder_, RanksEnvironment()));
+                   SshdConfig(me_.port, user, folder_, RanksEnvironment()));
   if (geteuid() == 0) mkdir("/run/sshd", 0755);  // sshd's empty folder; there is one already
   const std::string sshd = FindProgram("sshd", "openssh-server");
   sshd_.emplace(
       Process::Options{.words = {sshd, "-D", "-e", "-f", folder_ / "sshd_config"}, .pipes = true});
   LogInfo("launch", "{} lets the chief in on port {} and waits for its end", TaskName(me_),
           me_.port);
+  return std::nullopt;
 }
 
 void Server::FailSshd() {
+  const bool is_taken = sshd_->Output().find(kPortIsTaken) != std::string::npos;
   throw ConfigError(
-      fmt::format("[launch] sshd: cannot serve {} on port {}: got {}, want the port that TF_CONFIG "
-                  "gives this task to be free",
-                  TaskName(me_), me_.port, Quote(sshd_->Output())));
+      fmt::format("[launch] sshd: cannot serve {} on port {}: {}{}", TaskName(me_), me_.port,
+                  Quote(sshd_->Output()),
+                  is_taken ? "; want the port that TF_CONFIG gives this task to be free" : ""));
 }
 
 // Its errors would else be seen by nobody. Whole lines only.
@@ -115,6 +122,7 @@ void Server::PassOnSshdsWords() {
 }
 
 int Server::Run() {
+  if (const auto signal = Start()) return 128 + *signal;
   double last_session = SteadySeconds();
   int stop_signal = 0;
   double end = 0;  // then
@@ -129,7 +137,7 @@ int Server::Run() {
     }
     if (stop_signal != 0 && SteadySeconds() > end) return 128 + stop_signal;
     // It goes on with the other address family when the port of one is taken.
-    const bool is_taken = sshd_->Output().find("Bind to port") != std::string::npos;
+    const bool is_taken = sshd_->Output().find(kPortIsTaken) != std::string::npos;
     if (is_taken || !sshd_->Running()) FailSshd();
     PassOnSshdsWords();
     const bool has_session = HasSession(sshd_->pid());  // before the end that one may have told
@@ -141,8 +149,10 @@ int Server::Run() {
     if (has_session) last_session = SteadySeconds();
     if (stop_signal != 0 && !has_session) return 128 + stop_signal;
     if (SteadySeconds() - last_session > options_.start_timeout)
-      throw CommError(fmt::format("[launch] job: no chief for {:g} s at {} port {}",
-                                  options_.start_timeout, TaskName(me_), me_.port));
+      throw CommError(
+          fmt::format("[launch] job: no chief for {:g} s at {} port {}; is its "
+                      "carole launch running, and can it reach this port?",
+                      options_.start_timeout, TaskName(me_), me_.port));
   }
 }
 

@@ -25,11 +25,17 @@ namespace fs = std::filesystem;
 constexpr const char* kHostKeyAlias = "carole-job";
 constexpr const char* kKeygenPackage = "openssh-client";
 
-[[noreturn]] void Fail(const std::string& path) {
-  throw DiskError(fmt::format("[launch] {}: {}", path, std::strerror(errno)));
+[[noreturn]] void Fail(const std::string& path, const char* what) {
+  throw DiskError(
+      fmt::format("[launch] {}: cannot be {}: {}; look at --ssh_key, --work_dir and "
+                  "TMPDIR",
+                  path, what, std::strerror(errno)));
 }
 
 std::string ReadKey(const fs::path& path) {
+  if (!fs::is_regular_file(path))  // a pipe might never end
+    throw ConfigError(
+        fmt::format("[launch] {}: is no regular file, want a private key", path.string()));
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
   if (file && text << file.rdbuf()) return text.str();
@@ -39,7 +45,7 @@ std::string ReadKey(const fs::path& path) {
 
 void CheckOwner(const fs::path& path, bool is_secret) {
   struct stat status;
-  if (stat(path.c_str(), &status) != 0) Fail(path.string());
+  if (stat(path.c_str(), &status) != 0) Fail(path.string(), "found");
   if (status.st_uid != geteuid() && status.st_uid != 0)
     throw ConfigError(
         fmt::format("[launch] {}: somebody else's key: got owner {}, want {}; remove it, or name "
@@ -52,22 +58,42 @@ void CheckOwner(const fs::path& path, bool is_secret) {
                     path.string(), status.st_mode & 0777));
 }
 
+// `copy` is what ssh-keygen reads of the key at `path`.
+std::string PublicKeyOf(const std::string& copy, const fs::path& path) {
+  const std::string program = FindProgram("ssh-keygen", kKeygenPackage);
+  try {
+    return RunToEnd({program, "-y", "-P", "", "-f", copy});
+  } catch (const ConfigError&) {
+    throw ConfigError(
+        fmt::format("[launch] {}: is no private key without a passphrase; make one "
+                    "with ssh-keygen -N ''",
+                    path.string()));
+  }
+}
+
 }  // namespace
 
-std::string PrintSshHost(const std::string& name, const std::string& host, int port) {
+std::string SshHost(const std::string& name, const std::string& host, int port) {
   std::string text = fmt::format("Host {}\n  HostName {}\n", name, host);
   if (port > 0) text += fmt::format("  Port {}\n", port);
   return text;
 }
 
 PrivateFolder::PrivateFolder() {
-  std::string name = (fs::temp_directory_path() / "carole-launch-XXXXXX").string();
+  std::error_code error;
+  const fs::path temporary = fs::temp_directory_path(error);
+  if (error) {
+    const char* const given = std::getenv("TMPDIR");
+    throw ConfigError(fmt::format("[launch] TMPDIR: got {}, want a folder that is there",
+                                  Quote(given != nullptr ? given : "/tmp")));
+  }
+  std::string name = (temporary / "carole-launch-XXXXXX").string();
   if (name.find_first_of(" \t\n\"'\\%") != std::string::npos)
     throw ConfigError(
         fmt::format("[launch] TMPDIR: got {}, want a path without spaces, quotes and "
                     "'%'",
                     Quote(name)));
-  if (mkdtemp(name.data()) == nullptr) Fail(name);  // mode 700
+  if (mkdtemp(name.data()) == nullptr) Fail(name, "made");  // mode 700
   path_ = name;
 }
 
@@ -78,10 +104,10 @@ PrivateFolder::~PrivateFolder() {
 
 void WritePrivateFile(const std::string& path, const std::string& text) {
   const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-  if (file < 0) Fail(path);
+  if (file < 0) Fail(path, "created");
   errno = ENOSPC;  // a short write sets none
   const bool written = write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  if (close(file) != 0 || !written) Fail(path);
+  if (close(file) != 0 || !written) Fail(path, "written");
 }
 
 fs::path SharedKeyPath(const fs::path& work_dir) {
@@ -93,7 +119,9 @@ void MakeSharedKey(const fs::path& path) {
   const fs::path folder = path.parent_path();
   std::error_code error;
   fs::create_directories(folder, error);
-  if (error) throw DiskError(fmt::format("[launch] {}: {}", folder.string(), error.message()));
+  if (error)
+    throw DiskError(fmt::format("[launch] --work_dir {}: cannot be written: {}", folder.string(),
+                                error.message()));
   fs::permissions(folder, fs::perms::owner_all, error);
   const std::string part = fmt::format("{}.{}.part", path.string(), getpid());
   fs::remove(part, error);  // of a process of this number that was killed: ssh-keygen would ask
@@ -108,8 +136,7 @@ std::string TakeKey(const fs::path& path, bool is_secret, const PrivateFolder& f
   CheckOwner(path, is_secret);
   const std::string copy = folder / "key";
   WritePrivateFile(copy, ReadKey(path));
-  std::istringstream words(
-      RunToEnd({FindProgram("ssh-keygen", kKeygenPackage), "-y", "-P", "", "-f", copy}));
+  std::istringstream words(PublicKeyOf(copy, path));
   std::string type, key;
   words >> type >> key;
   return type + " " + key;
@@ -121,13 +148,13 @@ std::string TaskName(const Task& task) {
 
 std::string TaskAlias(const Task& task) { return "task_" + TaskName(task); }
 
-std::string PrintJobSshConfig(const Cluster& cluster, const std::string& user,
-                              const PrivateFolder& folder) {
+std::string JobSshConfig(const Cluster& cluster, const std::string& user,
+                         const PrivateFolder& folder) {
   std::string text;
   for (const Task& task : cluster.tasks) {
-    if (!task.host.empty()) text += PrintSshHost(TaskAlias(task), task.host, task.port);
+    if (!task.host.empty()) text += SshHost(TaskAlias(task), task.host, task.port);
   }
-  text += PrintCluster(cluster, Format::kSshConfig);
+  text += ClusterText(cluster, Format::kSshConfig);
   return text + fmt::format(
                     "Host *\n"
                     "  User {0}\n"
@@ -147,16 +174,16 @@ std::string PrintJobSshConfig(const Cluster& cluster, const std::string& user,
                     user, folder.path().string(), kHostKeyAlias);
 }
 
-std::string PrintKnownHosts(const std::string& public_key) {
+std::string KnownHosts(const std::string& public_key) {
   return fmt::format("{} {}\n", kHostKeyAlias, public_key);
 }
 
-std::string PrintAuthorizedKeys(const std::string& public_key) {
+std::string AuthorizedKeys(const std::string& public_key) {
   return fmt::format("restrict {}\n", public_key);
 }
 
-std::string PrintSshdConfig(int port, const std::string& user, const PrivateFolder& folder,
-                            const std::vector<std::string>& environment) {
+std::string SshdConfig(int port, const std::string& user, const PrivateFolder& folder,
+                       const std::vector<std::string>& environment) {
   // StrictModes would refuse the temporary folder's parent; the folder itself is this user's only.
   std::string text = fmt::format(
       "Port {0}\n"

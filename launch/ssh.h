@@ -47,18 +47,18 @@ std::string TaskName(const Task& task);
 std::string TaskAlias(const Task& task);
 
 // ssh -F: a machine's lines. Port 0: not said.
-std::string PrintSshHost(const std::string& name, const std::string& host, int port);
+std::string SshHost(const std::string& name, const std::string& host, int port);
 
 // ssh -F: all tasks by TaskAlias(), hosts by theirs. `folder` holds key and known_hosts.
-std::string PrintJobSshConfig(const Cluster& cluster, const std::string& user,
-                              const PrivateFolder& folder);
-std::string PrintKnownHosts(const std::string& public_key);
+std::string JobSshConfig(const Cluster& cluster, const std::string& user,
+                         const PrivateFolder& folder);
+std::string KnownHosts(const std::string& public_key);
 
 // sshd -f, for the task's port. Sessions get `environment` ("NAME=VALUE"); a value that sshd's
 // quotes cannot hold is left out.
-std::string PrintSshdConfig(int port, const std::string& user, const PrivateFolder& folder,
-                            const std::vector<std::string>& environment);
-std::string PrintAuthorizedKeys(const std::string& public_key);
+std::string SshdConfig(int port, const std::string& user, const PrivateFolder& folder,
+                       const std::vector<std::string>& environment);
+std::string AuthorizedKeys(const std::string& public_key);
 
 // This user's name. Throws ConfigError when the system knows none: ssh would refuse to start.
 std::string UserName();

@@ -53,6 +53,7 @@ struct Window {
   Window(int64_t height, int64_t width) : h(height), w(width) {}
 };
 
+// Pixels that go around an image of this size.
 Padding PaddingOf(const Shape& image, Pad pad, Window window, int64_t stride);
 
 struct ConvGeometry {
@@ -62,8 +63,8 @@ struct ConvGeometry {
   Pad pad = Pad::kSame;
 };
 
-// NAME/weights (R,S,C,K), then NAME/biases or NAME/BatchNorm/…; convolution, normalization,
-// activation.
+// x (N,C,H,W) -> (N,outputs,P,Q). NAME/weights (R,S,C,K), then NAME/biases or NAME/BatchNorm/…;
+// convolution, normalization, activation.
 ValueId Conv2d(NetBuilder& b, ValueId x, std::string_view name, const ConvGeometry& geometry,
                const LayerOptions& options);
 
@@ -124,6 +125,7 @@ struct PoolGeometry {
   int64_t stride = 2;
   Pad pad = Pad::kValid;
 };
+// (N,C,H,W) -> (N,C,P,Q); an average divides by the pixels that the window really covers.
 ValueId MaxPool2d(NetBuilder& b, ValueId x, std::string_view name, const PoolGeometry& geometry);
 ValueId AveragePool2d(NetBuilder& b, ValueId x, std::string_view name,
                       const PoolGeometry& geometry);

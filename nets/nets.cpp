@@ -40,7 +40,8 @@ ModelOptions Complete(const NetEntry& net, ModelOptions o) {
            fmt::format("2 to {}; the data set says how many it has", kMaxClasses));
   }
   if (o.batch_size < 1 || o.batch_size > kMaxBatchSize) {
-    refuse("the batch size does not fit", o.batch_size, fmt::format("1 to {}", kMaxBatchSize));
+    refuse("the batch size (--batch_size) does not fit", o.batch_size,
+           fmt::format("1 to {}", kMaxBatchSize));
   }
   if (!(o.label_smoothing >= 0 && o.label_smoothing <= 1)) {
     throw UsageError(fmt::format("[nets] --label_smoothing: out of range: got {}, want 0 to 1",
@@ -82,9 +83,10 @@ const NetEntry& FindNet(std::string_view name) {
   std::vector<std::string> names;
   for (const NetEntry& net : kNets) names.emplace_back(net.name);
   const std::string nearest = NearestName(name, names);
-  throw UsageError(fmt::format(
-      "[nets] --model_name: no such net: got {}, want a name that `carole model list` shows{}",
-      name, nearest.empty() ? "" : "; did you mean " + nearest + "?"));
+  throw UsageError(
+      fmt::format("[nets] model (--model_name): no such net: got {}, want a name that `carole "
+                  "model list` shows{}",
+                  name, nearest.empty() ? "" : "; did you mean " + nearest + "?"));
 }
 
 Model BuildModel(const NetEntry& net, const ModelOptions& given) {

@@ -14,12 +14,14 @@
 
 #include "io/disk.h"
 #include "launch/cores.h"
+#include "launch/environment.h"
 #include "src/commands/command_line.h"
 #include "src/commands/commands.h"
 #include "src/commands/flag_files.h"
 #include "src/commands/job.h"
 #include "src/commands/version.h"
 #include "src/core/error.h"
+#include "src/core/log.h"
 #include "src/core/nearest_name.h"
 
 namespace {
@@ -101,6 +103,15 @@ void SpinShortly(char** argv) {
   if (!error && setenv("GOMP_SPINCOUNT", "2000", 1) == 0) execv(program.c_str(), argv);
 }
 
+// For errors before there is a job, which says it itself, or why it cannot.
+void TellRank() {
+  try {
+    if (const auto place = carole::launch::FindPlace(std::getenv))
+      carole::SetLogRank(place->rank, place->size);
+  } catch (const carole::ConfigError&) {
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -108,6 +119,7 @@ int main(int argc, char** argv) {
     FillClosedStreams();
     carole::launch::LeaveOpenMpPlace();  // else a program that begins anew has one core
     SpinShortly(argv);
+    TellRank();
     std::signal(SIGCHLD, SIG_DFL);  // whoever ignores it cannot wait for its children
     std::signal(SIGXFSZ, SIG_IGN);  // a file over the limit is an error of writing, not an end
     const int code = Run(carole::commands::ReadFlagFiles({argv + 1, argv + argc}));

@@ -52,8 +52,11 @@ class Deadline {
           std::mutex mutex;
           std::unique_lock lock(mutex);
           std::condition_variable_any never;
-          never.wait_for(lock, stop, std::chrono::duration<double>(seconds), [] { return false; });
-          if (stop.stop_requested()) return;
+          // Second by second: who was suspended has not waited.
+          for (double waited = 0; waited < seconds; ++waited) {
+            never.wait_for(lock, stop, std::chrono::seconds(1), [] { return false; });
+            if (stop.stop_requested()) return;
+          }
           LogError("mpi", "{}: deadline: not all ranks came along in {:.0f} s", doing, seconds);
           std::_Exit(static_cast<int>(ExitCode::kUnavailable));
         }) {}

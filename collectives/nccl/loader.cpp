@@ -1,3 +1,6 @@
+// Loads libcarole_nccl.so and connects the ranks' GPUs.
+#include "collectives/nccl/loader.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,7 +11,6 @@
 #include <string_view>
 #include <vector>
 
-#include "collectives/communicator.h"
 #include "collectives/nccl/nccl.h"
 #include "src/core/error.h"
 #include "src/core/module.h"

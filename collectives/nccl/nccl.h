@@ -8,6 +8,7 @@
 #include <string>
 
 #include "collectives/device_sums.h"
+#include "collectives/nccl/loader.h"
 
 namespace carole::collectives {
 

@@ -79,11 +79,11 @@ std::vector<std::string> AnnotatedBoxes(std::string_view xml, const std::string&
 
 void BoundingBoxes::Add(const std::string& image, std::string_view numbers,
                         const std::string& place) {
-  BoundingBox box;
-  for (size_t i = 0; i < box.size(); ++i) {
+  Box box;
+  for (float Box::*side : {&Box::xmin, &Box::ymin, &Box::xmax, &Box::ymax}) {
     const std::string_view field = numbers.substr(0, numbers.find(','));
-    box[i] = static_cast<float>(ToNumber(field, place));
-    if (box[i] < 0 || box[i] > 1)
+    box.*side = static_cast<float>(ToNumber(field, place));
+    if (box.*side < 0 || box.*side > 1)
       throw DataError(fmt::format("{}: got {}, want 0 to 1", place, field.substr(0, 80)));
     numbers.remove_prefix(std::min(field.size() + 1, numbers.size()));
   }
@@ -137,9 +137,9 @@ BoundingBoxes BoundingBoxes::Load(const std::filesystem::path& path) {
   return boxes;
 }
 
-std::span<const BoundingBox> BoundingBoxes::Find(const std::string& image) const {
+std::span<const Box> BoundingBoxes::Find(const std::string& image) const {
   const auto found = boxes_.find(image);
-  return found == boxes_.end() ? std::span<const BoundingBox>() : found->second;
+  return found == boxes_.end() ? std::span<const Box>() : found->second;
 }
 
 }  // namespace carole::io

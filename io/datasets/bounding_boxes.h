@@ -3,7 +3,6 @@
 // (process_bounding_boxes).
 #pragma once
 
-#include <array>
 #include <filesystem>
 #include <span>
 #include <string>
@@ -11,10 +10,9 @@
 #include <unordered_map>
 #include <vector>
 
-namespace carole::io {
+#include "io/boxes.h"
 
-// xmin, ymin, xmax, ymax as fractions of width and height, of 4 decimals.
-using BoundingBox = std::array<float, 4>;
+namespace carole::io {
 
 // The boxes of one annotation as lines "xmin,ymin,xmax,ymax", sorted as text: each pair in order
 // and within [0, 1], empty boxes and objects of another of the 1000 synsets than `synset` left out.
@@ -31,7 +29,7 @@ class BoundingBoxes {
   static BoundingBoxes Load(const std::filesystem::path& path);
 
   // Of "n01440764_18.JPEG"; empty when there are none.
-  std::span<const BoundingBox> Find(const std::string& image) const;
+  std::span<const Box> Find(const std::string& image) const;
 
   size_t num_images() const { return boxes_.size(); }
   size_t num_boxes() const { return num_boxes_; }
@@ -42,7 +40,7 @@ class BoundingBoxes {
   void LoadTar(const std::filesystem::path& path);
   void LoadCsv(const std::filesystem::path& path);
 
-  std::unordered_map<std::string, std::vector<BoundingBox>> boxes_;
+  std::unordered_map<std::string, std::vector<Box>> boxes_;
   size_t num_boxes_ = 0;
 };
 

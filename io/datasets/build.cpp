@@ -9,6 +9,7 @@
 #include "io/disk.h"
 #include "io/image.h"
 #include "io/shard_writer.h"
+#include "src/core/divide_up.h"
 #include "src/core/error.h"
 #include "src/core/hash.h"
 
@@ -76,6 +77,11 @@ void WriteLabels(const BuildOptions& options) {
 
 int64_t NumToBuild(const BuildOptions& options, int64_t count) {
   return options.max_images > 0 ? std::min(options.max_images, count) : count;
+}
+
+int DefaultShards(int64_t count) {
+  constexpr int64_t kImagesOfShard = 1024;
+  return static_cast<int>(DivideUp(count, kImagesOfShard));
 }
 
 int64_t WrittenAt(const std::filesystem::path& file) {

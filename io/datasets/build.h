@@ -36,6 +36,9 @@ void WriteLabels(const BuildOptions& options);
 // max_images, or all `count` when it is 0.
 int64_t NumToBuild(const BuildOptions& options, int64_t count);
 
+// How many shards `count` images are written to, unless flags say.
+int DefaultShards(int64_t count);
+
 // When a raw file was written last: one that was mended in place is another, whatever its size.
 int64_t WrittenAt(const std::filesystem::path& file);
 

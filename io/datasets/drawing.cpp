@@ -147,12 +147,14 @@ struct Extent {
   }
 };
 
-BoundingBox ToBox(const Extent& extent, const DrawingOptions& options) {
+Box ToBox(const Extent& extent, const DrawingOptions& options) {
   const auto part = [](int pixels, int of) {
     return std::round(static_cast<float>(pixels) / static_cast<float>(of) * 10000) / 10000;
   };
-  return {part(extent.left, options.width), part(extent.top, options.height),
-          part(extent.right + 1, options.width), part(extent.bottom + 1, options.height)};
+  return {.ymin = part(extent.top, options.height),
+          .xmin = part(extent.left, options.width),
+          .ymax = part(extent.bottom + 1, options.height),
+          .xmax = part(extent.right + 1, options.width)};
 }
 
 }  // namespace

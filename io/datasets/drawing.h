@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "io/datasets/bounding_boxes.h"
+#include "io/boxes.h"
 #include "io/image.h"
 
 namespace carole::io {
@@ -11,8 +11,8 @@ namespace carole::io {
 // One object in front of a noisy ground. The class decides its hue, shape and pattern; its place,
 // size, turn and light, the ground and the grain are drawn from (seed, stream, number).
 struct Drawing {
-  Image image;      // RGB
-  BoundingBox box;  // of the object
+  Image image;  // RGB
+  Box box;      // of the object
 };
 
 struct DrawingOptions {

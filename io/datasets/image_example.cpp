@@ -6,6 +6,7 @@
 
 #include "io/example.h"
 #include "io/image.h"
+#include "io/jpeg.h"
 #include "io/jpeg_encode.h"
 #include "src/core/error.h"
 #include "src/core/log.h"
@@ -24,7 +25,8 @@ CheckedImage CheckImage(std::string bytes, bool only_jpeg, const std::string& pl
       throw DataError(fmt::format("[io.build] {}: {}", place, error.what()));
     }
     // TensorFlow's tools take it, too.
-    LogWarning("io.build", "{}: {}; it is taken as TensorFlow decodes it", place, damage.what());
+    LogWarning("io.build", "{}: {}; it is taken as TensorFlow decodes it", place,
+               WithoutTag(damage.what()));
   }
   const bool cmyk = IsJpeg(bytes) && JpegChannels(bytes) == 4;
   if (cmyk || (only_jpeg && !IsJpeg(bytes))) bytes = EncodeJpeg(image.view(), kQuality);
@@ -40,11 +42,12 @@ std::string ImagenetExample(const CheckedImage& image, const ImagenetFields& fie
   example.Add("image/class/label", fields.label);
   example.Add("image/class/synset", fields.synset);
   example.Add("image/class/text", fields.text);
-  constexpr std::string_view kSides[] = {"xmin", "ymin", "xmax", "ymax"};
-  for (size_t side = 0; side < 4; ++side) {
+  constexpr std::pair<const char*, float Box::*> kSides[] = {
+      {"xmin", &Box::xmin}, {"ymin", &Box::ymin}, {"xmax", &Box::xmax}, {"ymax", &Box::ymax}};
+  for (const auto& [name, side] : kSides) {
     std::vector<float> values;
-    for (const BoundingBox& box : fields.boxes) values.push_back(box[side]);
-    example.Add(fmt::format("image/object/bbox/{}", kSides[side]), std::span<const float>(values));
+    for (const Box& box : fields.boxes) values.push_back(box.*side);
+    example.Add(fmt::format("image/object/bbox/{}", name), std::span<const float>(values));
   }
   const std::vector<int64_t> labels(fields.boxes.size(), fields.label);
   example.Add("image/object/bbox/label", std::span<const int64_t>(labels));

@@ -6,9 +6,11 @@
 #include <string>
 #include <string_view>
 
-#include "io/datasets/bounding_boxes.h"
+#include "io/boxes.h"
 
 namespace carole::io {
+
+inline constexpr uint64_t kMaxPictureBytes = uint64_t{1} << 28;  // of a picture's file
 
 // A picture that was decoded once.
 struct CheckedImage {
@@ -28,7 +30,7 @@ struct ImagenetFields {
   std::string_view synset;
   std::string_view text;
   std::string_view filename;
-  std::span<const BoundingBox> boxes;
+  std::span<const Box> boxes;
 };
 std::string ImagenetExample(const CheckedImage& image, const ImagenetFields& fields);
 

@@ -26,7 +26,6 @@ namespace fs = std::filesystem;
 
 constexpr char kTag[] = "io.build";
 constexpr uint32_t kSlimSeed = 12345;
-constexpr uint64_t kMaxPictureBytes = uint64_t{1} << 28;
 
 struct TarPicture {
   std::string name;  // without folder

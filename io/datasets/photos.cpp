@@ -8,6 +8,7 @@
 #include "io/datasets/build.h"
 #include "io/datasets/image_example.h"
 #include "io/datasets/python_random.h"
+#include "io/disk.h"
 #include "io/image.h"
 #include "io/shard_writer.h"
 #include "src/core/divide_up.h"
@@ -20,8 +21,6 @@ namespace carole::io {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr uint64_t kMaxPictureBytes = uint64_t{1} << 28;
 
 struct Photo {
   fs::path path;
@@ -45,10 +44,10 @@ std::vector<fs::path> List(const fs::path& folder) {
   for (const auto& entry : fs::directory_iterator(folder, error)) {
     if (!entry.path().filename().string().starts_with('.')) entries.push_back(entry.path());
   }
-  if (error) {
-    throw DataError(fmt::format("[io.build] --raw_dir {}: cannot be read: {}", folder.string(),
-                                error.message()));
-  }
+  const std::string place = "--raw_dir " + folder.string();
+  if (error == std::errc::no_such_file_or_directory)
+    throw DataError(fmt::format("[io.build] {}: is not there; correct the path", place));
+  if (error) ThrowDiskError("io.build", place, "list", error.value());
   std::sort(entries.begin(), entries.end());
   return entries;
 }
@@ -205,8 +204,7 @@ void BuildFlowers(const BuildOptions& options) {
 
 void BuildFolder(const BuildOptions& options) {
   const auto shards_for = [](const std::vector<Photo>& photos) {
-    constexpr size_t kImagesOfShard = 1024;
-    return static_cast<int>(DivideUp(photos.size(), kImagesOfShard));
+    return DefaultShards(static_cast<int64_t>(photos.size()));
   };
   const Photos photos = ListPhotos(options.raw_dir);
   const Split split = SplitEachClass(photos, options.validation_fraction, options.seed.value_or(0));

@@ -8,7 +8,6 @@
 #include "io/datasets/image_example.h"
 #include "io/jpeg_encode.h"
 #include "io/shard_writer.h"
-#include "src/core/divide_up.h"
 #include "src/core/error.h"
 
 namespace carole::io {
@@ -39,8 +38,7 @@ std::string MakeExample(const BuildOptions& options, const std::string& split, i
 
 void BuildSplit(const BuildOptions& options, const std::string& split, int64_t count,
                 std::optional<int> shards) {
-  constexpr int64_t kImagesOfShard = 1024;
-  const int num_shards = shards.value_or(static_cast<int>(DivideUp(count, kImagesOfShard)));
+  const int num_shards = shards.value_or(DefaultShards(count));
   WriteShards(
       {.folder = options.output_dir,
        .stem = split + "-",
@@ -59,9 +57,10 @@ void BuildSynthetic(const BuildOptions& options) {
   if (options.num_classes < 1 || options.num_classes > 1000)
     throw UsageError(
         fmt::format("[io.build] --num_classes: got {}, want 1 to 1000", options.num_classes));
-  if (options.num_images < 1)
-    throw UsageError(
-        fmt::format("[io.build] --num_images: got {}, want at least 1", options.num_images));
+  constexpr int64_t kMaxImages = 100'000'000;
+  if (options.num_images < 1 || options.num_images > kMaxImages)
+    throw UsageError(fmt::format("[io.build] --num_images: got {}, want 1 to {}",
+                                 options.num_images, kMaxImages));
   if (options.image_width < 8 || options.image_width > kMaxSide)
     throw UsageError(fmt::format("[io.build] --image_width: got {}, want 8 to {}",
                                  options.image_width, kMaxSide));

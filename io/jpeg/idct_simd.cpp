@@ -3,6 +3,8 @@
 // Columns first, then rows; the scaling that the algorithm leaves over is in the multipliers, with
 // two more bits that are kept to the end. A product with a constant is the upper half of
 // (4 * value) * (64 * 256 * constant), that is value * constant cut to an integer.
+#include <cstring>
+
 #include "io/jpeg/pixels_simd.h"
 #include "io/jpeg/vector_simd.h"
 

@@ -1,6 +1,8 @@
 // Upsampling and colour of pixels_simd.h; compiled once for each x86-64 level (carole_simd_source).
 #include "io/jpeg/pixels_simd.h"
 
+#include <cstring>
+
 #include "io/jpeg/vector_simd.h"
 
 namespace carole::io::jpeg::CAROLE_SIMD_NAMESPACE {

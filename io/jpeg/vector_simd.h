@@ -5,7 +5,6 @@
 #include <immintrin.h>
 
 #include <cstdint>
-#include <cstring>
 
 namespace carole::io::jpeg::CAROLE_SIMD_NAMESPACE {
 namespace {

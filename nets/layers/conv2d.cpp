@@ -1,3 +1,4 @@
+// Conv2d() of layers.h.
 #include <algorithm>
 
 #include "nets/layers.h"

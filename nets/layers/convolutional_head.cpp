@@ -1,3 +1,4 @@
+// ConvolutionalHead() of layers.h.
 #include "nets/layers.h"
 
 namespace carole::nets {

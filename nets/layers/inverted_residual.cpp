@@ -1,3 +1,4 @@
+// InvertedResidual() and SqueezeExcite() of layers.h.
 #include <algorithm>
 #include <cmath>
 

@@ -1,3 +1,4 @@
+// Pooling of layers.h.
 #include "nets/layers.h"
 #include "src/ops/ops.h"
 

@@ -1,3 +1,4 @@
+// PooledHead() of layers.h.
 #include "nets/layers.h"
 
 namespace carole::nets {

@@ -1,3 +1,4 @@
+// SeparableConv2d() of layers.h.
 #include "nets/layers.h"
 #include "src/ops/ops.h"
 

@@ -31,8 +31,8 @@ class ArenaMath {
   //   to = from unless it is set
   virtual void CopyUnless(const bool* flag, float* to, const float* from, int64_t count) const = 0;
   //   to -= rest * (to - from) if it is set
-  virtual void Approach(const bool* flag, float* to, const float* from, int64_t count,
-                        float rest) const = 0;
+  virtual void UpdateAverage(const bool* flag, float* to, const float* from, int64_t count,
+                             float rest) const = 0;
   // to *= factor
   virtual void Scale(float* to, int64_t count, float factor) const = 0;
   // Of each range the sum of HashOfValue() over its values. Waits for them.

@@ -162,7 +162,7 @@ class Backend {
 
   // Records what `enqueue` runs of kernels and of ArenaMath, and sums of it, instead of running it.
   // Null where the backend cannot. Must stay out of it: copies to and from the host, and what
-  // brings a step's numbers, BeginRun(), Updater::BeginStep() and ArenaMath::Approach().
+  // brings a step's numbers, BeginRun(), Updater::BeginStep() and ArenaMath::UpdateAverage().
   virtual bool CanRecord() const { return false; }
   virtual std::unique_ptr<Recording> Record(const std::function<void()>& enqueue) const {
     (void)enqueue;

@@ -1,3 +1,4 @@
+// Loads libcarole_cuda.so.
 #include <dlfcn.h>
 
 #include "src/backend/backend.h"

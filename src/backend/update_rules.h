@@ -36,6 +36,7 @@ struct Momentum {
   T rate, momentum;
 };
 
+// Sutskever et al. 2013, "On the importance of initialization and momentum in deep learning".
 template <typename T>
 struct Nesterov {
   static constexpr int kSlots = 1;
@@ -61,6 +62,7 @@ struct Lars {
   T rate, momentum;
 };
 
+// Tieleman & Hinton 2012, lecture 6.5.
 template <typename T>
 struct RmsProp {  // a: mean square, b: momentum
   static constexpr int kSlots = 2;
@@ -77,6 +79,7 @@ struct RmsProp {  // a: mean square, b: momentum
   T rate, momentum, rest, epsilon;
 };
 
+// Kingma & Ba 2015, "Adam", in the more efficient form of section 2.
 template <typename T>
 struct Adam {  // a: mean, b: mean square; epsilon outside the root and not corrected for bias
   static constexpr int kSlots = 2;
@@ -93,6 +96,7 @@ struct Adam {  // a: mean, b: mean square; epsilon outside the root and not corr
   T rate, rest, rest2, epsilon;
 };
 
+// Duchi et al. 2011, "Adaptive subgradient methods".
 template <typename T>
 struct Adagrad {
   static constexpr int kSlots = 1;
@@ -106,6 +110,7 @@ struct Adagrad {
   T rate;
 };
 
+// Zeiler 2012, "ADADELTA", algorithm 1.
 template <typename T>
 struct Adadelta {  // a: mean square of the gradient, b: of the update
   static constexpr int kSlots = 2;
@@ -210,7 +215,7 @@ constexpr T Trust(T trust, T weight_decay, T epsilon, T weight_norm, T gradient_
 
 // The moving average of a value: `rest` is 1 - decay.
 template <typename T>
-constexpr T Approached(T average, T value, T rest) {
+constexpr T MovingAverage(T average, T value, T rest) {
   return average - rest * (average - value);
 }
 

@@ -5,12 +5,12 @@
 #include <vector>
 
 #include "launch/memory.h"
-#include "nets/summary.h"
 #include "src/core/error.h"
 #include "src/core/hash.h"
 #include "src/core/host_name.h"
 #include "src/core/log.h"
 #include "src/core/parse_number.h"
+#include "src/train/step_memory.h"
 
 namespace carole::commands {
 namespace {
@@ -46,8 +46,7 @@ int64_t LeastShare(const Job& job) {
 
 // Of the bytes that a rank has.
 size_t ActivationShare(double share, const Graph& graph, const train::StepOptions& options) {
-  const auto state = static_cast<double>(nets::CountParameters(graph).trainable) *
-                     static_cast<double>(options.num_arenas() * sizeof(float));
+  const auto state = static_cast<double>(train::StateBytes(graph, options));
   const double left = (1 - kShareOfReserve) * share - state;
   if (left <= 0) {
     throw ConfigError(fmt::format(

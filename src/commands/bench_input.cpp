@@ -20,6 +20,7 @@
 #include "src/commands/inputs.h"
 #include "src/commands/job.h"
 #include "src/commands/json.h"
+#include "src/commands/rank_flags.h"
 #include "src/core/stopwatch.h"
 
 namespace carole::commands {
@@ -189,6 +190,7 @@ void Print(const BenchFlags& flags, const io::PipelineOptions& options, int rank
 }
 
 int Run(const BenchFlags& flags, Job& job) {
+  CheckSize("batch_size", flags.batch_size);
   const NetInput input = ResolveNetInput(flags.net, flags.dataset);
   io::PipelineOptions options = MakePipelineOptions(flags.dataset, input, job, flags.batch_size);
   if (flags.threads > 0) options.threads = flags.threads;

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
-#include <iostream>
+#include <limits>
 #include <regex>
 #include <set>
 
@@ -101,7 +101,16 @@ std::string Explain(const CLI::App& app, const std::string& text) {
   const auto option = [&] { return app.get_option_no_throw(match[1]); };
   static const std::regex no_number("Could not convert: (--\\w+) = (?:.*,)?(.*)"),
       out_of_range("(--\\w+): Value (.*) not in range (.*) to (.*)"),
-      no_value("(--\\w+): 1 required .* missing");
+      no_value("(--\\w+): 1 required .* missing"), no_member("(--\\w+): (.*) not in \\{(.*)\\}"),
+      no_conversion("(--\\w+): Value (.*) could not be converted to .*"),
+      unreadable("(.*) was not readable \\(missing\\?\\)"), missing("(.*) is required");
+  if (std::regex_match(text, match, no_member)) {
+    return fmt::format("{}: got {}, want one of {}", match[1].str(), match[2].str(),
+                       std::regex_replace(match[3].str(), std::regex(","), ", "));
+  }
+  if (std::regex_match(text, match, unreadable))
+    return fmt::format("--config: {}: cannot be read", match[1].str());
+  if (std::regex_match(text, match, missing)) return match[1].str() + ": is missing";
   if (std::regex_match(text, match, no_value) && option() != nullptr)
     return fmt::format("{}: its value is missing, want {}", match[1].str(), Wanted(*option()));
   const bool in_range = std::regex_match(text, match, out_of_range);
@@ -109,14 +118,16 @@ std::string Explain(const CLI::App& app, const std::string& text) {
     return fmt::format("{}: got {}, want {} to {}", match[1].str(), match[2].str(), match[3].str(),
                        match[4].str());
   }
-  if ((in_range || std::regex_match(text, match, no_number)) && option() != nullptr)
+  if ((in_range || std::regex_match(text, match, no_number) ||
+       std::regex_match(text, match, no_conversion)) &&
+      option() != nullptr)
     return fmt::format("{}: got {}, want {}", match[1].str(), match[2].str(), Wanted(*option()));
   return text;
 }
 
 }  // namespace
 
-std::string RefuseNoFlagFile(const std::string& path) {
+std::string RefuseFlagFile(const std::string& path) {
   constexpr uintmax_t kMaxBytes = uintmax_t{1} << 20;
   namespace fs = std::filesystem;
   std::error_code error;
@@ -132,7 +143,7 @@ CommandLine::CommandLine(const std::string& name, const std::string& description
   app_.formatter(std::make_shared<HelpFormat>());
   app_.get_formatter()->column_width(44);
   app_.option_defaults()->take_last();
-  app_.set_config("--config", "", "TOML file of flags, NAME = VALUE")->check(RefuseNoFlagFile);
+  app_.set_config("--config", "", "TOML file of flags, NAME = VALUE")->check(RefuseFlagFile);
   app_.add_option("--flagfile", "file of flags as on the command line, one a line")  // flag_files.h
       ->type_name("TEXT")
       ->configurable(false);
@@ -144,6 +155,10 @@ CommandLine::CommandLine(const std::string& name, const std::string& description
       for (std::string& value : values) value = spelling->Translate(value);
     }
     CheckKnown(flag);
+    const CLI::Option* option = app_.get_option_no_throw("--" + flag);
+    if (values.size() == 1 || option == nullptr || IsList(*option)) return;
+    throw UsageError(fmt::format("[config] {}: got {} values, want one, as NAME = VALUE", flag,
+                                 values.empty() ? "no" : std::to_string(values.size())));
   }));
 }
 
@@ -156,8 +171,11 @@ std::string CommandLine::WithDashes(const std::string& names) {
 std::string CommandLine::RefuseInfinite(const std::string& text) {
   if (text.empty()) return "got nothing, want a number";
   double number = 0;
-  const bool good = !CLI::detail::lexical_cast(text, number) || std::isfinite(number);
-  return good ? "" : fmt::format("got {}, want a finite number", text);
+  if (!CLI::detail::lexical_cast(text, number)) return "";
+  if (!std::isfinite(number)) return fmt::format("got {}, want a finite number", text);
+  constexpr double kMost = std::numeric_limits<float>::max();  // devices compute in fp32
+  const bool fits = std::abs(number) <= kMost;
+  return fits ? "" : fmt::format("got {}, want a number of at most {:.2g}", text, kMost);
 }
 
 std::string CommandLine::RefuseRemote(const std::string& text) {

@@ -29,7 +29,7 @@ std::string JoinFlags(const GivenFlags& given);
 
 // Why a file cannot be one of flags; "" if it can, or is missing. CLI11 reads it whole: no device
 // or pipe, which may never end.
-std::string RefuseNoFlagFile(const std::string& path);
+std::string RefuseFlagFile(const std::string& path);
 
 class CommandLine {
  public:
@@ -118,7 +118,8 @@ class CommandLine {
   template <typename T>
   CLI::Option* Finish(CLI::Option* option) {
     if constexpr (std::is_floating_point_v<T>) option->check(RefuseInfinite);
-    if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) option->check(RefuseOdd<T>);
+    if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>)
+      option->check(RefuseMisread<T>);
     if constexpr (std::is_same_v<T, std::string>) option->check(RefuseRemote);
     return option->group(group_)->capture_default_str();
   }
@@ -126,9 +127,9 @@ class CommandLine {
   static std::string RefuseInfinite(const std::string& number);
   // TensorFlow opens gs://bucket/run; here that would be a folder of this name.
   static std::string RefuseRemote(const std::string& text);
-  // It reads 010 as 8, and what is too large as the largest number.
+  // CLI11 reads 010 as 8, and what is too large as the largest number.
   template <typename T>
-  static std::string RefuseOdd(const std::string& text) {
+  static std::string RefuseMisread(const std::string& text) {
     if (text.empty()) return "got nothing, want a whole number";
     const size_t sign = text[0] == '-' || text[0] == '+' ? 1 : 0;
     if (text.size() > sign + 1 && text[sign] == '0' && std::isdigit(text[sign + 1]) != 0)
@@ -137,8 +138,7 @@ class CommandLine {
     const char* const digits = text.data() + (text[0] == '+' ? 1 : 0);
     const auto read = std::from_chars(digits, text.data() + text.size(), number);
     if (read.ec != std::errc::result_out_of_range) return "";
-    return "got " + text + ", want at most " + std::to_string(std::numeric_limits<T>::max()) +
-           " and at least " + std::to_string(std::numeric_limits<T>::min());
+    return "got " + text + ", want a " + (text[0] == '-' ? "larger" : "smaller") + " number";
   }
   void CheckKnown(const std::string& argument) const;
   // The flag that `flag` is the beginning of. Throws UsageError that names them if there are

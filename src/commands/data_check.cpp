@@ -63,9 +63,15 @@ Finding CheckData(const DatasetFlags& flags, double seconds) {
                         "allowed to read",
                         shards.size(), flags.dataset_dir, looked_at),
             ""};
-  } catch (const Error& error) {
-    return {"data", Verdict::kTrouble, error.what(),
-            "copy what is missing or damaged again; carole dataset verify looks at every record"};
+  } catch (const UsageError& error) {
+    return {"data", Verdict::kTrouble, error.what(), "correct the flag"};
+  } catch (const DataError& error) {
+    return {
+        "data", Verdict::kTrouble, error.what(),
+        "correct --dataset_dir, or copy what is missing or damaged again; carole dataset verify "
+        "looks at every record"};
+  } catch (const std::exception& error) {
+    return {"data", Verdict::kTrouble, error.what(), "give this user the right to it"};
   }
 }
 

@@ -42,8 +42,9 @@ struct BuildFlags {
         "max_bad_records", options.max_bad_records,
         "of each split's pictures: so many may be left out, each with a word in the log; "
         "folder, flowers and imagenet only");
-    line.AddNonNegative("train_shards", train_shards, "0: the data set's own number");
-    line.AddNonNegative("validation_shards", validation_shards, "0: the data set's own number");
+    const CLI::Range number(0, 99999);  // that names have digits for
+    line.Add("train_shards", train_shards, "0: the data set's own number")->check(number);
+    line.Add("validation_shards", validation_shards, "0: the data set's own number")->check(number);
     line.AddNonNegative("seed", seed,
                         "of shuffling and drawing; ImageNet's own is 12345, others' 0");
     line.AddNonNegative("num_threads", options.threads, "0: one for each core");
@@ -63,6 +64,9 @@ struct BuildFlags {
     options.dataset = &io::FindDataset(name);
     if (raw_dir.empty() && name != "synthetic")
       throw UsageError("[flags] --raw_dir: missing: name the folder of the raw files");
+    std::error_code error;
+    if (!raw_dir.empty() && !std::filesystem::exists(raw_dir, error) && !error)
+      throw DataError(fmt::format("[flags] --raw_dir {}: is not there; correct the path", raw_dir));
     options.raw_dir = raw_dir;
     options.output_dir = dataset_dir;
     options.bounding_boxes = bounding_boxes;

@@ -105,7 +105,7 @@ void DrawBoxes(std::string_view record, io::Image& image) {
   try {
     for (const io::Box& box : io::ReadBoxes(record)) DrawOutline(box, image);
   } catch (const DataError& error) {
-    LogWarning("dataset.show", "no boxes are drawn: {}", error.what());
+    LogWarning("dataset.show", "no boxes are drawn: {}", WithoutTag(error.what()));
   }
 }
 

@@ -11,8 +11,8 @@
 
 #include "collectives/apart.h"
 #include "collectives/bench.h"
-#include "collectives/device_sums.h"
 #include "collectives/mpi/communicator.h"
+#include "collectives/nccl/loader.h"
 #include "src/backend/backend.h"
 #include "src/commands/commands.h"
 #include "src/commands/data_check.h"

@@ -142,7 +142,7 @@ std::optional<Evaluated> ShareCheckpoint(const EvalFlags& flags, const std::stri
   });
   if (CountRanks(job.communicator(), evaluated.has_value(), {.what = "checkpoint"}) == 0)
     return std::nullopt;
-  train::ShareVariables(job.communicator(), store);
+  train::BroadcastVariables(job.communicator(), store);
   return evaluated.value_or(Evaluated{});  // rank 0 alone knows the file
 }
 
@@ -184,7 +184,7 @@ class Output {
       if (flags.eval_dir_was_given) throw;
       LogWarning("eval",
                  "{}; --eval_dir, not given, names the folder of the event file: none is written",
-                 error.what());
+                 WithoutTag(error.what()));
     }
   }
 

@@ -31,8 +31,7 @@ class Evaluation {
   VariableStore& store() { return inference_->store(); }
 
   // One pass over the split, or its first `max_samples` (0: all), the same on any number of ranks.
-  // Collective;
-  // nullopt when a rank was asked to stop.
+  // Collective; nullopt when a rank was asked to stop.
   std::optional<train::Metrics> Run(int64_t max_samples = 0,
                                     const std::function<bool()>& stop_requested = {});
 

@@ -21,11 +21,10 @@ Arguments Expand(const Arguments& words, int depth);
 Arguments ReadFile(std::string path, int depth) {
   const char* const home = std::getenv("HOME");
   if (path.starts_with("~/") && home != nullptr) path.replace(0, 1, home);
-  const std::string refused = RefuseNoFlagFile(path);
+  if (const std::string refused = RefuseFlagFile(path); !refused.empty())
+    throw UsageError("[flags] --flagfile: " + refused);
   std::ifstream file(path);
-  if (!refused.empty() || !file)
-    throw UsageError("[flags] --flagfile: " +
-                     (refused.empty() ? path + ": cannot be read" : refused));
+  if (!file) throw UsageError("[flags] --flagfile: " + path + ": cannot be read");
   if (depth == kMostNested)
     throw UsageError(fmt::format("[flags] --flagfile: {}: comes to itself", path));
   Arguments words;

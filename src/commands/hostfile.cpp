@@ -33,7 +33,7 @@ int Hostfile(const Arguments& arguments) {
   line.Add("format", format, launch::FormatNames());
   if (!line.Parse(arguments)) return 0;
   const launch::Format parsed_format = launch::ParseFormat(format);
-  fmt::print("{}", launch::PrintCluster(FindCluster(line, flags), parsed_format));
+  fmt::print("{}", launch::ClusterText(FindCluster(line, flags), parsed_format));
   return 0;
 }
 

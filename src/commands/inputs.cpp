@@ -60,8 +60,12 @@ NetInput ResolveNetInput(const NetFlags& net, const DatasetFlags& dataset) {
   input.channels = dataset.use_grayscale ? 1 : input.dataset->channels;
   input.num_classes = io::NumClasses(*input.dataset, dataset.dataset_dir) - dataset.labels_offset;
   if (input.num_classes < 2) {
-    throw UsageError(fmt::format("[flags] {}: too few classes: got {}, want 2 or more",
-                                 dataset.labels_offset == 0 ? "--dataset_dir" : "--labels_offset",
+    if (dataset.labels_offset == 0)
+      throw DataError(
+          fmt::format("[data] --dataset_dir {}: labels.txt: got {} class, want 2 or "
+                      "more lines INDEX:NAME",
+                      dataset.dataset_dir, input.num_classes));
+    throw UsageError(fmt::format("[flags] --labels_offset: too few classes: got {}, want 2 or more",
                                  input.num_classes));
   }
   return input;

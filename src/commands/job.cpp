@@ -11,13 +11,15 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <filesystem>
 #include <optional>
 #include <string_view>
 #include <system_error>
 #include <vector>
 
-#include "collectives/device_sums.h"
 #include "collectives/mpi/communicator.h"
+#include "collectives/nccl/loader.h"
+#include "io/disk.h"
 #include "launch/control_groups.h"
 #include "launch/cores.h"
 #include "launch/doctor.h"
@@ -106,7 +108,7 @@ bool HaveGpus(collectives::Communicator& communicator) {
       (void)collectives::NcclVersion();
     }
   } catch (const Error& error) {
-    LogWarning("cuda", "the GPUs are not used: {}", error.what());
+    LogWarning("cuda", "the GPUs are not used: {}", WithoutTag(error.what()));
     lacking = true;
   }
   return CountRanks(communicator, lacking, {.what = "GPUs"}) == 0;
@@ -239,7 +241,10 @@ int RunJob(const MachineFlags& flags, const std::function<int(Job&)>& body) {
     return body(job);
   } catch (const std::exception&) {
     if (job.size() == 1) throw;
-    const int code = ReportError(std::current_exception());
+    const int code = LogFailure(std::current_exception());
+    LogError("job", "{} ends the job with exit code {}", job.communicator().NameOf(job.rank()),
+             code);
+    ReportExit(code);
     std::fflush(nullptr);
     job.communicator().Abort(code);
     std::_Exit(code);
@@ -247,6 +252,12 @@ int RunJob(const MachineFlags& flags, const std::function<int(Job&)>& body) {
 }
 
 int ReportError(const std::exception_ptr& error) {
+  const int code = LogFailure(error);
+  ReportExit(code);
+  return code;
+}
+
+int LogFailure(const std::exception_ptr& error) {
   ExitCode code = ExitCode::kInternal;
   try {
     std::rethrow_exception(error);
@@ -255,7 +266,10 @@ int ReportError(const std::exception_ptr& error) {
     LogError("", "{}", e.what());
   } catch (const std::bad_alloc&) {
     code = ExitCode::kConfiguration;
-    LogError("", "[memory] out of memory; use a smaller --batch_size or more memory");
+    LogError("", "[memory] out of memory; use less at a time (--batch_size), or more memory");
+  } catch (const std::filesystem::filesystem_error& e) {
+    code = ExitCode::kDisk;
+    LogError("", "[disk] {}", io::DiskTrouble(e.path1().string(), "use", e.code().value()));
   } catch (const std::system_error& e) {
     // What libstdc++ throws for a thread has no text of its own; a stream that takes no more has.
     const bool is_thread =
@@ -269,7 +283,6 @@ int ReportError(const std::exception_ptr& error) {
   } catch (const std::exception& e) {
     LogError("", "{}", e.what());
   }
-  ReportExit(static_cast<int>(code));
   return static_cast<int>(code);
 }
 

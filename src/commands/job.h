@@ -62,9 +62,12 @@ DeviceOwned<T> MakeDeviceOwned(const Job& job, Arguments&&... arguments) {
 // whole job.
 int RunJob(const MachineFlags& flags, const std::function<int(Job&)>& body);
 
-// Logs the error and says the exit code in words on the last line of standard error; returns the
-// code. A plain 0 goes without saying.
+// Logs the error; returns its exit code.
+int LogFailure(const std::exception_ptr& error);
+
+// The same, and says the code in words on the last line of standard error.
 int ReportError(const std::exception_ptr& error);
+// A plain 0 goes without saying.
 void ReportExit(int code);
 // What the program's code, whatever number the user wants for it, means.
 void ReportExitAs(ExitCode meaning);

@@ -1,8 +1,6 @@
 // carole model list | summary.
 #include <fmt/format.h>
 
-#include <cmath>
-
 #include "nets/nets.h"
 #include "nets/summary.h"
 #include "src/backend/backend.h"

@@ -23,6 +23,7 @@
 #include "src/commands/job.h"
 #include "src/commands/json.h"
 #include "src/core/error.h"
+#include "src/core/join_names.h"
 #include "src/core/log.h"
 #include "src/train/inference.h"
 #include "src/train/run_facts.h"
@@ -289,7 +290,9 @@ int Run(PredictFlags& flags, Job& job) {
                                                 : io::FindDataset(flags.dataset_name).channels;
   }
   const std::vector<fs::path> images = FindImages(flags.images);
-  if (images.empty()) throw UsageError("[predict] IMAGE: no JPEG and no PNG there");
+  if (images.empty())
+    throw UsageError(
+        fmt::format("[predict] {}: holds no .jpg, .jpeg or .png", JoinTexts(flags.images)));
   flags.batch_size = std::min<int64_t>(flags.batch_size, static_cast<int64_t>(images.size()));
   const Reader reader(flags, net, job.backend().threads());
   nets::Model model = nets::BuildModel(net, {.batch_size = flags.batch_size,

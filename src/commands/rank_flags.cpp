@@ -56,9 +56,17 @@ void SetMachineFlags(const RankFlags& flags, MachineFlags& machine) {
   machine.autotune = machine.autotune && !flags.reproducible;
 }
 
-StepShape MakeStepShape(const RankFlags& flags, int64_t batch_size, int num_ranks) {
+void CheckSize(const char* flag, int64_t value) {
+  constexpr int64_t kMost = 1 << 24;
+  if (value > kMost)
+    throw UsageError(fmt::format("[flags] --{}: got {}, want at most {}", flag, value, kMost));
+}
+
+StepShape MakeStepShape(const RankFlags& flags, int64_t local_batch, int num_ranks) {
+  CheckSize("batch_size", local_batch);
+  CheckSize("accumulation_steps", flags.accumulation_steps);
   if (!flags.reproducible)
-    return {.graph_batch = batch_size, .micro_batches = flags.accumulation_steps};
+    return {.graph_batch = local_batch, .micro_batches = flags.accumulation_steps};
   if (flags.accumulation_steps != 1) {
     throw UsageError(
         "[flags] --accumulation_steps: got it beside --reproducible, whose shards are "
@@ -66,7 +74,7 @@ StepShape MakeStepShape(const RankFlags& flags, int64_t batch_size, int num_rank
         "already; make --reproducible_shards larger");
   }
   const train::Shards shards =
-      train::CutIntoShards(batch_size, num_ranks, flags.reproducible_shards);
+      train::CutIntoShards(local_batch, num_ranks, flags.reproducible_shards);
   return {.graph_batch = shards.rows, .micro_batches = shards.per_rank};
 }
 

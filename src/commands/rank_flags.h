@@ -34,9 +34,13 @@ struct StepShape {
   int64_t local_batch() const { return graph_batch * micro_batches; }
 };
 
-// batch_size is that of the flag, of each of `num_ranks` ranks. Throws UsageError when reproducible
-// training cannot cut the global batch evenly.
-StepShape MakeStepShape(const RankFlags& flags, int64_t batch_size, int num_ranks);
+// Throws UsageError for a value of which products could overflow; the net says more of what it can
+// do.
+void CheckSize(const char* flag, int64_t value);
+
+// local_batch is that of the flag, of each of `num_ranks` ranks. Throws UsageError for sizes out of
+// bounds, and when reproducible training cannot cut the global batch evenly.
+StepShape MakeStepShape(const RankFlags& flags, int64_t local_batch, int num_ranks);
 
 // Fills what the two kinds of flags decide. Throws UsageError for flags that exclude each other.
 void SetStepOptions(const RankFlags& flags, const MachineFlags& machine, const StepShape& shape,

@@ -233,7 +233,7 @@ constexpr WithoutMeaning kBoolsWithoutMeaning[] = {
 
 // What a flag file says; "" if nothing. What is wrong with it is said where it is parsed.
 std::string RecipeInFile(const std::string& path) try {
-  if (!RefuseNoFlagFile(path).empty()) return "";
+  if (!RefuseFlagFile(path).empty()) return "";
   for (const CLI::ConfigItem& item : CLI::ConfigTOML().from_file(path)) {
     if (item.parents.empty() && item.name == "recipe" && item.inputs.size() == 1)
       return item.inputs[0];

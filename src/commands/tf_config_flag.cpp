@@ -18,10 +18,14 @@ constexpr int kMaxGpus = 1024;
 // At most one byte more than ParseTfConfig() takes, so that an endless file ends in its error.
 std::string ReadTfConfigFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) throw DiskError(fmt::format("[tf_config] {}: {}", path, std::strerror(errno)));
+  if (!file)
+    throw DiskError(
+        fmt::format("[tf_config] --tf_config @{}: cannot be read: {}", path, std::strerror(errno)));
   std::string text(launch::kMaxTfConfigBytes + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (file.bad()) throw DiskError(fmt::format("[tf_config] {}: {}", path, std::strerror(errno)));
+  if (file.bad())
+    throw DiskError(
+        fmt::format("[tf_config] --tf_config @{}: cannot be read: {}", path, std::strerror(errno)));
   text.resize(static_cast<size_t>(file.gcount()));
   return text;
 }

@@ -9,6 +9,7 @@
 #include "collectives/same_facts.h"
 #include "io/bytes.h"
 #include "io/checkpoint_folder.h"
+#include "io/disk.h"
 #include "io/weights_reader.h"
 #include "launch/cores.h"
 #include "nets/summary.h"
@@ -147,9 +148,10 @@ void WriteFinalModel(const RunFlags& run) {
   if (run.final_model.empty() || run.train_dir.empty()) return;
   const auto latest = io::ReadLatest(run.train_dir);  // of those that are whole
   if (!latest) return;
-  const std::string path = fs::path(run.train_dir) / run.final_model;
+  const fs::path path = fs::path(run.train_dir) / run.final_model;
+  io::RemoveLeftovers(path.parent_path(), path.filename());
   io::CopyFile(latest->path, path);
-  LogInfo("train", "{} is a copy of {}", path, latest->path);
+  LogInfo("train", "{} is a copy of {}", path.string(), latest->path);
 }
 
 WatchedRun MakeWatchedRun(const TrainFlags& flags, const TrainPlan& plan, const NetInput& input,
@@ -183,6 +185,19 @@ std::string KerasTraining(const TrainFlags& flags, const optim::LearningRate& ra
   return train::MakeKerasTraining(optimizer.plan(flags.optimizer_options), rate.base());
 }
 
+// Batches without an end, from the place and in the order that the run's state tells.
+std::unique_ptr<io::BatchSource> MakeTrainingSource(const TrainFlags& flags, const NetInput& input,
+                                                    const Job& job, int64_t local_batch,
+                                                    const train::RunState& start) {
+  io::PipelineOptions options = MakePipelineOptions(flags.dataset, input, job, local_batch);
+  options.dtype = input.training_dtype();
+  options.training = options.shuffle = options.repeat = true;
+  options.seed = start.seed;
+  options.start_epoch = start.epoch;
+  options.start_position = start.position;
+  return io::MakePipeline(options);
+}
+
 int Run(TrainFlags& flags, const CommandLine& line, const NetInput& input, Job& job) {
   flags.dataset = PrepareRecords(flags.dataset, input, job);
   const TrainPlan plan = MakeTrainPlan(flags, line, CountSamples(flags.dataset, input, job), job);
@@ -198,13 +213,7 @@ int Run(TrainFlags& flags, const CommandLine& line, const NetInput& input, Job& 
   if (options.keras) options.keras->training = KerasTraining(flags, rate);
   const auto step = MakeStep(flags, std::move(model), plan.shape, job);
   auto make_source = [&](const train::RunState& start) {
-    io::PipelineOptions options = MakePipelineOptions(flags.dataset, input, job, plan.local_batch);
-    options.dtype = input.training_dtype();
-    options.training = options.shuffle = options.repeat = true;
-    options.seed = start.seed;
-    options.start_epoch = start.epoch;
-    options.start_position = start.position;
-    return io::MakePipeline(options);
+    return MakeTrainingSource(flags, input, job, plan.local_batch, start);
   };
   DeviceOwned<Evaluation> evaluation;
   if (plan.eval_every > 0) {

@@ -45,13 +45,6 @@ void CheckAlike(int64_t local_batch, const Job& job) {
   }
 }
 
-// So that no product of them overflows; the net says more of what it can do.
-void CheckSize(const char* flag, int64_t value) {
-  constexpr int64_t kMost = 1 << 24;
-  if (value > kMost)
-    throw UsageError(fmt::format("[flags] --{}: got {}, want at most {}", flag, value, kMost));
-}
-
 int64_t AtLeastOneStep(double steps) { return std::max<int64_t>(1, ToInt64(std::ceil(steps))); }
 
 // The platform passes --max_step=0 where its user says nothing: that takes no limit away.
@@ -124,8 +117,6 @@ TrainPlan MakeTrainPlan(const TrainFlags& flags, const CommandLine& line, int64_
   TrainPlan plan{.num_samples = num_samples, .schedule = flags.schedule};
   const int64_t batch_size = LocalBatch(flags.run, line, job);
   CheckAlike(batch_size, job);
-  CheckSize("batch_size", batch_size);
-  CheckSize("accumulation_steps", flags.ranks.accumulation_steps);
   plan.shape = MakeStepShape(flags.ranks, batch_size, job.size());
   plan.local_batch = plan.shape.local_batch();
   plan.global_batch = plan.local_batch * job.size();

@@ -16,6 +16,7 @@
 
 namespace carole {
 
+// Throws InternalError.
 [[noreturn]] void FailCheck(const char* file, int line, const char* condition,
                             const std::string& text);
 

@@ -9,6 +9,7 @@ namespace carole {
 
 enum class DType : uint8_t { kF32, kF64, kBF16, kF16, kI32, kU8 };
 
+// Bytes of an element.
 constexpr size_t SizeOf(DType dtype) {
   switch (dtype) {
     case DType::kF64:
@@ -25,8 +26,10 @@ constexpr size_t SizeOf(DType dtype) {
   return 0;
 }
 
+// The 16-bit floats: stored and multiplied so, while sums are fp32.
 constexpr bool IsNarrow(DType dtype) { return dtype == DType::kBF16 || dtype == DType::kF16; }
 
+// As flags and messages spell it.
 constexpr std::string_view Name(DType dtype) {
   switch (dtype) {
     case DType::kF32:

@@ -1,7 +1,6 @@
 // 64-bit FNV-1a, for names, plans and weights. Not for untrusted input.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <string_view>
 

@@ -17,6 +17,7 @@ class Shape {
   static constexpr int kMaxRank = 5;
 
   Shape() = default;  // a scalar: rank 0, one element
+  // At most kMaxRank sizes, none negative; else throws InternalError.
   Shape(std::initializer_list<int64_t> dims);
   explicit Shape(std::span<const int64_t> dims);
 

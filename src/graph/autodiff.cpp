@@ -28,9 +28,7 @@ ValueId Sum(Graph& graph, const std::vector<ValueId>& parts, const std::string& 
   if (parts.empty()) return kNone;
   if (parts.size() == 1) return parts[0];
   const Shape shape = graph.shape(parts[0]);
-  return graph
-      .AddNode({.kind = OpKind::kAdd, .inputs = parts, .name = name}, {{shape, graph.compute()}})
-      .outputs[0];
+  return graph.AddResult({.kind = OpKind::kAdd, .inputs = parts, .name = name}, shape);
 }
 
 }  // namespace

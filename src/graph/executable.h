@@ -64,6 +64,7 @@ class Executable {
   Executable(const Executable&) = delete;
   Executable& operator=(const Executable&) = delete;
 
+  // Zeroed memory for the graph's variables, in the layouts that the kernels chose; for Bind().
   std::unique_ptr<VariableStore> MakeStore(
       const VariableStore::Allocate& allocate_gradients = {}) const;
 
@@ -115,6 +116,7 @@ class Executable {
   uint64_t LayoutHash() const;
   // Of the nodes in the order in which their kernels run, those that run twice included.
   uint64_t ScheduleHash() const;
+  // By phase and kind, since ResetTimes().
   std::vector<OpTime> Times() const;
   double PhaseMilliseconds(Phase phase) const;  // summed since ResetTimes()
   // From now on each kernel is waited for, as where somebody observes them: else the times of a

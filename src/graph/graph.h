@@ -53,6 +53,10 @@ struct Value {
 };
 
 // Distribution of a variable's first value. Fans are those of tf.variance_scaling_initializer.
+//   kXavierUniform: within sqrt(6 / (fan_in + fan_out)) (Glorot & Bengio 2010, eq. 16)
+//   kHe, kHeOut:    normal of variance 1.3 * 2 / fan_in or fan_out (He et al. 2015, eq. 10), drawn
+//                   again beyond 2 deviations, which the 1.3 makes up for
+//   kTruncatedNormal: cut alike
 struct Initializer {
   enum class Kind : uint8_t {
     kConstant,
@@ -105,6 +109,10 @@ class Graph {
   };
   // Appends an operation; its outputs get fresh values (kNone where absent).
   const Node& AddNode(Node node, const std::vector<OutputShape>& outputs);
+  // One with a single result, of compute()'s type.
+  ValueId AddResult(Node node, const Shape& shape) {
+    return AddNode(std::move(node), {{shape, compute_}}).outputs[0];
+  }
 
   // One more output of a node (rewrites).
   ValueId AddOutput(NodeId node, const Shape& shape, DType dtype);

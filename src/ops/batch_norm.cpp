@@ -1,3 +1,4 @@
+// Batch norm (ops.h): shapes and gradient rule.
 #include "src/core/check.h"
 #include "src/ops/ops.h"
 

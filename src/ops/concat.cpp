@@ -1,3 +1,4 @@
+// Concatenation (ops.h): shapes and gradient rule.
 #include "src/core/check.h"
 #include "src/ops/ops.h"
 
@@ -13,11 +14,10 @@ std::vector<ValueId> ConcatRule(const GradientArgs& args) {
     const Shape shape = g.shape(args.node.inputs[i]);
     dx.push_back(kNone);
     if (args.wanted[i]) {
-      dx.back() = g.AddNode({.kind = OpKind::kSlice,
-                             .attributes = SliceAttributes{.begin = begin},
-                             .inputs = {args.dy[0]}},
-                            {{shape, g.compute()}})
-                      .outputs[0];
+      dx.back() = g.AddResult({.kind = OpKind::kSlice,
+                               .attributes = SliceAttributes{.begin = begin},
+                               .inputs = {args.dy[0]}},
+                              shape);
     }
     begin += shape[1];
   }
@@ -37,10 +37,7 @@ ValueId Concat(Graph& g, const std::vector<ValueId>& inputs) {
     CAROLE_CHECK_EQ(g.shape(x), expected, "{}: concat along channels", g.scope());
     out[1] += expected[1];
   }
-  return g
-      .AddNode({.kind = OpKind::kConcat, .inputs = inputs, .gradient = ConcatRule},
-               {{out, g.compute()}})
-      .outputs[0];
+  return g.AddResult({.kind = OpKind::kConcat, .inputs = inputs, .gradient = ConcatRule}, out);
 }
 
 }  // namespace carole::ops

@@ -1,3 +1,4 @@
+// Convolutions (ops.h): shapes and gradient rule.
 #include "src/core/check.h"
 #include "src/ops/gradients.h"
 #include "src/ops/image_size.h"
@@ -27,13 +28,11 @@ ValueId Conv2d(Graph& g, ValueId x, ValueId w, ValueId bias, const Conv2dAttribu
   const int64_t p = WindowOutput(in[2], a.padding.top, a.padding.bottom, span_h, a.stride_h);
   const int64_t q = WindowOutput(in[3], a.padding.left, a.padding.right, span_w, a.stride_w);
   CheckImageSize(g, in, p, q, span_h, span_w);
-  return g
-      .AddNode({.kind = OpKind::kConv2d,
-                .attributes = a,
-                .inputs = {x, w, bias, kNone},
-                .gradient = Gradient},
-               {{{in[0], filter[0], p, q}, g.compute()}})
-      .outputs[0];
+  return g.AddResult({.kind = OpKind::kConv2d,
+                      .attributes = a,
+                      .inputs = {x, w, bias, kNone},
+                      .gradient = Gradient},
+                     {in[0], filter[0], p, q});
 }
 
 }  // namespace carole::ops

@@ -1,3 +1,4 @@
+// Activations, sums, dropout and reshapes (ops.h): shapes and gradient rules.
 #include "src/core/check.h"
 #include "src/ops/gradients.h"
 #include "src/ops/ops.h"
@@ -13,21 +14,18 @@ std::vector<ValueId> ReluRule(const GradientArgs& args) {
 std::vector<ValueId> HardActivationRule(const GradientArgs& args) {
   Graph& g = args.graph;
   const ValueId x = args.node.inputs[0];
-  return {g.AddNode({.kind = OpKind::kHardActivationBackward,
-                     .attributes = args.node.attributes,
-                     .inputs = {args.dy[0], x}},
-                    {{g.shape(x), g.compute()}})
-              .outputs[0]};
+  return {g.AddResult({.kind = OpKind::kHardActivationBackward,
+                       .attributes = args.node.attributes,
+                       .inputs = {args.dy[0], x}},
+                      g.shape(x))};
 }
 
 ValueId HardActivation(Graph& g, ValueId x, const HardActivationAttributes& attributes) {
-  return g
-      .AddNode({.kind = OpKind::kHardActivation,
-                .attributes = attributes,
-                .inputs = {x},
-                .gradient = HardActivationRule},
-               {{g.shape(x), g.compute()}})
-      .outputs[0];
+  return g.AddResult({.kind = OpKind::kHardActivation,
+                      .attributes = attributes,
+                      .inputs = {x},
+                      .gradient = HardActivationRule},
+                     g.shape(x));
 }
 
 std::vector<ValueId> AddRule(const GradientArgs& args) {
@@ -38,11 +36,10 @@ std::vector<ValueId> AddRule(const GradientArgs& args) {
 
 std::vector<ValueId> DropoutRule(const GradientArgs& args) {
   Graph& g = args.graph;
-  return {g.AddNode({.kind = OpKind::kDropoutBackward,
-                     .attributes = args.node.attributes,
-                     .inputs = {args.dy[0]}},
-                    {{g.shape(args.dy[0]), g.compute()}})
-              .outputs[0]};
+  return {g.AddResult({.kind = OpKind::kDropoutBackward,
+                       .attributes = args.node.attributes,
+                       .inputs = {args.dy[0]}},
+                      g.shape(args.dy[0]))};
 }
 
 std::vector<ValueId> ReshapeRule(const GradientArgs& args) {
@@ -52,21 +49,17 @@ std::vector<ValueId> ReshapeRule(const GradientArgs& args) {
 }  // namespace
 
 ValueId ReluGradient(Graph& g, ValueId dy, ValueId y, double ceiling) {
-  return g
-      .AddNode(
-          {.kind = OpKind::kReluBackward, .attributes = ReluAttributes{ceiling}, .inputs = {dy, y}},
-          {{g.shape(y), g.compute()}})
-      .outputs[0];
+  return g.AddResult(
+      {.kind = OpKind::kReluBackward, .attributes = ReluAttributes{ceiling}, .inputs = {dy, y}},
+      g.shape(y));
 }
 
 ValueId Relu(Graph& g, ValueId x, double ceiling) {
-  return g
-      .AddNode({.kind = OpKind::kRelu,
-                .attributes = ReluAttributes{ceiling},
-                .inputs = {x},
-                .gradient = ReluRule},
-               {{g.shape(x), g.compute()}})
-      .outputs[0];
+  return g.AddResult({.kind = OpKind::kRelu,
+                      .attributes = ReluAttributes{ceiling},
+                      .inputs = {x},
+                      .gradient = ReluRule},
+                     g.shape(x));
 }
 
 ValueId HardSwish(Graph& g, ValueId x) { return HardActivation(g, x, {.swish = true}); }
@@ -75,22 +68,15 @@ ValueId HardSigmoid(Graph& g, ValueId x) { return HardActivation(g, x, {.swish =
 
 ValueId Add(Graph& g, ValueId a, ValueId b) {
   CAROLE_CHECK_EQ(g.shape(a), g.shape(b), "{}: add", g.scope());
-  return g
-      .AddNode({.kind = OpKind::kAdd, .inputs = {a, b}, .gradient = AddRule},
-               {{g.shape(a), g.compute()}})
-      .outputs[0];
+  return g.AddResult({.kind = OpKind::kAdd, .inputs = {a, b}, .gradient = AddRule}, g.shape(a));
 }
 
 ValueId Dropout(Graph& g, ValueId x, const DropoutAttributes& attributes) {
   CAROLE_CHECK(attributes.keep > 0 && attributes.keep <= 1, "{}: dropout keeps {}", g.scope(),
                attributes.keep);
-  return g
-      .AddNode({.kind = OpKind::kDropout,
-                .attributes = attributes,
-                .inputs = {x},
-                .gradient = DropoutRule},
-               {{g.shape(x), g.compute()}})
-      .outputs[0];
+  return g.AddResult(
+      {.kind = OpKind::kDropout, .attributes = attributes, .inputs = {x}, .gradient = DropoutRule},
+      g.shape(x));
 }
 
 ValueId Reshape(Graph& g, ValueId x, const Shape& shape) {

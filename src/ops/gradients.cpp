@@ -19,9 +19,7 @@ std::vector<ValueId> FilterRule(const GradientArgs& args, bool relu, const OpAtt
     dx[2] = node.outputs[1];
   }
   if (args.wanted[0]) {
-    dx[0] = g.AddNode({.kind = data_kind, .attributes = backward, .inputs = {dy, w}},
-                      {{g.shape(x), g.compute()}})
-                .outputs[0];
+    dx[0] = g.AddResult({.kind = data_kind, .attributes = backward, .inputs = {dy, w}}, g.shape(x));
   }
   if (dx.size() > Conv2dPlaces::kResidual) dx[Conv2dPlaces::kResidual] = dy;
   return dx;

@@ -1,3 +1,4 @@
+// Matrix products (ops.h): shapes and gradient rule.
 #include "src/core/check.h"
 #include "src/ops/gradients.h"
 #include "src/ops/ops.h"
@@ -17,13 +18,11 @@ ValueId Linear(Graph& g, ValueId x, ValueId w, ValueId bias) {
   CAROLE_CHECK(g.shape(x).rank() == 2 && g.shape(w).rank() == 2, "{}: linear of {} with {}",
                g.scope(), g.shape(x).ToString(), g.shape(w).ToString());
   CAROLE_CHECK_EQ(g.shape(x)[1], g.shape(w)[1], "{}: columns of the input", g.scope());
-  return g
-      .AddNode({.kind = OpKind::kLinear,
-                .attributes = LinearAttributes{},
-                .inputs = {x, w, bias},
-                .gradient = Gradient},
-               {{{g.shape(x)[0], g.shape(w)[0]}, g.compute()}})
-      .outputs[0];
+  return g.AddResult({.kind = OpKind::kLinear,
+                      .attributes = LinearAttributes{},
+                      .inputs = {x, w, bias},
+                      .gradient = Gradient},
+                     {g.shape(x)[0], g.shape(w)[0]});
 }
 
 }  // namespace carole::ops

@@ -34,6 +34,7 @@ struct BatchNormInputs {
 ValueId BatchNorm(Graph& graph, const BatchNormInputs& inputs,
                   const BatchNormAttributes& attributes);
 
+// min(max(x, 0), ceiling); 0: no ceiling
 ValueId Relu(Graph& graph, ValueId x, double ceiling = 0);
 // x * relu6(x + 3) / 6, and the gate relu6(x + 3) * 0.16667
 ValueId HardSwish(Graph& graph, ValueId x);
@@ -46,8 +47,9 @@ ValueId Scale(Graph& graph, ValueId x, double factor);
 // x (N,C,H,W) * scale (N,C,1,1) -> (N,C,H,W)
 ValueId ScaleChannels(Graph& graph, ValueId x, ValueId scale);
 
-// x (N,C,H,W) -> (N,C,P,Q)
+// x (N,C,H,W) -> (N,C,P,Q). training: keeps the places of maxima for backward.
 ValueId Pool2d(Graph& graph, ValueId x, const Pool2dAttributes& attributes, bool training);
+// Over channels: x (N,C,H,W) -> the same.
 ValueId Lrn(Graph& graph, ValueId x, const LrnAttributes& attributes);
 
 // x (N,C,H,W) of bytes -> the same in what the graph computes in. No gradient.

@@ -1,3 +1,4 @@
+// Padding with zeros (ops.h): shapes and gradient rule.
 #include "src/core/check.h"
 #include "src/ops/image_size.h"
 #include "src/ops/ops.h"
@@ -18,13 +19,11 @@ ValueId Pad2d(Graph& g, ValueId x, const Padding& padding) {
   CAROLE_CHECK_EQ(in.rank(), 4, "{}: rank of a padded image", g.scope());
   const int64_t p = in[2] + padding.top + padding.bottom, q = in[3] + padding.left + padding.right;
   CheckImageSize(g, in, p, q, 1 - padding.top - padding.bottom, 1 - padding.left - padding.right);
-  return g
-      .AddNode({.kind = OpKind::kPad2d,
-                .attributes = Pad2dAttributes{padding},
-                .inputs = {x},
-                .gradient = Pad2dRule},
-               {{{in[0], in[1], p, q}, g.compute()}})
-      .outputs[0];
+  return g.AddResult({.kind = OpKind::kPad2d,
+                      .attributes = Pad2dAttributes{padding},
+                      .inputs = {x},
+                      .gradient = Pad2dRule},
+                     {in[0], in[1], p, q});
 }
 
 }  // namespace carole::ops

@@ -1,3 +1,4 @@
+// Pooling and local response normalization (ops.h): shapes and gradient rules.
 #include "src/ops/image_size.h"
 #include "src/ops/ops.h"
 
@@ -6,21 +7,18 @@ namespace {
 
 std::vector<ValueId> Pool2dGradient(const GradientArgs& args) {
   Graph& g = args.graph;
-  return {g.AddNode({.kind = OpKind::kPool2dBackward,
-                     .attributes = args.node.attributes,
-                     .inputs = {args.dy[0], args.node.outputs[1]}},
-                    {{g.shape(args.node.inputs[0]), g.compute()}})
-              .outputs[0]};
+  return {g.AddResult({.kind = OpKind::kPool2dBackward,
+                       .attributes = args.node.attributes,
+                       .inputs = {args.dy[0], args.node.outputs[1]}},
+                      g.shape(args.node.inputs[0]))};
 }
 
 std::vector<ValueId> LrnGradient(const GradientArgs& args) {
   Graph& g = args.graph;
   const ValueId x = args.node.inputs[0];
-  return {g.AddNode({.kind = OpKind::kLrnBackward,
-                     .attributes = args.node.attributes,
-                     .inputs = {args.dy[0], x}},
-                    {{g.shape(x), g.compute()}})
-              .outputs[0]};
+  return {g.AddResult(
+      {.kind = OpKind::kLrnBackward, .attributes = args.node.attributes, .inputs = {args.dy[0], x}},
+      g.shape(x))};
 }
 
 }  // namespace
@@ -40,11 +38,9 @@ ValueId Pool2d(Graph& g, ValueId x, const Pool2dAttributes& a, bool training) {
 }
 
 ValueId Lrn(Graph& g, ValueId x, const LrnAttributes& attributes) {
-  return g
-      .AddNode(
-          {.kind = OpKind::kLrn, .attributes = attributes, .inputs = {x}, .gradient = LrnGradient},
-          {{g.shape(x), g.compute()}})
-      .outputs[0];
+  return g.AddResult(
+      {.kind = OpKind::kLrn, .attributes = attributes, .inputs = {x}, .gradient = LrnGradient},
+      g.shape(x));
 }
 
 }  // namespace carole::ops

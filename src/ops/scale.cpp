@@ -1,3 +1,4 @@
+// Scaling by numbers and by channels, pixels to numbers (ops.h): shapes and gradient rules.
 #include "src/core/check.h"
 #include "src/ops/ops.h"
 
@@ -26,35 +27,28 @@ std::vector<ValueId> ScaleChannelsRule(const GradientArgs& args) {
 }  // namespace
 
 ValueId Scale(Graph& g, ValueId x, double factor) {
-  return g
-      .AddNode({.kind = OpKind::kScale,
-                .attributes = ScaleAttributes{factor},
-                .inputs = {x},
-                .gradient = ScaleRule},
-               {{g.shape(x), g.compute()}})
-      .outputs[0];
+  return g.AddResult({.kind = OpKind::kScale,
+                      .attributes = ScaleAttributes{factor},
+                      .inputs = {x},
+                      .gradient = ScaleRule},
+                     g.shape(x));
 }
 
 ValueId ScaledAdd(Graph& g, ValueId a, ValueId b, double factor) {
   CAROLE_CHECK_EQ(g.shape(a), g.shape(b), "{}: scaled add", g.scope());
-  return g
-      .AddNode({.kind = OpKind::kScaledAdd,
-                .attributes = ScaleAttributes{factor},
-                .inputs = {a, b},
-                .gradient = ScaledAddRule},
-               {{g.shape(a), g.compute()}})
-      .outputs[0];
+  return g.AddResult({.kind = OpKind::kScaledAdd,
+                      .attributes = ScaleAttributes{factor},
+                      .inputs = {a, b},
+                      .gradient = ScaledAddRule},
+                     g.shape(a));
 }
 
 ValueId ScaleChannels(Graph& g, ValueId x, ValueId scale) {
   const Shape& shape = g.shape(x);
   CAROLE_CHECK_EQ(g.shape(scale), (Shape{shape[0], shape[1], 1, 1}), "{}: factors of {}", g.scope(),
                   shape.ToString());
-  return g
-      .AddNode(
-          {.kind = OpKind::kScaleChannels, .inputs = {x, scale}, .gradient = ScaleChannelsRule},
-          {{shape, g.compute()}})
-      .outputs[0];
+  return g.AddResult(
+      {.kind = OpKind::kScaleChannels, .inputs = {x, scale}, .gradient = ScaleChannelsRule}, shape);
 }
 
 ValueId Normalize(Graph& g, ValueId x, const NormalizeAttributes& attributes) {
@@ -62,10 +56,7 @@ ValueId Normalize(Graph& g, ValueId x, const NormalizeAttributes& attributes) {
   CAROLE_CHECK(g.value(x).dtype == DType::kU8 && shape.rank() == 4 &&
                    shape[1] <= NormalizeAttributes::kMaxChannels,
                "{}: pixels are {} {}", g.scope(), shape.ToString(), Name(g.value(x).dtype));
-  return g
-      .AddNode({.kind = OpKind::kNormalize, .attributes = attributes, .inputs = {x}},
-               {{shape, g.compute()}})
-      .outputs[0];
+  return g.AddResult({.kind = OpKind::kNormalize, .attributes = attributes, .inputs = {x}}, shape);
 }
 
 }  // namespace carole::ops

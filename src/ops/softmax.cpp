@@ -1,3 +1,4 @@
+// Softmax and its cross entropy (ops.h): shapes and gradient rule.
 #include "src/core/check.h"
 #include "src/ops/ops.h"
 
@@ -14,8 +15,7 @@ std::vector<ValueId> CrossEntropyGradient(const GradientArgs& args) {
 
 ValueId Softmax(Graph& g, ValueId x) {
   CAROLE_CHECK(g.shape(x).rank() == 2, "{}: softmax of {}", g.scope(), g.shape(x).ToString());
-  return g.AddNode({.kind = OpKind::kSoftmax, .inputs = {x}}, {{g.shape(x), g.compute()}})
-      .outputs[0];
+  return g.AddResult({.kind = OpKind::kSoftmax, .inputs = {x}}, g.shape(x));
 }
 
 ValueId SoftmaxCrossEntropy(Graph& g, ValueId logits, ValueId labels, ValueId weights,

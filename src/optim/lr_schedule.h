@@ -35,7 +35,8 @@ class LearningRate {
   //   exponential: rate * factor^floor(step / decay_steps)
   //   polynomial:  (rate - end) * (1 - min(step, decay_steps) / decay_steps) + end
   //   cosine:      (rate - end) * (1 + cos(pi * min(step, decay_steps) / decay_steps)) / 2 + end
-  //   piecewise:   rate * factors[k], k: how many of boundary_steps are less than step
+  //   piecewise:   rate * factors[k], k: how many of the boundaries,
+  //                int(steps_per_epoch * boundary), are less than step
   //   warm-up:     min(that, rate * step / (steps_per_epoch * warmup_epochs))
   float At(int64_t step) const;
 
@@ -46,8 +47,6 @@ class LearningRate {
   double base() const { return rate_; }
   // int(steps_per_epoch * num_epochs_per_decay); 0 where nothing decays by it.
   int64_t decay_steps() const { return decay_steps_; }
-  // int(steps_per_epoch * boundary), piecewise only.
-  const std::vector<int64_t>& boundary_steps() const { return boundary_steps_; }
 
  private:
   enum class Kind { kFixed, kExponential, kPolynomial, kCosine, kPiecewise };

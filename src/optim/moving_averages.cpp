@@ -58,14 +58,14 @@ void MovingAverages::UpdateAll(double decay) {
     const int64_t count = static_cast<int64_t>(arenas_[i].size() / sizeof(T));
 #pragma omp parallel for simd num_threads(threads) if (count > (1 << 16)) schedule(static)
     for (int64_t k = 0; k < count; ++k)
-      shadow[k] = update_rules::Approached(shadow[k], values[k], rest);
+      shadow[k] = update_rules::MovingAverage(shadow[k], values[k], rest);
   }
 }
 
 void MovingAverages::UpdateOnDevice(float decay, const bool* applied) {
   for (size_t i = 0; i < arenas_.size(); ++i) {
-    backend_.arena_math()->Approach(applied, Floats(shadows_[i]), Floats(arenas_[i]),
-                                    NumFloats(arenas_[i]), 1 - decay);
+    backend_.arena_math()->UpdateAverage(applied, Floats(shadows_[i]), Floats(arenas_[i]),
+                                         NumFloats(arenas_[i]), 1 - decay);
   }
 }
 

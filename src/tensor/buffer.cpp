@@ -20,9 +20,11 @@ Buffer::Buffer(size_t bytes) : size_(bytes) {
   const size_t rounded = (bytes + alignment - 1) / alignment * alignment;
   void* p = rounded < bytes ? nullptr : std::aligned_alloc(alignment, rounded);
   if (p == nullptr) {
-    throw ConfigError(fmt::format(
-        "[memory] buffer: allocation failed: want {:.1f} MiB; use a smaller --batch_size",
-        bytes / 1048576.0));
+    throw ConfigError(
+        fmt::format("[memory] buffer: allocation failed: want {:.1f} MiB; use less at a time "
+                    "(--batch_size), or more "
+                    "memory",
+                    bytes / 1048576.0));
   }
   // Huge pages save TLB misses in streaming kernels; where the kernel says no, small pages do.
   if (alignment == kHugePage) (void)madvise(p, rounded, MADV_HUGEPAGE);

@@ -16,7 +16,7 @@ namespace carole::train {
 
 // Counts that are not 0, by label * K + prediction: K^2 of them have no room where K is 20,000.
 using ConfusionCounts = std::map<int64_t, int64_t>;
-// Of a label's samples.
+// Samples whose label this is.
 int64_t SamplesOf(const ConfusionCounts& counts, int64_t label, int64_t num_classes);
 
 class Metrics {

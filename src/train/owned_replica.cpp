@@ -11,9 +11,9 @@
 #include "src/graph/recompute.h"
 #include "src/graph/rewrites.h"
 #include "src/optim/update.h"
-#include "src/train/device_memory.h"
 #include "src/train/freeze.h"
 #include "src/train/step_losses.h"
+#include "src/train/step_memory.h"
 
 namespace carole::train {
 namespace {

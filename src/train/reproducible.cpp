@@ -8,11 +8,11 @@
 
 namespace carole::train {
 
-Shards CutIntoShards(int64_t batch_size, int64_t num_ranks, int64_t num_shards) {
+Shards CutIntoShards(int64_t local_batch, int64_t num_ranks, int64_t num_shards) {
   const auto is_power_of_two = [](int64_t n) {
     return n > 0 && std::has_single_bit(static_cast<uint64_t>(n));
   };
-  const int64_t global_batch = batch_size * num_ranks;
+  const int64_t global_batch = local_batch * num_ranks;
   if (!is_power_of_two(num_ranks) || !is_power_of_two(num_shards) || num_shards < num_ranks ||
       global_batch % num_shards != 0) {
     throw UsageError(

@@ -17,9 +17,9 @@ struct Shards {
   int64_t per_rank = 0;  // shards that each rank computes, one after the other
 };
 
-// batch_size: rows of a step, of each of `num_ranks` ranks. Throws UsageError unless both numbers
+// local_batch: rows of a step, of each of `num_ranks` ranks. Throws UsageError unless both numbers
 // are powers of two, there is a shard for every rank, and all shards are equal.
-Shards CutIntoShards(int64_t batch_size, int64_t num_ranks, int64_t num_shards);
+Shards CutIntoShards(int64_t local_batch, int64_t num_ranks, int64_t num_shards);
 
 // The moving statistics of batch norm in such a step: every shard moves them from where the step
 // found them, and the step ends with the mean of what the shards made of them.

@@ -8,6 +8,7 @@
 
 #include "collectives/replicas.h"
 #include "io/weights_mapping.h"
+#include "io/weights_reader.h"
 #include "src/backend/host_view.h"
 #include "src/core/error.h"
 #include "src/core/join_names.h"
@@ -150,6 +151,22 @@ void RestoreVariables(const io::Checkpoint& checkpoint, const std::string& path,
     store.Write(v, variables.at(store.places()[v].name)->data);
 }
 
+// As Restore() takes it: slots are what has no variable's name. The seed and the place in the data
+// are not in it.
+io::Checkpoint ReadForeign(const io::WeightsReader& file, const VariableStore& store) {
+  const io::MappedWeights mapped(file, SpecsOf(store));
+  for (const std::string& line : mapped.report()) LogInfo("train", "{}: {}", file.path(), line);
+  io::Checkpoint checkpoint{.step = file.step().value_or(0)};
+  for (const std::string& name : mapped.names()) {
+    const Shape shape = mapped.shape(name);
+    std::vector<float> data(static_cast<size_t>(shape.size()));
+    mapped.Read(name, data);
+    auto& list = store.Find(name) >= 0 ? checkpoint.variables : checkpoint.slots;
+    list.push_back({name, shape, std::move(data)});
+  }
+  return checkpoint;
+}
+
 }  // namespace
 
 io::Checkpoint MakeSnapshot(const Replica& replica, const RunState& state,
@@ -208,38 +225,41 @@ RunState Restore(const io::Checkpoint& checkpoint, const std::string& path,
           .skipped = ReadSkipped(checkpoint.attributes)};
 }
 
-io::Checkpoint ReadForeign(const io::WeightsReader& file, const VariableStore& store) {
-  const io::MappedWeights mapped(file, SpecsOf(store));
-  for (const std::string& line : mapped.report()) LogInfo("train", "{}: {}", file.path(), line);
-  io::Checkpoint checkpoint{.step = file.step().value_or(0)};
-  for (const std::string& name : mapped.names()) {
-    const Shape shape = mapped.shape(name);
-    std::vector<float> data(static_cast<size_t>(shape.size()));
-    mapped.Read(name, data);
-    auto& list = store.Find(name) >= 0 ? checkpoint.variables : checkpoint.slots;
-    list.push_back({name, shape, std::move(data)});
+std::optional<io::LoadedCheckpoint> ReadLatestForeign(const std::string& folder, uint64_t seed,
+                                                      const VariableStore& store) {
+  const auto file = io::TryOpenWeights(folder);
+  if (file == nullptr) return std::nullopt;
+  if (!file->step()) {
+    LogWarning("train",
+               "{}: has no global_step, so it is no run that could go on; --checkpoint_path "
+               "would begin with its weights",
+               file->path());
+    return std::nullopt;
   }
-  return checkpoint;
+  LogInfo("train", "{} does not tell its place in the data: an epoch begins", file->path());
+  io::LoadedCheckpoint latest{file->path(), ReadForeign(*file, store)};
+  latest.checkpoint.seed = seed;
+  return latest;
 }
 
-void ShareStatistics(collectives::Communicator& communicator, const VariableStore& store) {
+void BroadcastStatistics(collectives::Communicator& communicator, const VariableStore& store) {
   if (communicator.size() == 1) return;
   ShareArena(communicator, View(store, store.statistics_base(), store.statistics_bytes()),
              "statistics");
 }
 
-void ShareVariables(collectives::Communicator& communicator, const VariableStore& store) {
+void BroadcastVariables(collectives::Communicator& communicator, const VariableStore& store) {
   if (communicator.size() == 1) return;
   ShareArena(communicator, ViewWeights(store), "weights");
-  ShareStatistics(communicator, store);
+  BroadcastStatistics(communicator, store);
 }
 
-void ShareFromRank0(collectives::Communicator& communicator, const Replica& replica,
+void BroadcastState(collectives::Communicator& communicator, const Replica& replica,
                     RunState& state) {
   if (communicator.size() == 1) return;
   const auto& [store, optimizer, averages, loss_scale] = replica;
   communicator.Broadcast(std::as_writable_bytes(std::span(&state, 1)), 0, {.what = "run state"});
-  ShareVariables(communicator, store);
+  BroadcastVariables(communicator, store);
   for (size_t s = 0; s < optimizer.slots().size(); ++s) {
     ShareArena(communicator,
                View(store, optimizer.slot(static_cast<int>(s)), optimizer.slot_bytes()), "slots");

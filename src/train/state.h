@@ -6,9 +6,8 @@
 #include <string>
 
 #include "collectives/communicator.h"
-#include "io/checkpoint.h"
+#include "io/checkpoint_folder.h"
 #include "io/dataset.h"
-#include "io/weights_reader.h"
 #include "src/graph/variable_store.h"
 #include "src/optim/moving_averages.h"
 #include "src/optim/optimizer.h"
@@ -50,19 +49,20 @@ io::Checkpoint MakeSnapshot(const Replica& replica, const RunState& state,
 // overwritten.
 RunState Restore(const io::Checkpoint& checkpoint, const std::string& path, const Replica& replica);
 
-// A file of another program as Restore() takes it: slots are what has no variable's name. The seed
-// and the place in the data are not in it.
-io::Checkpoint ReadForeign(const io::WeightsReader& file, const VariableStore& store);
+// Another program's latest checkpoint in `folder`, if there is one with a step: that run goes on,
+// at the begin of an epoch, with this seed.
+std::optional<io::LoadedCheckpoint> ReadLatestForeign(const std::string& folder, uint64_t seed,
+                                                      const VariableStore& store);
 
 // Rank 0's replica and state on every rank; checks that they arrived. Collective.
-void ShareFromRank0(collectives::Communicator& communicator, const Replica& replica,
+void BroadcastState(collectives::Communicator& communicator, const Replica& replica,
                     RunState& state);
 
 // Rank 0's weights and moving statistics on every rank. Collective.
-void ShareVariables(collectives::Communicator& communicator, const VariableStore& store);
+void BroadcastVariables(collectives::Communicator& communicator, const VariableStore& store);
 
 // Rank 0's moving statistics on every rank: they are the ones that count. Collective.
-void ShareStatistics(collectives::Communicator& communicator, const VariableStore& store);
+void BroadcastStatistics(collectives::Communicator& communicator, const VariableStore& store);
 
 // False when a weight is infinite or no number. A loss can hide that: a ReLU may turn NaN into 0.
 bool WeightsAreFinite(const VariableStore& store);

@@ -20,6 +20,7 @@ class StepGuard {
 
   // Before the step: keeps the moving statistics, which the forward pass changes. Cheap.
   void Save() const;
+  // Puts them back.
   void Restore() const;
   // On a device: does so unless the flag, in its memory, is set when it comes to this.
   void RestoreUnless(const bool* applied) const;

@@ -38,8 +38,8 @@ class StragglerWatch {
     communicator.TakeWaitStats();
   }
 
-  // After each step. Every 50 steps, collective: rank 0 logs who is
-  // slow; the same finding once a minute. `times.waited` and `times.link` are filled in here.
+  // After each step. Every 50 steps, collective: rank 0 logs who is slow; the same finding once a
+  // minute. `times.waited` and `times.link` are filled in here.
   void AddStep(RankTimes times, int64_t step);
 
   // While it lives ranks wait for each other in what is no step: that does not count.

@@ -142,7 +142,7 @@ void TrainStep::Launch(UnderWay& step, bool continues) {
   step.step_ms = watch.Lap();
 }
 
-void TrainStep::Bring(const io::Batch& piece, UnderWay& step) {
+void TrainStep::CopyInputs(const io::Batch& piece, UnderWay& step) {
   Stopwatch watch;
   CopyIn(piece, RowWeight(step), *own_.executable);
   step.losses->BeginPiece(piece, step.loss_scale.value());
@@ -172,7 +172,7 @@ void TrainStep::RunPieces(UnderWay& step, const RunPiece& run) {
   for (int64_t i = 0; i < count; ++i) {
     const io::Batch piece = MicroBatch(batch, i, rows);
     const bool is_last = i + 1 == count;
-    Bring(piece, step);
+    CopyInputs(piece, step);
     run(piece, is_last);
     step.losses->EndPiece();
     if (!is_last) flow_->EndMicroBatch();

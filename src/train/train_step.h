@@ -137,7 +137,7 @@ class TrainStep {
 
   void AskForObservers(int64_t step);
   void Launch(UnderWay& step, bool continues);
-  void Bring(const io::Batch& piece, UnderWay& step);
+  void CopyInputs(const io::Batch& piece, UnderWay& step);
   void RunKernels(const io::Batch& piece, const StepInput& input, const OnReady& on_ready);
   int64_t CountPieces(const io::Batch& batch) const;
   void RunPieces(UnderWay& step, const RunPiece& run);

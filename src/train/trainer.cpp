@@ -10,7 +10,6 @@
 #include "collectives/apart.h"
 #include "io/checkpoint_folder.h"
 #include "io/disk.h"
-#include "io/weights_reader.h"
 #include "src/core/log.h"
 #include "src/core/parse_number.h"
 #include "src/core/stopwatch.h"
@@ -23,24 +22,6 @@ namespace {
 constexpr char kBestFolder[] = "best";
 constexpr char kEvaluated[] = "evaluated";     // the step whose evaluation was the last that ended
 constexpr char kAccuracy[] = "eval_accuracy";  // attribute of what lies there
-
-// TensorFlow's latest: that run goes on. Weights without a step are of no run.
-std::optional<io::LoadedCheckpoint> ReadLatestForeign(const std::string& folder, uint64_t seed,
-                                                      const VariableStore& store) {
-  const auto file = io::TryOpenWeights(folder);
-  if (file == nullptr) return std::nullopt;
-  if (!file->step()) {
-    LogWarning("train",
-               "{}: has no global_step, so it is no run that could go on; --checkpoint_path "
-               "would begin with its weights",
-               file->path());
-    return std::nullopt;
-  }
-  LogInfo("train", "{} does not tell its place in the data: an epoch begins", file->path());
-  io::LoadedCheckpoint latest{file->path(), ReadForeign(*file, store)};
-  latest.checkpoint.seed = seed;
-  return latest;
-}
 
 // -1: nothing is there, or nothing whole.
 double AccuracyOfBest(const std::string& folder) {
@@ -75,6 +56,7 @@ Trainer::~Trainer() = default;
 void Trainer::Open() {
   io::MakeFolder("train", options_.train_dir);
   lock_ = std::make_unique<io::RunLock>(options_.train_dir);
+  io::RemoveLeftovers(options_.train_dir, kEvaluated);
   checkpoints_ = std::make_unique<io::CheckpointWriter>(io::CheckpointWriterOptions{
       .folder = options_.train_dir, .keep = options_.keep_checkpoints, .keras = options_.keras});
   if (!options_.keep_best) return;
@@ -93,9 +75,9 @@ void Trainer::Start() {
   if (options_.spare_memory) step_.executable().ReleaseMemory();
   collectives::WorkApart(communicator_, "first weights", [this] {
     if (is_writer()) Open();
-    if (communicator_.rank() == 0) Fill();
+    if (communicator_.rank() == 0) RestoreOrInitialize();
   });
-  ShareFromRank0(communicator_, step_.replica(), state_);
+  BroadcastState(communicator_, step_.replica(), state_);
   if (state_.step > 0) saved_step_ = state_.step;
   last_save_ = Clock::now();
   for (Watcher* watcher : options_.watchers) watcher->Started(state_);
@@ -103,7 +85,7 @@ void Trainer::Start() {
 }
 
 // With the last checkpoint, or first weights.
-void Trainer::Fill() {
+void Trainer::RestoreOrInitialize() {
   auto latest = is_writer() ? io::ReadLatest(options_.train_dir) : std::nullopt;
   const bool is_ours = latest.has_value();
   if (is_writer() && !is_ours)
@@ -229,7 +211,7 @@ bool Trainer::Evaluate() {
   for (Watcher* watcher : options_.watchers) watcher->EvaluationBegins(state_.step);
   const Replica replica = step_.replica();
   if (replica.averages != nullptr) replica.averages->Swap();
-  ShareStatistics(communicator_, replica.store);
+  BroadcastStatistics(communicator_, replica.store);
   const std::optional<Metrics> metrics = options_.evaluate();
   if (replica.averages != nullptr) replica.averages->Swap();
   if (!metrics) return false;
@@ -244,7 +226,9 @@ bool Trainer::Evaluate() {
       KeepBest(metrics->accuracy());
       best_->Wait();
     }
-    if (is_writer()) io::WriteWholeFile(EvaluatedPath(), fmt::format("{}\n", state_.step));
+    if (!is_writer()) return;
+    lock_->RequireHeld();
+    io::WriteWholeFile(EvaluatedPath(), fmt::format("{}\n", state_.step));
   });
   return true;
 }
@@ -261,6 +245,7 @@ void Trainer::KeepBest(double accuracy) {
 // Where memory is short, without a copy.
 void Trainer::Write(io::CheckpointWriter& writer,
                     const std::map<std::string, std::string>& attributes) {
+  lock_->RequireHeld();
   if (options_.spare_memory) step_.executable().ReleaseMemory();
   const bool live = options_.spare_memory && step_.store().backend().on_host();
   writer.Write(MakeSnapshot(step_.replica(), state_, attributes,

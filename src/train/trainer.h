@@ -93,7 +93,7 @@ class Trainer {
   }
   void Open();
   void Start();
-  void Fill();
+  void RestoreOrInitialize();
   void OpenSource();
   void GoOnFrom(const RunFacts& before);
   void RefuseEarlierBest() const;

@@ -31,6 +31,7 @@ class Watcher {
   virtual void StepBegins(int64_t /*step*/) {}
   // Not called for a step that was not applied.
   virtual void StepEnded(const WatchedStep& /*step*/) {}
+  // Training stands still between these two; the second does not come when a stop cut it short.
   virtual void EvaluationBegins(int64_t /*step*/) {}
   virtual void Evaluated(int64_t /*step*/, const Metrics& /*metrics*/, double /*seconds*/) {}
   // Of training's time: the file is written beside it.

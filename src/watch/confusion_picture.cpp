@@ -1,3 +1,4 @@
+// ConfusionPicture() of confusion.h.
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>

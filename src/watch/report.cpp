@@ -14,6 +14,7 @@ namespace {
 
 constexpr char kRunning[] = "running";
 constexpr uintmax_t kMaxBytes = 64 << 20;
+constexpr auto kLeast = std::chrono::seconds(1);
 constexpr auto kSeldom = std::chrono::seconds(5);
 constexpr int kRest = 200;  // between writes, times what one took
 
@@ -69,7 +70,7 @@ void Report::TakeUp(int64_t step) {
     history_ = HistoryOfReport(ReadSmallFile(path_));
     history_.RewindTo(step);
   } catch (const std::exception& failure) {
-    LogWarning("watch", "{}: its curves are not taken up: {}", path_, failure.what());
+    LogWarning("watch", "{}: its curves are not taken up: {}", path_, WithoutTag(failure.what()));
   }
 }
 
@@ -94,7 +95,8 @@ void Report::Evaluated(int64_t step, const train::Metrics& metrics, double secon
 
 void Report::Saved(int64_t /*step*/, double seconds) {
   history_.AddSeconds(kSaveSeconds, seconds);
-  if (Clock::now() >= next_write_) Write(kRunning);
+  // A run that is killed goes on from here: so do its curves.
+  if (Clock::now() >= last_write_ + kLeast) Write(kRunning);
 }
 
 void Report::Ended(const train::RunState& state, bool finished) {
@@ -112,6 +114,7 @@ void Report::Write(const std::string& status) {
   if (error && !std::exchange(warned_, true))
     LogWarning("watch", "{} cannot be written; the run goes on: {}", path_, error.message());
   const Clock::time_point now = Clock::now();
+  last_write_ = now;
   next_write_ = now + std::max<Clock::duration>(kSeldom, (now - start) * kRest);
 }
 

@@ -39,7 +39,7 @@ class Report final : public train::Watcher {
   ReportFacts facts_;
   History history_;
   bool is_open_ = false;  // between Started() and Ended()
-  Clock::time_point next_write_;
+  Clock::time_point last_write_, next_write_;
   bool warned_ = false;
 };
 

@@ -61,7 +61,7 @@ void Summaries::Try(const std::function<void()>& write) {
     warned_ = false;
   } catch (const DiskError& error) {
     if (!std::exchange(warned_, true))
-      LogWarning("watch", "summaries: {}; the run goes on", error.what());
+      LogWarning("watch", "summaries: {}; the run goes on", WithoutTag(error.what()));
   }
 }
 

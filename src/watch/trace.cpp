@@ -11,6 +11,7 @@
 #include <span>
 #include <utility>
 
+#include "io/disk.h"
 #include "src/core/error.h"
 #include "src/core/log.h"
 #include "src/core/parse_number.h"
@@ -93,6 +94,7 @@ Trace::Trace(TraceOptions options, train::TrainStep& step, collectives::Communic
 Trace::~Trace() { train::SetPhaseObserver({}); }
 
 void Trace::Started(const train::RunState& /*state*/) {
+  if (communicator_.rank() == 0) RequireFolder();
   zero_ = Clock::now();  // before any rank gets through the next line
   communicator_.Barrier({.what = kCarriesTrace});
   communicator_.SetObserver([recorder = recorder_](const collectives::CollectiveRecord& r) {
@@ -207,6 +209,13 @@ void Trace::Ended(const train::RunState& /*state*/, bool /*finished*/) {
                options_.first_step, options_.last_step);
   }
   communicator_.SetObserver({});
+}
+
+// Else a run would be over before it is known that its trace has no place.
+void Trace::RequireFolder() const {
+  const std::string part = options_.path + ".part";
+  if (!std::ofstream(part)) io::ThrowDiskError("watch", "--trace " + part, "create", errno);
+  std::remove(part.c_str());
 }
 
 // Collective. One rank's events at a time are on all ranks, which bounds the memory. Clocks drift

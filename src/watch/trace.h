@@ -53,6 +53,7 @@ class Trace final : public train::Watcher {
   void CloseStep(Time now);
   void AddKernel(const KernelRecord& kernel);
   void AddInput(const io::InputCounters& now);
+  void RequireFolder() const;
   void Write();
 
   const TraceOptions options_;

@@ -96,8 +96,12 @@ TEST_F(CheckpointCliTest, TrainingGoesOnWithTensorFlows) {
   EXPECT_TRUE(FailsWith(Carole(TrainWords(train_dir_, {"--optimizer=adam"})), 65,
                         {latest + ": slot LeNet/conv1/weights/Adam", "--optimizer"}));
   const Words done = {"--max_number_of_steps=2", "--final_model=last.h5"};
+  const std::string left[] = {train_dir_ + "/.last.h5.host-7-0.tmp",
+                              train_dir_ + "/.evaluated.host-7-0.tmp"};
+  for (const std::string& path : left) std::ofstream(path) << "by one that was killed";
   EXPECT_THAT(Carole(TrainWords(train_dir_, done)).err,
               HasSubstr("last.h5 is a copy of " + latest));
+  for (const std::string& path : left) EXPECT_FALSE(std::filesystem::exists(path));
   std::filesystem::remove(latest + ".h5");
   const ProcessResult run = RunToEnd(
       TrainWords(train_dir_, {"--max_number_of_steps=3", "--checkpoint_path=" + first}), 2);

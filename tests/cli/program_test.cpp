@@ -1,4 +1,6 @@
 // Commands, flags and help, without training.
+#include <sys/stat.h>
+
 #include "tests/cli/cli.h"
 
 namespace carole::testing {
@@ -82,6 +84,9 @@ TEST(ProgramTest, ValuesThatDoNotFitAreRefused) {
       {{"--collective_timeout=nan"}, "--collective_timeout: got nan, want a finite number;"},
       {{"--learning_rate_factors=1,inf"},
        "--learning_rate_factors: got inf, want a finite number;"},
+      {{"--opt_epsilon=1e308"}, "--opt_epsilon: got 1e308, want a number of at most 3.4e+38;"},
+      {{"--threads=9223372036854775807"},
+       "--threads: got 9223372036854775807, want a smaller number;"},
       {{"--seed=-1"}, "--seed: got -1, want a whole number from 0 on;"},
       {{"--batch_size"}, "--batch_size: its value is missing, want a whole number above 0;"}};
   for (const auto& [flags, text] : rows) {
@@ -89,6 +94,21 @@ TEST(ProgramTest, ValuesThatDoNotFitAreRefused) {
     words.insert(words.end(), flags.begin(), flags.end());
     EXPECT_TRUE(FailsWith(Carole(words), 64, {text})) << text;
   }
+}
+
+TEST(ProgramTest, SizesThatNothingHasRoomForAreRefused) {
+  const std::string most = "9223372036854775807";
+  EXPECT_TRUE(FailsWith(Carole({"bench", "train", "--model_name=lenet", "--batch_size=" + most}),
+                        64, {"--batch_size: got " + most + ", want at most 16777216"}));
+  EXPECT_TRUE(FailsWith(Carole({"dataset", "build", "--dataset_name=synthetic", "--dataset_dir=/no",
+                                "--train_shards=2147483647"}),
+                        64, {"--train_shards: got 2147483647, want 0 to 99999"}));
+}
+
+// So that a folder which one of many machines lacks can be told.
+TEST(ProgramTest, EarlyErrorsNameTheirRank) {
+  const ProcessResult run = Carole({"train", "--dataset_dir=/no/such", "--train_dir="}, 2);
+  EXPECT_THAT(run.err, ::testing::ContainsRegex("\\[rank [01]\\] \\[io.datasets\\]"));
 }
 
 TEST(ProgramTest, DashesAndSpacesMeanTheSame) {
@@ -118,7 +138,9 @@ TEST(ProgramTest, ConfigFileHoldsFlags) {
                         {"model_nam", "--model_name?"}));
   for (const auto& [text, said] :
        {std::pair{"[train]\nbatch_size = 4\n", "section [train]: flags"},
-        {"batch_size = 4\nbatch-size = 5\n", "batch_size: got it twice"}}) {
+        {"batch_size = 4\nbatch-size = 5\n", "batch_size: got it twice"},
+        {"batch_size = [3\n", "batch_size: got no values, want one"},
+        {"batch_size = [3, 4]\n", "batch_size: got 2 values, want one"}}) {
     WriteText(folder / "bad.toml", text);
     EXPECT_TRUE(FailsWith(Carole({"train", "--config", folder / "bad.toml"}), 64, {said}));
   }
@@ -146,6 +168,9 @@ TEST(ProgramTest, FlagFilesAreReadAsAbslReadsThem) {
   EXPECT_TRUE(
       FailsWith(Carole({"train", "--flagfile=" + folder / "none"}), 64, {"none: cannot be read"}));
   EXPECT_TRUE(FailsWith(Carole({"train", "--flagfile=/dev/zero"}), 64, {"no regular file"}));
+  const std::string pipe = folder / "pipe";  // that nobody writes to
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_TRUE(FailsWith(Carole({"train", "--flagfile=" + pipe}), 64, {"no regular file"}));
   EXPECT_TRUE(FailsWith(Carole({"train", "--flagfile"}), 64, {"its value is missing"}));
   WriteText(folder / "run.toml", "flagfile = \"" + folder / "inner" + "\"\n");
   EXPECT_TRUE(FailsWith(Carole({"train", "--config", folder / "run.toml"}), 64, {"flagfile"}));

@@ -399,7 +399,7 @@ TEST_F(RecipeTest, ValuesThatTheOtherProgramsRefusedAreRefused) {
         {"--learning_rate=", "got nothing, want a number"},
         {"--labels_offset=", "got nothing, want a whole number"},
         {"--batch_size=010", "got 010, want a whole number without"},
-        {"--seed=18446744073709551616", "got 18446744073709551616, want at most "},
+        {"--seed=18446744073709551616", "got 18446744073709551616, want a smaller number"},
         {"--final_model=model.ckpt-9.h5", "want NAME.h5, without"},
         {"--final_model=a/b.h5", "want NAME.h5, without"},
         {"--shuffle_block_records=4611686018427387904",

@@ -55,6 +55,18 @@ TEST_F(StopTest, ByOtherWarnings) {
     EXPECT_TRUE(FailsWith(StopAt(signal, "global step 2", {}), 75, {"saving at step"}));
 }
 
+// Else two runs would write one folder, each unseen by the other.
+TEST_F(StopTest, ByAnotherRunInTheFolder) {
+  Subprocess job(CaroleWords(
+      TrainWords(train_dir_, {"--max_number_of_steps=100000", "--save_interval_secs=0.5"})));
+  ASSERT_TRUE(job.WaitUntil([&] { return !DigestOf(train_dir_).starts_with("no"); }, 60))
+      << job.err();
+  std::filesystem::rename(train_dir_, train_dir_ + ".old");
+  RunToEnd(TrainWords(train_dir_, {"--max_number_of_steps=1"}));
+  EXPECT_TRUE(FailsWith(job.Wait(), 78, {train_dir_, "is not this run's any more"}));
+  EXPECT_TRUE(std::filesystem::exists(train_dir_ + "/model.ckpt-1.h5"));
+}
+
 // Whether every rank of two catches the signal by now.
 bool RanksCatch(int signal, const std::string& train_dir) {
   const std::vector<pid_t> ranks = ProcessesWith(train_dir);

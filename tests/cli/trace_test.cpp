@@ -153,9 +153,15 @@ TEST_F(TraceTest, StoppedAndKilledRunsLeaveAWholeFile) {
 }
 
 TEST_F(TraceTest, ADiskThatRefusesDoesNotStopTheRun) {
-  const Words words = TrainWords(train_dir_, {"--trace=" + (folder_ / "no/such/folder/t.json")});
-  const ProcessResult run = RunToEnd(words);
-  EXPECT_THAT(run.err, ::testing::HasSubstr("cannot be written; the run goes on: No such file"));
+  std::filesystem::create_directory(trace_);
+  const ProcessResult run = RunToEnd(TrainWords(train_dir_, {"--trace=" + trace_}));
+  EXPECT_THAT(run.err, ::testing::HasSubstr("cannot be written; the run goes on: Is a directory"));
+}
+
+TEST_F(TraceTest, HasAPlaceBeforeTheRunBegins) {
+  const std::string nowhere = folder_ / "no/such/folder/t.json";
+  EXPECT_TRUE(FailsWith(Carole(TrainWords(train_dir_, {"--trace=" + nowhere})), 74,
+                        {"--trace " + nowhere, "make its folder first"}));
 }
 
 TEST_F(TraceTest, StepsThatTheRunHasNotAreNamed) {

@@ -302,6 +302,13 @@ class LaunchTest(unittest.TestCase):
         self.expect_ends(worker0=69)
         self.assertRegex(self.log("worker0"), r"the chief has not made the job's key in 2 s; is --work_dir one folder")
 
+    def test_termination_before_the_chief_comes(self):
+        cluster, _ = self.three()
+        self.start(1, cluster, "worker", 0, [f"--work_dir={self.work_dir}"], train_flags(self.train_dir, 8))
+        time.sleep(2)
+        self.hosts.signal(self.processes["worker0"], signal.SIGTERM)
+        self.expect_ends(worker0=128 + signal.SIGTERM)
+
     # A key of somebody else's, and a port that is taken.
     def test_unusable_keys_and_ports(self):
         cluster, _ = self.three()

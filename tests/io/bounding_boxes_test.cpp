@@ -84,8 +84,8 @@ TEST(BoundingBoxes, CsvAndTarGiveTheSame) {
     const BoundingBoxes boxes = BoundingBoxes::Load(folder / name);
     EXPECT_EQ(boxes.num_images(), 1u);
     EXPECT_THAT(boxes.Find("n01440764_18.JPEG"),
-                ElementsAre(BoundingBox{0.006f, 0.01f, 0.018f, 0.02f},
-                            BoundingBox{0.2f, 0.1f, 0.6f, 0.5f}));
+                ElementsAre(Box{.ymin = 0.01f, .xmin = 0.006f, .ymax = 0.02f, .xmax = 0.018f},
+                            Box{.ymin = 0.1f, .xmin = 0.2f, .ymax = 0.5f, .xmax = 0.6f}));
     EXPECT_THAT(boxes.Find("n01440764_19.JPEG"), IsEmpty());
   }
 }

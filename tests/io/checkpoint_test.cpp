@@ -226,7 +226,7 @@ TEST_F(CheckpointTest, OtherFilesAreRefused) {
   EXPECT_THAT([&] { ReadCheckpoint(path); },
               ThrowsMessage<DataError>(HasSubstr("is not an HDF5 file (5000 bytes)")));
   EXPECT_THAT([&] { ReadCheckpoint(folder_.path()); },
-              ThrowsMessage<DataError>(HasSubstr("is not a regular file")));
+              ThrowsMessage<DataError>(HasSubstr("is no regular file")));
 }
 
 // A small file whose table leads to one dataset again and again.
@@ -281,13 +281,19 @@ TEST_F(CheckpointTest, LatestIsTheNewestThatVerifies) {
   WriteText(PathOf(200), ReadText(PathOf(200)).substr(0, 3000));
   testing::internal::CaptureStderr();
   const auto latest = ReadLatest(folder_.path());
-  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr(PathOf(200) + " is skipped: "));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("is skipped: " + PathOf(200)));
   EXPECT_EQ(latest->path, PathOf(10));
   EXPECT_EQ(latest->checkpoint.step, 10);
+  // What the disk refuses may be whole: nobody goes back without being told to.
+  std::filesystem::create_symlink("nowhere", PathOf(300));
+  EXPECT_THAT([&] { ReadLatest(folder_.path()); },
+              ThrowsMessage<DiskError>(
+                  HasSubstr("or move " + PathOf(300) + " away to go on from step 200")));
+  std::filesystem::remove(PathOf(300));
   WriteText(PathOf(9), "");
   WriteText(PathOf(10), "");
   EXPECT_THAT([&] { ReadLatest(folder_.path()); },
-              ThrowsMessage<DataError>(HasSubstr("none of its 3 checkpoints is whole")));
+              ThrowsMessage<DataError>(HasSubstr("none of its checkpoints (3) is whole")));
 }
 
 TEST_F(CheckpointTest, WriterKeepsTheNewest) {

@@ -33,7 +33,8 @@ TEST(Datasets, UnknownNamesListWhatThereIs) {
       TextOf<UsageError>([] { FindDataset("minst"); }),
       HasSubstr("got 'minst', want one of imagenet, flowers, cifar10, mnist, fashion_mnist"));
   EXPECT_EQ(TextOf<UsageError>([] { FindSplit(FindDataset("flowers"), "test"); }),
-            "[io.datasets] split: flowers has no such split: got 'test', want one of train, "
+            "[io.datasets] --dataset_split_name, --eval_split_name: flowers has no such split: got "
+            "'test', want one of train, "
             "validation");
 }
 

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cmath>
 #include <csignal>
+#include <fstream>
 #include <limits>
 #include <protozero/pbf_reader.hpp>
 
@@ -99,6 +100,17 @@ TEST(EventWriter, TwoWritersHaveTwoFilesAndStepsDoNotGoDown) {
   EXPECT_THROW(a.AddScalar(4, "x", 0), InternalError);
 }
 
+// TensorBoard reads files in the order of their names, and clocks may be set back.
+TEST(EventWriter, ComesBehindAllFilesThatAreThere) {
+  const TemporaryFolder folder;
+  const std::string ahead = folder / "events.out.tfevents.4000000000.host.1.0.v2";
+  std::ofstream(ahead).put('x');
+  std::ofstream(folder / "events.out.tfevents.old").put('x');
+  const EventWriter writer(folder.path());
+  EXPECT_GT(writer.path(), ahead);
+  EXPECT_THAT(writer.path(), HasSubstr("tfevents.4000000001."));
+}
+
 TEST(EventWriter, MissingFolderIsADiskError) {
   EXPECT_THAT([] { EventWriter writer("/nonexistent/folder"); },
               ThrowsMessage<DiskError>(HasSubstr("make its folder first")));
@@ -114,8 +126,10 @@ TEST(EventWriter, RefusedWriteLeavesWholeRecordsOnly) {
     writer.Flush();
     const rlimit limit{4096, RLIM_INFINITY};
     setrlimit(RLIMIT_FSIZE, &limit);
+    writer.AddScalar(2, std::string(300'000, 'x'), 1);
+    writer.AddScalar(2, "behind it", 1);
     try {
-      writer.AddScalar(2, std::string(300'000, 'x'), 1);
+      writer.Flush();
     } catch (const DiskError&) {
       const size_t there = ReadRecords(ReadText(writer.path())).size();
       const rlimit none{RLIM_INFINITY, RLIM_INFINITY};
@@ -129,7 +143,7 @@ TEST(EventWriter, RefusedWriteLeavesWholeRecordsOnly) {
   waitpid(child, &status, 0);
   EXPECT_EQ(WEXITSTATUS(status), 42);
   for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
-    EXPECT_EQ(ReadRecords(ReadText(entry.path())).size(), 3u);
+    EXPECT_EQ(ReadRecords(ReadText(entry.path())).size(), 4u);
   }
 }
 

@@ -37,7 +37,7 @@ TEST(Idx, SizeMustBeWhatTheHeaderSays) {
   EXPECT_EQ(ErrorOf(shorter),
             "[io.idx] train: truncated data: got 11 bytes behind the header, want 12");
   EXPECT_EQ(ErrorOf({Images().bytes + "x"}),
-            "[io.bytes] train: is too long: got more than 28 bytes");
+            "[io.bytes] train: is too long: got more than 28 bytes, want at most that");
   EXPECT_EQ(ErrorOf({Images().bytes.substr(0, 9)}),
             "[io.idx] train: truncated header: got 9 bytes, want 16");
 }
@@ -51,7 +51,9 @@ TEST(Idx, HeaderIsChecked) {
             "[io.idx] train: wrong magic: got 0x00000d03, want 0x00000803; is this an IDX file?");
   DamagedBytes huge = Images();
   for (size_t at : {4, 8, 12}) huge.SetByte(at, '\x7f');
-  EXPECT_EQ(ErrorOf(huge), "[io.idx] train: size 0 out of range: got 2130706435");
+  EXPECT_EQ(ErrorOf(huge),
+            "[io.idx] train: size 0 out of range: got 2130706435, want 1 or more, and at most "
+            "1073741824 bytes in all");
 }
 
 TEST(Idx, AllSpellingsAreFound) {

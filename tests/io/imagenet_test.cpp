@@ -8,6 +8,7 @@
 #include "io/datasets/image_example.h"
 #include "io/datasets/imagenet_lists.h"
 #include "io/datasets/python_random.h"
+#include "io/jpeg.h"
 #include "io/jpeg_encode.h"
 #include "io/verify.h"
 #include "tests/io/annotation.h"

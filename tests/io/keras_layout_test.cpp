@@ -37,10 +37,10 @@ TEST(KerasLayout, OneLayerForEachScope) {
 
 TEST(KerasLayout, NamesThatCannotBeStoredAreRefused) {
   for (const char* name : {"", "/a", "a/", "a//b", "a/./b"}) {
-    EXPECT_THROW(MapToKeras(std::vector<std::string>{name}), InternalError) << name;
+    EXPECT_THROW(MapToKeras(std::vector<std::string>{name}), DataError) << name;
   }
-  EXPECT_THROW(MapToKeras(std::vector<std::string>{"a/weights", "a/weights"}), InternalError);
-  EXPECT_THROW(MapToKeras(std::vector<std::string>{"a/b/weights", "a__b/weights"}), InternalError);
+  EXPECT_THROW(MapToKeras(std::vector<std::string>{"a/weights", "a/weights"}), DataError);
+  EXPECT_THROW(MapToKeras(std::vector<std::string>{"a/b/weights", "a__b/weights"}), DataError);
 }
 
 }  // namespace

@@ -147,7 +147,7 @@ TEST(BuildFolder, BadPicturesAndEmptyFoldersAreNamed) {
   const TemporaryFolder folder;
   const BuildOptions options{
       .dataset = &FindDataset("folder"), .raw_dir = folder / "raw", .output_dir = folder / "out"};
-  EXPECT_THAT(TextOf<DataError>([&] { BuildFolder(options); }), HasSubstr("raw: cannot be read"));
+  EXPECT_THAT(TextOf<DataError>([&] { BuildFolder(options); }), HasSubstr("raw: is not there"));
   fs::create_directories(folder / "raw/cats");
   EXPECT_THAT(TextOf<DataError>([&] { BuildFolder(options); }), HasSubstr("got no pictures"));
   fs::create_directories(folder / "raw/two\nlines");
@@ -205,10 +205,10 @@ TEST(Drawing, ClassesDiffer) {
     const Drawing drawing = Draw({.height = 60, .width = 80, .label = label, .number = number});
     std::array<double, 3> sum{};
     int count = 0;
-    for (int y = static_cast<int>(drawing.box[1] * 60); y < static_cast<int>(drawing.box[3] * 60);
-         ++y) {
-      for (int x = static_cast<int>(drawing.box[0] * 80); x < static_cast<int>(drawing.box[2] * 80);
-           ++x) {
+    for (int y = static_cast<int>(drawing.box.ymin * 60);
+         y < static_cast<int>(drawing.box.ymax * 60); ++y) {
+      for (int x = static_cast<int>(drawing.box.xmin * 80);
+           x < static_cast<int>(drawing.box.xmax * 80); ++x) {
         ++count;
         for (int c = 0; c < 3; ++c) sum[c] += drawing.image.pixels[(y * 80 + x) * 3 + c];
       }

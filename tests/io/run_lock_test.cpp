@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <filesystem>
+#include <fstream>
 
 #include "src/core/error.h"
 #include "tests/support/temporary_folder.h"
@@ -49,6 +51,23 @@ TEST(RunLock, KilledHolderFreesTheFolder) {
   EXPECT_NO_THROW(RunLock(folder.path()));
   close(ready[0]);
   close(ready[1]);
+}
+
+// As after `mv RUN OLD` or `rm -r RUN`, and once another run has begun there.
+TEST(RunLock, FolderThatWentAwayIsNotHeldAnyMore) {
+  const TemporaryFolder parent;
+  const std::string folder = parent / "run", elsewhere = parent / "old";
+  std::filesystem::create_directory(folder);
+  const RunLock lock(folder);
+  EXPECT_NO_THROW(lock.RequireHeld());
+  std::filesystem::rename(folder, elsewhere);
+  EXPECT_THAT([&] { lock.RequireHeld(); },
+              ThrowsMessage<ConfigError>(HasSubstr(folder + ": is not this run's any more, and "
+                                                            "nobody's")));
+  std::filesystem::create_directory(folder);
+  std::ofstream(folder + "/.lock") << "process 7 on b\n";
+  EXPECT_THAT([&] { lock.RequireHeld(); },
+              ThrowsMessage<ConfigError>(HasSubstr("but written by another: process 7 on b:")));
 }
 
 TEST(RunLock, MissingFolderIsADiskError) {

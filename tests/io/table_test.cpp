@@ -85,6 +85,13 @@ TEST(Table, NamesDamage) {
   EXPECT_THAT(ErrorOf(table.bytes.substr(9)), HasSubstr("in a file of"));
 }
 
+// Each key could share all of the one before: much memory for a small file.
+TEST(Table, RefusesKeysLongerThanAnyName) {
+  EXPECT_EQ(ReadTable(WriteTable({{std::string(65536, 'k'), "v"}})).size(), 1);
+  EXPECT_THAT(ErrorOf(WriteTable({{std::string(65537, 'k'), "v"}})),
+              HasSubstr("a key of more than 65536 bytes"));
+}
+
 TEST(Table, EveryFlippedBitIsSeenOrHarmless) {
   const Entries entries{{"a", "first"}, {"ab", "second"}, {"c", "third"}};
   const std::string bytes = WriteTable(entries);

@@ -105,6 +105,10 @@ TEST(TfCheckpoint, IsFoundByAnyOfItsNames) {
   EXPECT_EQ(FindTfCheckpoint(kFolder), std::nullopt);  // without a file `checkpoint`
 }
 
+std::span<const char> BytesOf(const auto& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(values[0])};
+}
+
 TEST(TfCheckpoint, IsFoundInACopiedFolderAndInFormV1) {
   TemporaryFolder folder;
   std::filesystem::copy(kFolder + "v1.ckpt", folder / "model.ckpt-7");
@@ -112,11 +116,20 @@ TEST(TfCheckpoint, IsFoundInACopiedFolderAndInFormV1) {
   EXPECT_EQ(FindTfCheckpoint(folder.path()), folder / "model.ckpt-7");
   ExpectCommonTensors(*OpenWeights(folder.path()));
   std::filesystem::remove(folder / "model.ckpt-7");
-  EXPECT_EQ(FindTfCheckpoint(folder.path()), std::nullopt);
+  EXPECT_THAT([&] { FindTfCheckpoint(folder.path()); },
+              ThrowsMessage<DataError>(HasSubstr("checkpoint: names " + (folder / "model.ckpt-7") +
+                                                 ", which is not there: copy its files too")));
 }
 
-std::span<const char> BytesOf(const auto& values) {
-  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(values[0])};
+TEST(TfCheckpoint, StepIsOneThatARunCanBeAt) {
+  TemporaryFolder folder;
+  for (const int64_t bad : {int64_t{-3}, std::numeric_limits<int64_t>::max()}) {
+    const std::vector<int64_t> step{bad};
+    WriteTfCheckpoint(folder / "m", {{"global_step", TfType::kInt64, {}, BytesOf(step)}});
+    EXPECT_THAT(
+        [&] { OpenWeights(folder.path())->step(); },
+        ThrowsMessage<DataError>(HasSubstr(fmt::format("global_step: got {}, want 0", bad))));
+  }
 }
 
 TEST(TfCheckpoint, ComesBackAsWritten) {

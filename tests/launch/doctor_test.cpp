@@ -206,7 +206,8 @@ TEST(DoctorCommand, TroubleEndsWithOne) {
                  30);
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.out, HasSubstr("mnist_train.tfrecord"));
-  EXPECT_THAT(result.out, HasSubstr("fix: copy what is missing or damaged again"));
+  EXPECT_THAT(result.out,
+              HasSubstr("fix: correct --dataset_dir, or copy what is missing or damaged again"));
   EXPECT_THAT(result.out, HasSubstr("/proc: cannot be written"));
   EXPECT_THAT(result.out, HasSubstr("trouble found"));
 }

@@ -30,15 +30,15 @@ Cluster ThreeMachines() {
 
 TEST(JobText, HostfileStartsWhereMpirunRuns) {
   Cluster cluster = ThreeMachines();
-  EXPECT_EQ(PrintJobHostfile(cluster), "localhost slots=1\nt1 slots=2\nt2 slots=1\n");
+  EXPECT_EQ(JobHostfile(cluster), "localhost slots=1\nt1 slots=2\nt2 slots=1\n");
   cluster.hosts.erase(cluster.hosts.begin() + 1);  // lost: what ssh knows the others by stays
   cluster.hosts[1].first_rank = 1;
-  EXPECT_EQ(PrintJobHostfile(cluster), "localhost slots=1\nt2 slots=1\n");
+  EXPECT_EQ(JobHostfile(cluster), "localhost slots=1\nt2 slots=1\n");
 }
 
 TEST(JobText, SshConfigHasEveryTaskAndMachine) {
   const PrivateFolder folder;
-  const std::string text = PrintJobSshConfig(ThreeMachines(), "me", folder);
+  const std::string text = JobSshConfig(ThreeMachines(), "me", folder);
   EXPECT_THAT(text, HasSubstr("Host task_worker-1\n  HostName h1\n  Port 2224\n"));
   EXPECT_THAT(text, HasSubstr("Host task_ps-0\n  HostName 10.0.0.1\n  Port 2223\n"));
   EXPECT_THAT(text, HasSubstr("Host t1\n  HostName h1\n  Port 2222\n"));
@@ -49,10 +49,10 @@ TEST(JobText, SshConfigHasEveryTaskAndMachine) {
 
 TEST(JobText, KeysAndSshd) {
   const PrivateFolder folder;
-  EXPECT_EQ(PrintKnownHosts("ssh-ed25519 AAAA"), "carole-job ssh-ed25519 AAAA\n");
-  EXPECT_EQ(PrintAuthorizedKeys("ssh-ed25519 AAAA"), "restrict ssh-ed25519 AAAA\n");
+  EXPECT_EQ(KnownHosts("ssh-ed25519 AAAA"), "carole-job ssh-ed25519 AAAA\n");
+  EXPECT_EQ(AuthorizedKeys("ssh-ed25519 AAAA"), "restrict ssh-ed25519 AAAA\n");
   const std::string text =
-      PrintSshdConfig(2224, "me", folder, {"PATH=/a b:/c", "OMP_X=\"", "OMP_Y=1\nPort 1"});
+      SshdConfig(2224, "me", folder, {"PATH=/a b:/c", "OMP_X=\"", "OMP_Y=1\nPort 1"});
   EXPECT_THAT(text, HasSubstr("Port 2224\n"));
   EXPECT_THAT(text, HasSubstr("AllowUsers me\n"));
   EXPECT_THAT(text, HasSubstr("SetEnv CAROLE_LAUNCH_DIR=" + folder.path().string() +

@@ -87,8 +87,8 @@ TEST(Slurm, Allocation) {
                          {"SLURM_NTASKS", "5"}});
   const std::optional<Cluster> cluster = ReadSlurm(batch, 0);
   ASSERT_TRUE(cluster.has_value());
-  EXPECT_EQ(PrintCluster(*cluster, Format::kHostfile), "n0 slots=2\nn1 slots=2\nn2 slots=1\n");
-  EXPECT_EQ(PrintCluster(*ReadSlurm(batch, 4), Format::kHostList), "n0:4,n1:4,n2:4\n");
+  EXPECT_EQ(ClusterText(*cluster, Format::kHostfile), "n0 slots=2\nn1 slots=2\nn2 slots=1\n");
+  EXPECT_EQ(ClusterText(*ReadSlurm(batch, 4), Format::kHostList), "n0:4,n1:4,n2:4\n");
   EXPECT_FALSE(cluster->me.has_value());  // the batch script is no rank
 }
 
@@ -109,7 +109,7 @@ TEST(Slurm, StepIsPartOfTheAllocation) {
                         {"SLURM_NODEID", "1"}});
   const std::optional<Cluster> cluster = ReadSlurm(rank, 0);
   ASSERT_TRUE(cluster.has_value() && cluster->me.has_value());
-  EXPECT_EQ(PrintCluster(*cluster, Format::kHostList), "n1:2,n3:2\n");
+  EXPECT_EQ(ClusterText(*cluster, Format::kHostList), "n1:2,n3:2\n");
   EXPECT_EQ(cluster->me->rank, 1);
   EXPECT_EQ(cluster->me->host, "n3");  // dealt out cyclically
 }
@@ -122,7 +122,7 @@ TEST(Slurm, ShellOfSallocSeesTheWholeAllocation) {
                          {"SLURM_STEP_NODELIST", "n0"},
                          {"SLURM_STEP_TASKS_PER_NODE", "1"},
                          {"SLURM_PROCID", "0"}});
-  EXPECT_EQ(PrintCluster(*ReadSlurm(shell, 0), Format::kHostList), "n0:2,n1:2,n2:2,n3:2\n");
+  EXPECT_EQ(ClusterText(*ReadSlurm(shell, 0), Format::kHostList), "n0:2,n1:2,n2:2,n3:2\n");
 }
 
 TEST(Slurm, MoreRanksThanAnybodyHas) {

@@ -47,10 +47,10 @@ TEST_P(GoodTfConfig, PrintsAsRecorded) {
   const Json& golden = GetParam();
   const Cluster cluster = ParseTfConfig(TfConfigText(golden), golden.at("num_gpus"));
   for (const char* format : {"hostfile", "host-list", "ssh-config"}) {
-    EXPECT_EQ(PrintCluster(cluster, ParseFormat(format)), golden.at(format).get<std::string>())
+    EXPECT_EQ(ClusterText(cluster, ParseFormat(format)), golden.at(format).get<std::string>())
         << format;
   }
-  EXPECT_EQ(Json::parse(PrintCluster(cluster, Format::kJson)), golden.at("json"));
+  EXPECT_EQ(Json::parse(ClusterText(cluster, Format::kJson)), golden.at("json"));
 }
 
 // The map is the same whatever part this process plays.
@@ -62,7 +62,7 @@ TEST_P(GoodTfConfig, TaskDoesNotChangeTheMap) {
   Json map = golden.at("json");
   map["me"] = nullptr;
   const Cluster cluster = ParseTfConfig(without.dump(), golden.at("num_gpus"));
-  EXPECT_EQ(Json::parse(PrintCluster(cluster, Format::kJson)), map);
+  EXPECT_EQ(Json::parse(ClusterText(cluster, Format::kJson)), map);
 }
 
 INSTANTIATE_TEST_SUITE_P(Launch, GoodTfConfig,

@@ -1,6 +1,6 @@
 // A job in which one rank's GPU cannot be connected to the others', while they wait for it:
 //   mpirun -np N carole_mpi_nccl
-#include "collectives/device_sums.h"
+#include "collectives/nccl/loader.h"
 #include "src/commands/flags.h"
 #include "src/commands/job.h"
 

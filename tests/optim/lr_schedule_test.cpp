@@ -53,12 +53,12 @@ TEST(LearningRateTest, PiecesEndAtTheirBoundaries) {
                              .num_samples = 1281167,
                              .batch_size = batch,
                              .replicas_to_aggregate = replicas});
-    EXPECT_EQ(rate.boundary_steps(), boundaries);
-    EXPECT_EQ(rate.At(0), 0.1f);
-    EXPECT_EQ(rate.At(boundaries[0]), 0.1f);
-    EXPECT_EQ(rate.At(boundaries[0] + 1), 0.01f);
-    EXPECT_EQ(rate.At(boundaries[3]), 0.0001f);
-    EXPECT_EQ(rate.At(boundaries[3] + 1), 0.00001f);
+    constexpr float kRates[] = {0.1f, 0.01f, 0.001f, 0.0001f, 0.00001f};
+    EXPECT_EQ(rate.At(0), kRates[0]);
+    for (size_t i = 0; i < boundaries.size(); ++i) {
+      EXPECT_EQ(rate.At(boundaries[i]), kRates[i]);
+      EXPECT_EQ(rate.At(boundaries[i] + 1), kRates[i + 1]);
+    }
   }
 }
 

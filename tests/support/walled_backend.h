@@ -277,13 +277,13 @@ class WalledMath : public ArenaMath {
       if (!*flag) std::copy_n(from, n, to);
     });
   }
-  void Approach(const bool* flag, float* to, const float* from, int64_t n,
-                float rest) const override {
+  void UpdateAverage(const bool* flag, float* to, const float* from, int64_t n,
+                     float rest) const override {
     CAROLE_CHECK(!stream_->is_recording(), "a number of the step is recorded");
     stream_->Add([=, this] {
-      if (inner_ != nullptr) return inner_->Approach(flag, to, from, n, rest);
+      if (inner_ != nullptr) return inner_->UpdateAverage(flag, to, from, n, rest);
       for (int64_t i = 0; *flag && i < n; ++i)
-        to[i] = update_rules::Approached(to[i], from[i], rest);
+        to[i] = update_rules::MovingAverage(to[i], from[i], rest);
     });
   }
   void Scale(float* to, int64_t n, float factor) const override {

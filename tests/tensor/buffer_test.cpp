@@ -45,9 +45,9 @@ TEST(Buffer, MovesItsMemory) {
 
 TEST(Buffer, AbsurdSizesAreAnError) {
   for (size_t bytes : {size_t{1} << 60, SIZE_MAX - 100, SIZE_MAX}) {
-    EXPECT_THAT([&] { Buffer{bytes}; },
-                ThrowsMessage<ConfigError>(AllOf(HasSubstr("[memory] buffer: allocation failed"),
-                                                 HasSubstr("MiB; use a smaller --batch_size"))));
+    EXPECT_THAT([&] { Buffer{bytes}; }, ThrowsMessage<ConfigError>(AllOf(
+                                            HasSubstr("[memory] buffer: allocation failed"),
+                                            HasSubstr("MiB; use less at a time (--batch_size)"))));
   }
   EXPECT_THAT([] { Buffer{size_t{1} << 60}; },
               ThrowsMessage<ConfigError>(HasSubstr("want 1099511627776.0 MiB")));

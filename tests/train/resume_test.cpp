@@ -60,7 +60,7 @@ TEST(ResumeTest, RanksBeginWithTheFirstOnesAveragesAndLossScale) {
       replica.loss_scale->SetScalar("loss_scale", 256);
       replica.loss_scale->SetScalar("loss_scale_good_steps", 5);
     }
-    ShareFromRank0(c, replica, state);
+    BroadcastState(c, replica, state);
     EXPECT_EQ(state.step, 0);
     EXPECT_EQ(replica.loss_scale->value(), 256);
     EXPECT_EQ(replica.loss_scale->scalars().at(1).value, 5);

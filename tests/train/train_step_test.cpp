@@ -194,7 +194,7 @@ TEST(TrainStepTest, RankWithOtherWeightsIsFound) {
     SmallStep step(c, {.optimizer = "momentum"});
     RunState state;
     step.store().Initialize(static_cast<uint64_t>(c.rank()));
-    ShareFromRank0(c, step.replica(), state);
+    BroadcastState(c, step.replica(), state);
     VerifyWeights(c, step.store(), 0);
     if (c.rank() == 1) step.store().weights<float>()[3] += 1e-6f;
     VerifyWeights(c, step.store(), 5);

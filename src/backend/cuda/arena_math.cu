@@ -323,10 +323,10 @@ class CudaArenaMath : public ArenaMath {
       if (!*flag) to[i] = from[i];
     });
   }
-  void Approach(const bool* flag, float* to, const float* from, int64_t count,
-                float rest) const override {
+  void UpdateAverage(const bool* flag, float* to, const float* from, int64_t count,
+                     float rest) const override {
     ForEach(device_.stream, count, [=] __device__(int64_t i) {
-      if (*flag) to[i] = update_rules::Approached(to[i], from[i], rest);
+      if (*flag) to[i] = update_rules::MovingAverage(to[i], from[i], rest);
     });
   }
   void Scale(float* to, int64_t count, float factor) const override {

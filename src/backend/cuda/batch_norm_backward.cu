@@ -1,3 +1,4 @@
+// Backward of batch norm; op.h has the formulas.
 #include <type_traits>
 
 #include "src/backend/cuda/batch_norm.h"

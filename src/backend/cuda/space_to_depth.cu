@@ -1,3 +1,4 @@
+// copy.h's blocks of pixels, and filters for them.
 #include "src/backend/cuda/copy.h"
 #include "src/backend/cuda/cuda.h"
 #include "src/backend/cuda/element.h"

@@ -14,41 +14,39 @@ namespace carole {
 namespace onednn {
 namespace {
 
-using Maker = std::unique_ptr<Kernel> (*)(const OpSpec&, int threads);
-
 // In the order of OpKind.
-constexpr Maker kMakers[] = {MakeConv2d,
-                             MakeConv2dBackwardData,
-                             MakeConv2dBackwardFilter,
-                             MakeLinear,
-                             MakeLinearBackwardData,
-                             MakeLinearBackwardFilter,
-                             MakeBatchNorm,
-                             MakeBatchNormBackward,
-                             MakeElementwise,  // ReLU
-                             MakeElementwise,  // and its gradient
-                             MakeElementwise,  // other activations
-                             MakeElementwise,  // and their gradients
-                             MakeElementwise,  // sum
-                             MakeElementwise,  // scaled sum
-                             MakeElementwise,  // scale
-                             MakeScaleChannels,
-                             MakeScaleChannels,
-                             MakePool2d,
-                             MakePool2dBackward,
-                             MakeLrn,
-                             MakeLrn,
-                             MakeDropout,
-                             MakeDropout,
-                             MakeSoftmax,
-                             MakeSoftmaxCrossEntropy,
-                             MakeChannelCopy,
-                             MakeChannelCopy,
-                             MakePad2d,
-                             MakeNormalize,
-                             nullptr,  // reshape: the plan renames memory
-                             MakeReorder,
-                             nullptr};  // casts: for devices, whose launches cost
+constexpr KernelMaker* kMakers[] = {MakeConv2d,
+                                    MakeConv2dBackwardData,
+                                    MakeConv2dBackwardFilter,
+                                    MakeLinear,
+                                    MakeLinearBackwardData,
+                                    MakeLinearBackwardFilter,
+                                    MakeBatchNorm,
+                                    MakeBatchNormBackward,
+                                    MakeElementwise,  // ReLU
+                                    MakeElementwise,  // and its gradient
+                                    MakeElementwise,  // other activations
+                                    MakeElementwise,  // and their gradients
+                                    MakeElementwise,  // sum
+                                    MakeElementwise,  // scaled sum
+                                    MakeElementwise,  // scale
+                                    MakeScaleChannels,
+                                    MakeScaleChannels,
+                                    MakePool2d,
+                                    MakePool2dBackward,
+                                    MakeLrn,
+                                    MakeLrn,
+                                    MakeDropout,
+                                    MakeDropout,
+                                    MakeSoftmax,
+                                    MakeSoftmaxCrossEntropy,
+                                    MakeChannelCopy,
+                                    MakeChannelCopy,
+                                    MakePad2d,
+                                    MakeNormalize,
+                                    nullptr,  // reshape: the plan renames memory
+                                    MakeReorder,
+                                    nullptr};  // casts: for devices, whose launches cost
 static_assert(std::size(kMakers) == static_cast<size_t>(OpKind::kCasts) + 1);
 
 // fp32 throughout, or bf16 where activations and filters are; products and normalised pixels may

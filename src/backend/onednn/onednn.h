@@ -95,29 +95,21 @@ std::unique_ptr<Kernel> MakeTyped(const OpSpec& spec, int threads) {
 }
 
 // Makers, one for each family; each checks nothing that Supports() has checked already.
-std::unique_ptr<Kernel> MakeConv2d(const OpSpec& spec, int threads);
-std::unique_ptr<Kernel> MakeConv2dBackwardData(const OpSpec& spec, int threads);
-std::unique_ptr<Kernel> MakeConv2dBackwardFilter(const OpSpec& spec, int threads);
+using KernelMaker = std::unique_ptr<Kernel>(const OpSpec& spec, int threads);
+KernelMaker MakeConv2d, MakeConv2dBackwardData, MakeConv2dBackwardFilter;
 // For filter gradients that the library has no fast primitive for.
 bool WantsOwnDepthwise(const OpSpec& spec);
-std::unique_ptr<Kernel> MakeDepthwiseBackwardFilter(const OpSpec& spec, int threads);
-std::unique_ptr<Kernel> MakeLinear(const OpSpec& spec, int threads);
-std::unique_ptr<Kernel> MakeLinearBackwardData(const OpSpec& spec, int threads);
-std::unique_ptr<Kernel> MakeLinearBackwardFilter(const OpSpec& spec, int threads);
-std::unique_ptr<Kernel> MakeBatchNorm(const OpSpec& spec, int threads);
-std::unique_ptr<Kernel> MakeBatchNormBackward(const OpSpec& spec, int threads);
-std::unique_ptr<Kernel> MakeElementwise(const OpSpec& spec,
-                                        int threads);  // activations, add, scale
-std::unique_ptr<Kernel> MakeDropout(const OpSpec& spec, int threads);
-std::unique_ptr<Kernel> MakeScaleChannels(const OpSpec& spec, int threads);  // and backward
-std::unique_ptr<Kernel> MakeChannelCopy(const OpSpec& spec, int threads);    // concat, slice
-std::unique_ptr<Kernel> MakePad2d(const OpSpec& spec, int threads);
-std::unique_ptr<Kernel> MakeNormalize(const OpSpec& spec, int threads);
-std::unique_ptr<Kernel> MakePool2d(const OpSpec& spec, int threads);
-std::unique_ptr<Kernel> MakePool2dBackward(const OpSpec& spec, int threads);
-std::unique_ptr<Kernel> MakeLrn(const OpSpec& spec, int threads);
-std::unique_ptr<Kernel> MakeSoftmax(const OpSpec& spec, int threads);
-std::unique_ptr<Kernel> MakeSoftmaxCrossEntropy(const OpSpec& spec, int threads);
-std::unique_ptr<Kernel> MakeReorder(const OpSpec& spec, int threads);
+KernelMaker MakeDepthwiseBackwardFilter;
+KernelMaker MakeLinear, MakeLinearBackwardData, MakeLinearBackwardFilter;
+KernelMaker MakeBatchNorm, MakeBatchNormBackward;
+KernelMaker MakeElementwise;  // activations, add, scale
+KernelMaker MakeDropout;
+KernelMaker MakeScaleChannels;  // and backward
+KernelMaker MakeChannelCopy;    // concat, slice
+KernelMaker MakePad2d, MakeNormalize;
+KernelMaker MakePool2d, MakePool2dBackward;
+KernelMaker MakeLrn;
+KernelMaker MakeSoftmax, MakeSoftmaxCrossEntropy;
+KernelMaker MakeReorder;
 
 }  // namespace carole::onednn

@@ -1,3 +1,4 @@
+// Picks vector.h's kernels for this CPU.
 #include "src/backend/onednn/vector.h"
 #include "src/core/simd.h"
 

@@ -13,6 +13,7 @@
 #include "src/backend/onednn/winograd_vector.h"
 #include "src/core/divide_up.h"
 #include "src/core/error.h"
+#include "src/tensor/buffer.h"
 
 namespace carole::onednn {
 
@@ -131,7 +132,7 @@ class WinogradKernel : public Kernel {
     size_t offset = 0, bytes = 0;
   };
   Place Reserve(size_t bytes, int teams) {
-    const Place place{workspace_bytes_, (bytes + 63) / 64 * 64};
+    const Place place{workspace_bytes_, AlignUp(bytes)};
     workspace_bytes_ += place.bytes * static_cast<size_t>(teams);
     return place;
   }

@@ -1,3 +1,4 @@
+// ReLU and hard activations, and their gradients.
 #include <algorithm>
 
 #include "src/backend/reference/bias.h"
@@ -20,9 +21,8 @@ class Relu : public ElementwiseKernel {
     const T* x = in<T>(0);
     T* y = out<T>(0);
     const T top = Top<T>(spec_);
-    ParallelRanges(threads_, in_shape(0).size(), kElementGrain, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) y[i] = std::min(std::max(x[i], T{0}), top);
-    });
+    ForElements(threads_, in_shape(0).size(),
+                [&](int64_t i) { y[i] = std::min(std::max(x[i], T{0}), top); });
   }
 };
 
@@ -36,9 +36,8 @@ class ReluBackward : public ElementwiseKernel {
     const T* y = in<T>(1);
     T* dx = out<T>(0);
     const T top = Top<T>(spec_);
-    ParallelRanges(threads_, in_shape(0).size(), kElementGrain, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) dx[i] = y[i] > T{0} && y[i] < top ? dy[i] : T{0};
-    });
+    ForElements(threads_, in_shape(0).size(),
+                [&](int64_t i) { dx[i] = y[i] > T{0} && y[i] < top ? dy[i] : T{0}; });
     if (T* db = out<T>(ReluBackwardPlaces::kDb)) {
       const int64_t channels = out_shape(1)[0];
       ColumnSums(threads_, dx, in_shape(0).size() / channels, channels, db);
@@ -56,11 +55,9 @@ class Activation : public ElementwiseKernel {
     const T factor = static_cast<T>(a.factor());
     const T* x = in<T>(0);
     T* y = out<T>(0);
-    ParallelRanges(threads_, in_shape(0).size(), kElementGrain, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const T gate = std::clamp(x[i] + T{3}, T{0}, T{6});
-        y[i] = (a.swish ? x[i] * gate : gate) * factor;
-      }
+    ForElements(threads_, in_shape(0).size(), [&](int64_t i) {
+      const T gate = std::clamp(x[i] + T{3}, T{0}, T{6});
+      y[i] = (a.swish ? x[i] * gate : gate) * factor;
     });
   }
 };
@@ -76,13 +73,11 @@ class ActivationBackward : public ElementwiseKernel {
     const T* dy = in<T>(0);
     const T* x = in<T>(1);
     T* dx = out<T>(0);
-    ParallelRanges(threads_, in_shape(0).size(), kElementGrain, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const T shifted = x[i] + T{3};
-        const T slope = shifted > T{0} && shifted < T{6} ? T{1} : T{0};
-        const T gate = std::clamp(shifted, T{0}, T{6});
-        dx[i] = dy[i] * factor * (a.swish ? gate + x[i] * slope : slope);
-      }
+    ForElements(threads_, in_shape(0).size(), [&](int64_t i) {
+      const T shifted = x[i] + T{3};
+      const T slope = shifted > T{0} && shifted < T{6} ? T{1} : T{0};
+      const T gate = std::clamp(shifted, T{0}, T{6});
+      dx[i] = dy[i] * factor * (a.swish ? gate + x[i] * slope : slope);
     });
   }
 };

@@ -1,3 +1,4 @@
+// Sums of activations.
 #include "src/backend/reference/reference.h"
 
 namespace carole::reference {
@@ -14,14 +15,12 @@ class Add : public ElementwiseKernel {
 
   void Run(const RunContext&) override {
     T* sum = out<T>(0);
-    ParallelRanges(threads_, in_shape(0).size(), kElementGrain, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        double total = 0;
-        for (size_t j = 0; j < spec_.inputs.size(); ++j) {
-          total += reinterpret_cast<const T*>(memory_.inputs[j].data)[i];
-        }
-        sum[i] = static_cast<T>(total);
+    ForElements(threads_, in_shape(0).size(), [&](int64_t i) {
+      double total = 0;
+      for (size_t j = 0; j < spec_.inputs.size(); ++j) {
+        total += reinterpret_cast<const T*>(memory_.inputs[j].data)[i];
       }
+      sum[i] = static_cast<T>(total);
     });
   }
 };

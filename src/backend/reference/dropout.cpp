@@ -1,3 +1,4 @@
+// Dropout and drop path, and their gradients.
 #include "src/backend/dropout_mask.h"
 #include "src/backend/reference/reference.h"
 

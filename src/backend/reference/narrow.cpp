@@ -11,16 +11,12 @@ namespace {
 
 template <typename Narrow>
 void WidenAll(int threads, const Narrow* from, float* to, int64_t count) {
-  ParallelRanges(threads, count, kElementGrain, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) to[i] = static_cast<float>(from[i]);
-  });
+  ForElements(threads, count, [&](int64_t i) { to[i] = static_cast<float>(from[i]); });
 }
 
 template <typename Narrow>
 void RoundAll(int threads, const float* from, Narrow* to, int64_t count) {
-  ParallelRanges(threads, count, kElementGrain, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) to[i] = static_cast<Narrow>(from[i]);
-  });
+  ForElements(threads, count, [&](int64_t i) { to[i] = static_cast<Narrow>(from[i]); });
 }
 
 template <typename Narrow>

@@ -14,9 +14,8 @@ class Normalize : public ReferenceKernel {
     const int64_t channels = in_shape(0)[1];
     const uint8_t* x = in<uint8_t>(0);
     T* y = out<T>(0);
-    ParallelRanges(threads_, in_shape(0).size(), kElementGrain, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i)
-        y[i] = (static_cast<T>(x[i]) - static_cast<T>(a.subtract[i % channels])) * a.multiply;
+    ForElements(threads_, in_shape(0).size(), [&](int64_t i) {
+      y[i] = (static_cast<T>(x[i]) - static_cast<T>(a.subtract[i % channels])) * a.multiply;
     });
   }
 };

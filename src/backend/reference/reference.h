@@ -31,6 +31,14 @@ void ParallelRanges(int threads, int64_t count, int64_t grain, const F& f) {
 inline constexpr int64_t kElementGrain = 1 << 14;  // elements of a task in element-wise loops
 inline constexpr int64_t kChannelGrain = 16;       // channels of a task in sums over pixels
 
+// f(i) for the elements i of a tensor, by several threads.
+template <typename F>
+void ForElements(int threads, int64_t count, const F& f) {
+  ParallelRanges(threads, count, kElementGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) f(i);
+  });
+}
+
 class ReferenceKernel : public PlainKernel {
  public:
   ReferenceKernel(const OpSpec& spec, int threads) : PlainKernel(spec), threads_(threads) {}

@@ -13,9 +13,7 @@ class Scale : public ElementwiseKernel {
     const T factor = static_cast<T>(spec_.attributes_as<ScaleAttributes>().factor);
     const T* x = in<T>(0);
     T* y = out<T>(0);
-    ParallelRanges(threads_, in_shape(0).size(), kElementGrain, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) y[i] = factor * x[i];
-    });
+    ForElements(threads_, in_shape(0).size(), [&](int64_t i) { y[i] = factor * x[i]; });
   }
 };
 
@@ -28,9 +26,7 @@ class ScaledAdd : public ElementwiseKernel {
     const T factor = static_cast<T>(spec_.attributes_as<ScaleAttributes>().factor);
     const T *a = in<T>(0), *b = in<T>(1);
     T* y = out<T>(0);
-    ParallelRanges(threads_, in_shape(0).size(), kElementGrain, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) y[i] = a[i] + factor * b[i];
-    });
+    ForElements(threads_, in_shape(0).size(), [&](int64_t i) { y[i] = a[i] + factor * b[i]; });
   }
 };
 

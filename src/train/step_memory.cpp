@@ -1,4 +1,4 @@
-#include "src/train/device_memory.h"
+#include "src/train/step_memory.h"
 
 #include <fmt/format.h>
 
@@ -12,18 +12,22 @@ double GiB(size_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
 
 }  // namespace
 
+size_t StateBytes(const Graph& graph, const StepOptions& options) {
+  const size_t of_trained = options.num_arenas();
+  const size_t of_others = options.moving_average_decay != 0 ? 2 : 1;  // statistics, what is frozen
+  size_t elements = 0;
+  for (const Variable& v : graph.variables())
+    elements += static_cast<size_t>(v.shape.size()) * (v.trainable ? of_trained : of_others);
+  return elements * SizeOf(graph.compute());
+}
+
 void RequireMemory(const Backend& backend, const Graph& graph, size_t activation_bytes,
                    const StepOptions& options) {
   const std::optional<size_t> free = backend.on_host() ? options.host_memory : backend.FreeBytes();
-  const size_t element = SizeOf(graph.compute());
-  const size_t of_trained = options.num_arenas();
-  const size_t of_others = options.moving_average_decay != 0 ? 2 : 1;  // statistics, what is frozen
-  size_t state = 0;
-  for (const Variable& v : graph.variables()) {
-    state += static_cast<size_t>(v.shape.size()) * element * (v.trainable ? of_trained : of_others);
-  }
+  const size_t state = StateBytes(graph, options);
   const Shape& images = graph.shape(graph.input("images"));
-  const size_t ahead = static_cast<size_t>(images.size()) * element;  // of the next batch
+  const size_t ahead =
+      static_cast<size_t>(images.size()) * SizeOf(graph.compute());  // of the next batch
   const size_t wanted = activation_bytes + ahead;
   if (!free || state + wanted <= *free) return;
   const size_t left = *free > state ? *free - state : 0;
