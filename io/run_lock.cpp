@@ -80,9 +80,8 @@ void RunLock::RequireHeld() const {
   if (!file.is_open() && errno != ENOENT) ThrowDiskError(kTag, LockPath(folder_), "open", errno);
   if (file.is_open() && ReadHolder(file.get()) == holder_) return;
   throw ConfigError(fmt::format(
-      "[{}] {}: is not this run's any more, {}: the folder, or its .lock, was moved or removed "
-      "while "
-      "this run wrote it; give each run a folder of its own",
+      "[{}] {}: is not this run's any more, {}: the folder, or its .lock, was moved or removed; "
+      "give each run a folder of its own",
       kTag, folder_,
       file.is_open() ? "but written by another: " + ReadHolder(file.get()) : "and nobody's"));
 }

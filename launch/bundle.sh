@@ -24,7 +24,7 @@ die() {
 }
 
 for tool in patchelf mpirun orted; do
-  command -v "$tool" >/dev/null || die "$tool: not found; apt-get install patchelf openmpi-bin"
+  command -v "$tool" >/dev/null || die "$tool: not found; apt-get install patchelf openmpi-bin, of Open MPI 4 (Debian 12)"
 done
 [[ -x $build/carole ]] || die "$build/carole: not built"
 
@@ -88,6 +88,7 @@ export OPAL_PREFIX="$here" PATH="$here:$PATH"
 # Debian's PMIx has its folders built in one by one: a prefix alone moves nothing.
 pmix=$here/lib/x86_64-linux-gnu/pmix2
 export PMIX_PREFIX="$pmix" PMIX_LIBDIR="$pmix/lib" PMIX_DATADIR="$pmix/share" PMIX_SYSCONFDIR="$pmix/share"
+export PMIX_MCA_mca_base_component_path="$pmix/lib/pmix"
 export CAROLE_TEST_DATA="$here/tests/data"
 if [ -z "${CAROLE_CUDA_FOLDERS+set}" ]; then
   CAROLE_CUDA_FOLDERS=$(python3 - <<'PYTHON' 2>/dev/null

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdlib>
+#include <filesystem>
 #include <memory>
 
 #include "launch/job.h"
@@ -165,6 +167,9 @@ void Chief::Handle(int signal, Process& mpirun) {
 }
 
 int Chief::RunMpirun(const Cluster& cluster) {
+  const std::string ranks_end = folder_ / "ranks_end";
+  std::filesystem::remove(ranks_end);
+  setenv(kRanksEnd, ranks_end.c_str(), 1);
   WritePrivateFile(folder_ / "hostfile", JobHostfile(cluster));
   const std::vector<std::string> words =
       MpirunWords({.mpirun = FindProgram("mpirun", "openmpi-bin"),
@@ -188,7 +193,9 @@ int Chief::RunMpirun(const Cluster& cluster) {
       mpirun.Signal(SIGTERM);
     }
   }
-  return mpirun.exit_code();
+  const int code = mpirun.exit_code();
+  // Open MPI 5 ends with 0 where it has lost a machine, too.
+  return code == 0 && !std::filesystem::exists(ranks_end) ? kLostDaemon : code;
 }
 
 // They share their machine with others, so they were not waited for, and may come when a short job

@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 
+#include "launch/environment.h"
 #include "src/core/log.h"
 #include "src/core/small_file.h"
 
@@ -17,6 +19,12 @@ std::string NotePath(const std::string& train_dir) {
 }
 
 }  // namespace
+
+void NoteRanksEnd() {
+  const char* path = std::getenv(kRanksEnd);
+  const auto place = path == nullptr ? std::nullopt : FindPlace(std::getenv);
+  if (place && place->rank == 0) ReplaceSmallFile(path, "");
+}
 
 void NoteJobEnd(const std::string& train_dir, int exit_code) {
   const int64_t now = std::chrono::system_clock::now().time_since_epoch().count();

@@ -6,6 +6,11 @@
 
 namespace carole::launch {
 
+// The variable by which `carole launch` names a file for rank 0 to note in that the job ended well.
+inline constexpr const char* kRanksEnd = "CAROLE_RANKS_END";
+// Makes that file, on rank 0, where one is named.
+void NoteRanksEnd();
+
 // Writes the note, a new one each time. A folder that cannot be written gives a warning.
 void NoteJobEnd(const std::string& train_dir, int exit_code);
 

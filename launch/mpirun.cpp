@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kLostPeer = static_cast<int>(ExitCode::kUnavailable);
 constexpr int kKilledRank = 128 + 9;
-constexpr int kLostDaemon = 205;
+constexpr int kLostDaemon5 = 213;  // Open MPI 5's
 constexpr int kUnreachable = 255;
 
 using Words = std::vector<std::string>;
@@ -78,7 +78,8 @@ void AddSsh(Words& words, const MpirunOptions& options) {
   AddParameter(words, "plm_rsh_agent", options.ssh);
   AddParameter(words, "plm_rsh_args", "-F " + options.ssh_config);
   AddParameter(words, "plm_rsh_no_tree_spawn", "1");  // only the chief has the key's config
-  AddParameter(words, "orte_keep_fqdn_hostnames", "1");
+  for (const char* launcher : {"orte", "prte"})  // of Open MPI 4 and 5, which ignore the other's
+    AddParameter(words, fmt::format("{}_keep_fqdn_hostnames", launcher), "1");
   AddParameter(words, "oob_tcp_keepalive_time", "5");
   AddParameter(words, "oob_tcp_keepalive_intvl", "1");
   AddParameter(words, "oob_tcp_keepalive_probes", "3");
@@ -110,11 +111,13 @@ std::string JobHostfile(const Cluster& cluster) {
 
 bool IsWorthRestarting(int exit_code) {
   return exit_code == kLostPeer || exit_code == kKilledRank || exit_code == kLostDaemon ||
-         exit_code == kUnreachable;
+         exit_code == kLostDaemon5 || exit_code == kUnreachable;
 }
 
 int JobExitCode(int exit_code) {
-  return exit_code == kLostDaemon || exit_code == kUnreachable ? kLostPeer : exit_code;
+  const bool is_lost =
+      exit_code == kLostDaemon || exit_code == kLostDaemon5 || exit_code == kUnreachable;
+  return is_lost ? kLostPeer : exit_code;
 }
 
 }  // namespace carole::launch

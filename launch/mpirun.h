@@ -28,11 +28,15 @@ std::vector<std::string> MpirunWords(const MpirunOptions& options);
 // Hosts for --hostfile: the first, where mpirun itself runs, as localhost.
 std::string JobHostfile(const Cluster& cluster);
 
+// mpirun's code where a machine is gone; Open MPI 5's is 213, or 0.
+inline constexpr int kLostDaemon = 205;
+
 // Whether to try again from the last checkpoint: a machine, a daemon or a rank was lost (69, 137,
-// 205), or a daemon could not be started (255).
+// 205, 213), or a daemon could not be started (255).
 bool IsWorthRestarting(int exit_code);
 
-// The program's own codes stay; mpirun's for lost and unreachable daemons (205, 255) become 69.
+// The program's own codes stay; mpirun's for lost and unreachable daemons (205, 213, 255)
+// become 69.
 int JobExitCode(int exit_code);
 
 }  // namespace carole::launch

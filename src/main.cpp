@@ -15,6 +15,7 @@
 #include "io/disk.h"
 #include "launch/cores.h"
 #include "launch/environment.h"
+#include "launch/job_end.h"
 #include "src/commands/command_line.h"
 #include "src/commands/commands.h"
 #include "src/commands/flag_files.h"
@@ -125,6 +126,7 @@ int main(int argc, char** argv) {
     const int code = Run(carole::commands::ReadFlagFiles({argv + 1, argv + argc}));
     carole::io::FlushOutput();
     carole::commands::ReportExit(code);
+    if (code == 0) carole::launch::NoteRanksEnd();
     return code;
   } catch (const std::exception&) {
     return carole::commands::ReportError(std::current_exception());

@@ -76,6 +76,7 @@ class HelpFormat : public CLI::Formatter {
     if (IsList(*option)) {
       type += ",…";
       if (value.starts_with('[')) value = value.substr(1, value.size() - 2);
+      if (value == "{}") value.clear();
     }
     return type + (value.empty() ? "" : "=" + value) +
            (option->get_required() ? " (required)" : "");
@@ -100,7 +101,7 @@ std::string Explain(const CLI::App& app, const std::string& text) {
   std::smatch match;
   const auto option = [&] { return app.get_option_no_throw(match[1]); };
   static const std::regex no_number("Could not convert: (--\\w+) = (?:.*,)?(.*)"),
-      out_of_range("(--\\w+): Value (.*) not in range (.*) to (.*)"),
+      out_of_range("(--\\w+): Value (.*) not in range \\[?(.*)(?: to | - )(.*?)\\]?"),
       no_value("(--\\w+): 1 required .* missing"), no_member("(--\\w+): (.*) not in \\{(.*)\\}"),
       no_conversion("(--\\w+): Value (.*) could not be converted to .*"),
       unreadable("(.*) was not readable \\(missing\\?\\)"), missing("(.*) is required");
@@ -114,7 +115,7 @@ std::string Explain(const CLI::App& app, const std::string& text) {
   if (std::regex_match(text, match, no_value) && option() != nullptr)
     return fmt::format("{}: its value is missing, want {}", match[1].str(), Wanted(*option()));
   const bool in_range = std::regex_match(text, match, out_of_range);
-  if (in_range && match[4].length() < 20) {
+  if (in_range && match[4].length() < 20 && !match[4].str().ends_with("e+308")) {
     return fmt::format("{}: got {}, want {} to {}", match[1].str(), match[2].str(), match[3].str(),
                        match[4].str());
   }

@@ -75,8 +75,8 @@ std::vector<io::VariableSpec> SpecsOf(const VariableStore& store) {
 }
 
 // Takes it out, so that those are left that nobody wants.
-const std::vector<float>& TakeSlot(Named& slots, const std::string& path, const std::string& name,
-                                   const Shape& shape) {
+std::span<const float> TakeSlot(Named& slots, const std::string& path, const std::string& name,
+                                const Shape& shape) {
   const auto slot = slots.extract(name);
   if (slot.empty() || !(slot.mapped()->shape == shape)) {
     throw DataError(fmt::format(
@@ -107,9 +107,9 @@ void RestoreSlots(Named& slots, const std::string& path, const Replica& replica)
   for (int v = 0; v < NumVariables(replica.store); ++v) {
     const VariablePlace& p = replica.store.places()[v];
     for (size_t s = 0; p.trainable && s < optimizer.slots().size(); ++s) {
-      const auto& values =
+      const std::span<const float> values =
           TakeSlot(slots, path, p.name + "/" + optimizer.slots()[s].name, p.tf_shape);
-      replica.store.WriteTo(optimizer.slot(static_cast<int>(s)), v, std::span<const float>(values));
+      replica.store.WriteTo(optimizer.slot(static_cast<int>(s)), v, values);
     }
   }
   for (const optim::OptimizerScalar& scalar : optimizer.scalars())
@@ -127,8 +127,9 @@ void RestoreShadows(Named& slots, const std::string& path, const Replica& replic
   }
   for (int v = 0; v < NumVariables(replica.store); ++v) {
     const VariablePlace& p = places[v];
-    const auto& values = TakeSlot(slots, path, p.name + kAverageSuffix, p.tf_shape);
-    replica.store.WriteTo(ShadowArena(*replica.averages, p), v, std::span<const float>(values));
+    const std::span<const float> values =
+        TakeSlot(slots, path, p.name + kAverageSuffix, p.tf_shape);
+    replica.store.WriteTo(ShadowArena(*replica.averages, p), v, values);
   }
 }
 

@@ -90,6 +90,14 @@ ProcessResult RunToEnd(const Words& arguments, int ranks) {
   return result;
 }
 
+Words WithSecondRank(const Words& first, const std::string& second) {
+  Words words = CaroleWords(first, 2);
+  const Words shell{"sh", "-c", R"([ "$OMPI_COMM_WORLD_RANK" = 0 ] && exec "$@"; exec )" + second,
+                    "sh"};
+  words.insert(std::find(words.begin(), words.end(), CAROLE_BINARY), shell.begin(), shell.end());
+  return words;
+}
+
 Words WithEnvironment(const Words& words, const Words& command) {
   Words all{"env"};
   all.insert(all.end(), words.begin(), words.end());

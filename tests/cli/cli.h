@@ -51,6 +51,10 @@ class CliTest : public ::testing::Test {
   std::string train_file_ = data_dir_ + "/mnist_train.tfrecord";
 };
 
+// Of two ranks, of which the second's command is `second`: words of the shell around "$@", the
+// first's. (mpirun's own way, a colon, ends Open MPI 5.0.7 by a signal.)
+Words WithSecondRank(const Words& first, const std::string& second);
+
 // A command with env's words before it: NAME=VALUE, -u NAME.
 Words WithEnvironment(const Words& words, const Words& command);
 

@@ -138,12 +138,9 @@ class DifferentRanksTest : public CliTest, public ::testing::WithParamInterface<
  protected:
   // `mpirun -np 1 carole … FIRST : -np 1 carole … SECOND`.
   ProcessResult RunWith(const Words& first, const Words& second) {
-    Words words = CaroleWords(TrainWords(train_dir_, first), 2);
-    words[std::find(words.begin(), words.end(), "-np") - words.begin() + 1] = "1";
-    words.insert(words.end(), {":", "-np", "1"});
-    for (const std::string& word : CaroleWords(TrainWords(train_dir_, second)))
-      words.push_back(word);
-    return RunProcess(words);
+    std::string words = "\"$@\"";
+    for (const std::string& word : second) words += " " + word;
+    return RunProcess(WithSecondRank(TrainWords(train_dir_, first), words));
   }
 };
 
@@ -180,11 +177,8 @@ TEST_F(DifferentDataTest, IsRefused) {
   WriteDigits(folder_ / "fewer", 290, 100);
   RunToEnd({"dataset", "build", "--dataset_name=mnist", "--raw_dir", folder_ / "fewer",
             "--dataset_dir", other});
-  Words words = CaroleWords(TrainWords(train_dir_), 2);
-  words[std::find(words.begin(), words.end(), "-np") - words.begin() + 1] = "1";
-  words.insert(words.end(), {":", "-np", "1"});
-  for (const std::string& word : CaroleWords(TrainWords(train_dir_, {"--dataset_dir=" + other})))
-    words.push_back(word);
+  const Words words =
+      WithSecondRank(TrainWords(train_dir_), "\"$@\" '--dataset_dir=" + other + "'");
   EXPECT_TRUE(FailsWith(RunProcess(words), 78,
                         {"ranks differ", "records of train: rank 1 (", "has 290", "has 300"}));
   EXPECT_FALSE(std::filesystem::exists(train_dir_));

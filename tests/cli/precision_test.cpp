@@ -61,11 +61,7 @@ TEST_F(PrecisionTest, IsRefusedWhereTheDeviceLacksIt) {
 
 // `mpirun -np 1 carole … : -np 1 -x ONEDNN_MAX_CPU_ISA=AVX2 carole …`: a cluster of mixed CPUs.
 ProcessResult RunOnMixedCpus(const Words& train) {
-  Words words = CaroleWords(train, 2);
-  *(std::find(words.begin(), words.end(), "-np") + 1) = "1";
-  words.insert(words.end(), {":", "-np", "1", "-x", "ONEDNN_MAX_CPU_ISA=AVX2", CAROLE_BINARY});
-  words.insert(words.end(), train.begin(), train.end());
-  return RunProcess(words);
+  return RunProcess(WithSecondRank(train, "env ONEDNN_MAX_CPU_ISA=AVX2 \"$@\""));
 }
 
 // Where vectors have other lengths, so have the blocks that weights lie in: sums would mix them up.

@@ -36,14 +36,15 @@ TEST(ProgramTest, FullOutputIsAnErrorOfTheDisk) {
   // Less and more than a buffer.
   for (const std::string command : {"--version", "model list", "train --helpfull"}) {
     const ProcessResult result =
-        RunProcess({"sh", "-c", CaroleWords({})[0] + " " + command + " > /dev/full"});
+        RunProcess({"sh", "-c", "'" CAROLE_BINARY "' " + command + " > /dev/full"});
     EXPECT_TRUE(FailsWith(result, 74, {"No space left"}));
   }
 }
 
 TEST(ProgramTest, FileOverTheLimitIsAnErrorOfTheDisk) {
   const TemporaryFolder folder;
-  const std::string command = CaroleWords({})[0] +
+  const std::string command = "'" CAROLE_BINARY
+                              "'"
                               " dataset build --dataset_name=synthetic --num_images=20 "
                               "--dataset_dir=" +
                               folder.path();
@@ -53,9 +54,8 @@ TEST(ProgramTest, FileOverTheLimitIsAnErrorOfTheDisk) {
 
 // Else the first files that are opened get the numbers of the streams, and their lines.
 TEST(ProgramTest, RunsWithoutStandardStreams) {
-  const ProcessResult result =
-      RunProcess({"sh", "-c",
-                  CaroleWords({})[0] + " model summary --model_name=none 0<&- 1>&- 2>&-; echo $?"});
+  const ProcessResult result = RunProcess(
+      {"sh", "-c", "'" CAROLE_BINARY "' model summary --model_name=none 0<&- 1>&- 2>&-; echo $?"});
   EXPECT_EQ(result.out, "64\n");
 }
 

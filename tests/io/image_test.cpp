@@ -33,7 +33,8 @@ TEST(Jpeg, EqualsTensorFlowBitByBit) {
     DecodeImage(ReadText(kData / "io_images" / name), 3, &image);
     EXPECT_EQ(image.height, entry["shape"][0]);
     EXPECT_EQ(image.width, entry["shape"][1]);
-    EXPECT_EQ(fmt::format("{:016x}", Fnv1a64(PixelBytes(image))), entry["fnv1a64_of_rgb_bytes"]);
+    EXPECT_EQ(fmt::format("{:016x}", Fnv1a64(PixelBytes(image))),
+              entry["fnv1a64_of_rgb_bytes"].get<std::string>());
   }
   EXPECT_GE(golden["decoded"].size(), 10u);
 }

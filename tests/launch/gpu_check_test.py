@@ -375,7 +375,7 @@ class GpuCheckTest(unittest.TestCase):
 
     def test_sanitizer_that_is_ended_tells_what_it_found(self):
         environment = {"SLOW": "carole_backend_tests 1", "INVALID": "yes", "CAROLE_SECTION_SECONDS": "5"}
-        shards = f"rm -f {self.out}/shard.*; timeout 3 sh {SCRIPT} {self.place} {self.out} sanitizer"
+        shards = f"rm -f {self.out}/shard.*; timeout 3 sh '{SCRIPT}' {self.place} {self.out} sanitizer"
         os.makedirs(self.out)
         subprocess.run(["sh", "-c", shards], env=self.env | environment, check=False)
         self.assertIn("========= Invalid __global__ write of size 4 bytes\n", self.check("tally")[1])

@@ -121,10 +121,11 @@ TEST(JobText, BadNetworkAndPorts) {
 }
 
 TEST(JobText, ExitCodes) {
-  for (int code : {69, 137, 205, 255}) EXPECT_TRUE(IsWorthRestarting(code)) << code;
+  for (int code : {69, 137, 205, 213, 255}) EXPECT_TRUE(IsWorthRestarting(code)) << code;
   for (int code : {0, 1, 64, 65, 70, 74, 75, 78, 139, 143})
     EXPECT_FALSE(IsWorthRestarting(code)) << code;
   EXPECT_EQ(JobExitCode(205), 69);
+  EXPECT_EQ(JobExitCode(213), 69);
   EXPECT_EQ(JobExitCode(255), 69);
   EXPECT_EQ(JobExitCode(75), 75);
   EXPECT_EQ(JobExitCode(137), 137);

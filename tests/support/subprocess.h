@@ -44,7 +44,13 @@ class Subprocess {
 
   void Signal(int signal) const { kill(pid_, signal); }
   std::string out() const { return ReadText(folder_ / "out"); }
-  std::string err() const { return ReadText(folder_ / "err"); }
+  std::string err() const {
+    std::string text = ReadText(folder_ / "err");
+    std::erase(
+        text,
+        '\0');  // Open MPI 5 ends its notice of an abort with one; regular expressions stop there
+    return text;
+  }
 
   // Polls until `condition` holds; false when the program ends first or the time is over.
   bool WaitUntil(const std::function<bool()>& condition, double seconds) {
