@@ -301,6 +301,7 @@ void Engine::CheckDevice() const {
 // With the others, so that the launcher hears this code before it has to kill those that hang.
 void Engine::Leave() const {
   constexpr int kCode = static_cast<int>(ExitCode::kUnavailable);
+  PrintExit(kCode, Describe(ExitCode::kUnavailable));
   if (backend_->NeedsFarewell()) backend_->Abort(kCode);
   std::_Exit(kCode);
 }

@@ -17,8 +17,8 @@ constexpr size_t kFooterBytes = 48;
 constexpr size_t kHandlesBytes = 40;  // of the footer: two handles and zeros
 constexpr size_t kTrailerBytes = 5;   // behind a block: its kind and checksum
 constexpr size_t kBlockBytes = 1 << 18;
-constexpr uint64_t kMaxKeyBytes = 1
-                                  << 16;  // each may share the one before: a small file, many such
+// Each key may share all of the one before: without a bound a small file takes much memory.
+constexpr uint64_t kMaxKeyBytes = 1 << 16;
 constexpr int kRestartInterval = 16;
 enum Compression : char { kPlain = 0, kSnappy = 1 };
 

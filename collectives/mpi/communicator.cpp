@@ -58,7 +58,9 @@ class Deadline {
             if (stop.stop_requested()) return;
           }
           LogError("mpi", "{}: deadline: not all ranks came along in {:.0f} s", doing, seconds);
-          std::_Exit(static_cast<int>(ExitCode::kUnavailable));
+          constexpr int kCode = static_cast<int>(ExitCode::kUnavailable);
+          PrintExit(kCode, Describe(ExitCode::kUnavailable));
+          std::_Exit(kCode);
         }) {}
 
  private:

@@ -288,9 +288,7 @@ int LogFailure(const std::exception_ptr& error) {
 
 void ReportExit(int code) {
   if (code == 0 && !exit_means) return;
-  const std::string line = fmt::format("carole: exit {} ({})\n", code, MeaningOf(code));
-  std::fputs(line.c_str(), stderr);  // fmt::print would throw where nobody listens any more
-  std::fflush(stderr);
+  PrintExit(code, MeaningOf(code));
 }
 
 void ReportExitAs(ExitCode meaning) { exit_means = meaning; }

@@ -1,5 +1,9 @@
 #include "src/core/error.h"
 
+#include <fmt/format.h>
+
+#include <cstdio>
+
 namespace carole {
 
 const char* Describe(ExitCode code) {
@@ -23,6 +27,12 @@ const char* Describe(ExitCode code) {
       return "bad configuration";
   }
   return "unknown";
+}
+
+void PrintExit(int code, std::string_view meaning) {
+  const std::string line = fmt::format("carole: exit {} ({})\n", code, meaning);
+  std::fputs(line.c_str(), stderr);  // fmt::print would throw where nobody listens any more
+  std::fflush(stderr);
 }
 
 }  // namespace carole

@@ -95,4 +95,7 @@ inline std::string_view WithoutTag(std::string_view text) {
 // The words for an exit code: "bad data", "a peer or a device is gone", …
 const char* Describe(ExitCode code);
 
+// "carole: exit 69 (a peer or a device is gone)" on standard error: the last line of a process.
+void PrintExit(int code, std::string_view meaning);
+
 }  // namespace carole

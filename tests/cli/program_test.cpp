@@ -139,7 +139,7 @@ TEST(ProgramTest, ConfigFileHoldsFlags) {
   for (const auto& [text, said] :
        {std::pair{"[train]\nbatch_size = 4\n", "section [train]: flags"},
         {"batch_size = 4\nbatch-size = 5\n", "batch_size: got it twice"},
-        {"batch_size = [3\n", "batch_size: got no values, want one"},
+        {"batch_size = []\n", "batch_size: got no values, want one"},
         {"batch_size = [3, 4]\n", "batch_size: got 2 values, want one"}}) {
     WriteText(folder / "bad.toml", text);
     EXPECT_TRUE(FailsWith(Carole({"train", "--config", folder / "bad.toml"}), 64, {said}));

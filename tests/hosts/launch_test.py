@@ -212,6 +212,19 @@ class LaunchTest(unittest.TestCase):
         self.assertIn("2 ranks on 2 machines", self.log("chief0"))
         self.assertIn("global step 300:", self.log("chief0"))
 
+    # As Open MPI 5's does.
+    def test_mpirun_that_ends_well_without_the_ranks(self):
+        mpirun = os.path.join(self.work_dir, "mpirun")
+        with open(mpirun, "w", encoding="utf-8") as file:
+            file.write("#!/bin/sh\nexit 0\n")
+        os.chmod(mpirun, 0o755)
+        cluster, flags = {"chief": [self.at(0)], "worker": [self.at(1)]}, [f"--work_dir={self.work_dir}"]
+        training = train_flags(self.train_dir, 8)
+        self.start(1, cluster, "worker", 0, flags, training)
+        self.start(0, cluster, "chief", 0, [*flags, "--max_restarts=1"], training,
+                   wrap=("env", f"PATH={self.work_dir}:{os.environ['PATH']}"))
+        self.expect_ends(chief0=69, worker0=69)
+
     def test_termination_saves_and_all_leave_with_75(self):
         cluster, tasks = self.three()
         self.start_job(cluster, tasks, [f"--work_dir={self.work_dir}", f"--grace_seconds={LONG}"],
