@@ -61,8 +61,7 @@ void Watch::Check(std::span<const int> missing) {
   if (waited.count() >= options_.deadline_seconds) {
     throw CommError(
         fmt::format("[comm] {}: deadline: {} after {:.1f} s: {}; frozen, busy, or its network is "
-                    "cut: look there, or "
-                    "raise --collective_timeout",
+                    "cut: look there, or raise --collective_timeout",
                     Doing(), agreed_ ? "all came, but one stopped inside" : "not come",
                     waited.count(), NamesOf(Blamed(missing))));
   }
