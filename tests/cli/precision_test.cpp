@@ -59,7 +59,7 @@ TEST_F(PrecisionTest, IsRefusedWhereTheDeviceLacksIt) {
   EXPECT_FALSE(std::filesystem::exists(train_dir_));
 }
 
-// `mpirun -np 1 carole … : -np 1 -x ONEDNN_MAX_CPU_ISA=AVX2 carole …`: a cluster of mixed CPUs.
+// Two ranks, the second as on a CPU without AVX-512: a cluster of mixed CPUs.
 ProcessResult RunOnMixedCpus(const Words& train) {
   return RunProcess(WithSecondRank(train, "env ONEDNN_MAX_CPU_ISA=AVX2 \"$@\""));
 }

@@ -1,6 +1,6 @@
 #!/bin/sh
 # expect.sh CODE SECONDS WORDS COMMAND...: runs the command and fails unless it ends with the exit code within the
-# time, with the extended regular expression WORDS in its output, over all lines ("" for any), and leaves no process behind.
+# time, with each line of WORDS, an extended regular expression, in its output ("" for any), and leaves no process behind.
 code=$1 seconds=$2 words=$3
 shift 3
 log=$(mktemp)
@@ -18,5 +18,7 @@ for _ in $(seq 150); do # mpirun does not wait for those that it killed
 done
 [ "$got" -eq "$code" ] || { echo "exit code: got $got, want $code"; exit 1; }
 [ "$took" -le "$seconds" ] || { echo "time: got $took s, want at most $seconds s"; exit 1; }
-[ -z "$words" ] || grep -Ezq "$words" "$log" || { echo "output: want $words"; exit 1; }
+printf '%s\n' "$words" | while IFS= read -r line; do
+  [ -z "$line" ] || grep -Eq "$line" "$log" || { echo "output: want $line"; exit 1; }
+done || exit 1
 [ "$left" -eq 0 ] || { echo "processes left behind: got $left, want 0"; exit 1; }
