@@ -1,10 +1,8 @@
 // The optimizers' rules (src/backend/update_rules.h) over all variables in one launch. What decides
 // whether and how a step is applied stays on the device, where the kernel reads it: nothing waits.
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include "src/backend/cuda/arena_math.h"
 #include "src/backend/cuda/device_memory.h"
+#include "src/backend/cuda/element.h"
 #include "src/backend/cuda/launch.h"
 #include "src/backend/update_rules.h"
 #include "src/core/check.h"
@@ -24,10 +22,9 @@ struct StepNumbers {
 
 // The sum of use(i, read(i)) over the block's threads' i in [begin, end), in thread 0. What use()
 // writes nvcc takes for what is read next: so some are read before any is used.
-template <typename Read, typename Use>
+template <int kAhead, typename Read, typename Use>
 __device__ auto BlockSum(int64_t begin, int64_t end, const Read& read, const Use& use) {
   using Sum = decltype(use(begin, read(begin)));
-  constexpr int kAhead = 4;
   __shared__ Sum parts[kThreads];
   Sum sum = 0;
   for (int64_t i = begin + threadIdx.x; i < end; i += kAhead * kThreads) {
@@ -46,7 +43,7 @@ __device__ auto BlockSum(int64_t begin, int64_t end, const Read& read, const Use
 // Of f(i).
 template <typename F>
 __device__ auto BlockSum(int64_t begin, int64_t end, const F& f) {
-  return BlockSum(begin, end, f, [](int64_t, const auto& value) { return value; });
+  return BlockSum<4>(begin, end, f, [](int64_t, const auto& value) { return value; });
 }
 
 __device__ double Square(float x) { return static_cast<double>(x) * x; }
@@ -127,6 +124,44 @@ struct UpdateTask {
   double* squares;       // of the blocks' weights; null where nothing decays
 };
 
+// The elements of a block, N neighbours at once; their weights' sum of squares in thread 0.
+template <int N, typename Rule>
+__device__ double UpdatePacks(const UpdateTask& task, const UpdateBlock& block, const Rule& rule,
+                              float scale, float decay) {
+  struct Packs {
+    Pack<float, N> weights, gradients, slots[kMaxSlots];
+  };
+  const auto read = [&](int64_t pack) {
+    const int64_t i = pack * N;
+    Packs packs{ReadPack<N>(task.weights + i), ReadPack<N>(task.gradients + i), {}};
+    for (int s = 0; s < Rule::kSlots; ++s) packs.slots[s] = ReadPack<N>(task.slots[s] + i);
+    return packs;
+  };
+  const auto update = [&](int64_t pack, const Packs& packs) {
+    const int64_t i = pack * N;
+    Floats<N> weights = ToFloats(packs.weights), slots[kMaxSlots];
+    const Floats<N> gradients = ToFloats(packs.gradients);
+    for (int s = 0; s < kMaxSlots; ++s) slots[s] = ToFloats(packs.slots[s]);
+    double squares = 0;
+    for (int k = 0; k < N; ++k) {
+      float& weight = weights[k];
+      squares += Square(weight);
+      update_rules::Apply(rule, &weight, scale * gradients[k] + decay * weight, &slots[0][k],
+                          &slots[1][k], 0);
+    }
+    Store(task.weights + i, weights);
+    for (int s = 0; s < Rule::kSlots; ++s) Store(task.slots[s] + i, slots[s]);
+    if (block.copy == nullptr) return squares;
+    const int64_t at = i - block.range.begin;
+    if (task.copies_are_bf16)
+      Store(reinterpret_cast<__nv_bfloat16*>(block.copy) + at, weights);
+    else
+      Store(reinterpret_cast<__half*>(block.copy) + at, weights);
+    return squares;
+  };
+  return BlockSum<2>(block.range.begin / N, block.range.end / N, read, update);
+}
+
 // One block of threads for each block of the arenas.
 template <typename Rule>
 __global__ void __launch_bounds__(kThreads)
@@ -139,31 +174,14 @@ __global__ void __launch_bounds__(kThreads)
   const Rule rule(now);
   const float scale = static_cast<float>(numbers->scale);
   const float decay = regularized ? static_cast<float>(task.weight_decay) : 0;
-  struct Element {
-    float weight, gradient, slots[kMaxSlots];
-  };
-  const auto read = [&](int64_t i) {
-    Element element{task.weights[i], task.gradients[i], {}};
-    for (int s = 0; s < Rule::kSlots; ++s) element.slots[s] = task.slots[s][i];
-    return element;
-  };
-  const auto update = [&](int64_t i, Element e) {
-    const double square = regularized ? Square(e.weight) : 0;
-    update_rules::Apply(rule, &e.weight, scale * e.gradient + decay * e.weight, &e.slots[0],
-                        &e.slots[1], 0);
-    task.weights[i] = e.weight;
-    if (block.copy != nullptr) {
-      const int64_t at = i - block.range.begin;
-      if (task.copies_are_bf16)
-        reinterpret_cast<__nv_bfloat16*>(block.copy)[at] = static_cast<__nv_bfloat16>(e.weight);
-      else
-        reinterpret_cast<__half*>(block.copy)[at] = static_cast<__half>(e.weight);
-    }
-    for (int s = 0; s < Rule::kSlots; ++s) task.slots[s][i] = e.slots[s];
-    return square;
-  };
-  const double sum = BlockSum(block.range.begin, block.range.end, read, update);
-  if (threadIdx.x == 0 && task.squares != nullptr) task.squares[blockIdx.x] = sum;
+  constexpr int kNeighbours = kPack<float>;
+  const bool in_packs =
+      (block.range.begin | block.range.end) % kNeighbours == 0 &&
+      reinterpret_cast<uintptr_t>(block.copy) % (kNeighbours * sizeof(__half)) == 0;
+  const double squares = in_packs ? UpdatePacks<kNeighbours>(task, block, rule, scale, decay)
+                                  : UpdatePacks<1>(task, block, rule, scale, decay);
+  if (threadIdx.x == 0 && task.squares != nullptr)
+    task.squares[blockIdx.x] = regularized ? squares : 0;
 }
 
 // parts[range, part]: each range is cut into as many as the grid is wide.
