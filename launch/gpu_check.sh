@@ -83,7 +83,7 @@ goldens() {
 sanitizer_findings() { grep -E '^=+ (Invalid|Program hit|Error:|Race|Uninitialized)' "$1" | head -n 10; }
 
 # Our own kernels (those of libraries are their makers' business): three quarters of the processes take what is neither
-# a convolution nor a product, the last our depthwise convolutions, and what we copy for cuDNN's. In the bundle a script
+# a convolution nor a product, the last our depthwise convolutions and those of images, and what we copy for cuDNN's. In the bundle a script
 # starts the tests.
 sanitizer() {
   set -- compute-sanitizer --target-processes all --report-api-errors no --error-exitcode=1 \
@@ -93,7 +93,7 @@ sanitizer() {
     return "$skip"
   }
   in_shards 1 3 '*/cuda*-*/cuda_conv2d*:*/cuda_optional*:*/cuda_linear*' "$@"
-  in_shards 4 1 '*/cuda_conv2d*depthwise*:*/cuda_conv2d_5x5_first*:*/cuda_conv2d_7x7*_first:*/cuda_conv2d_backward_filter_5x5_first*:*/cuda_optional*_3x3_valid_relu' "$@"
+  in_shards 4 1 '*/cuda_conv2d*depthwise*:*/cuda_conv2d_?x?*first*:*/cuda_conv2d_backward_filter_*first*:*/cuda_optional*_3x3_valid_relu' "$@"
   wait_for_all
   if grep -h 'Device not supported' "$out"/shard.*.txt; then
     rm "$out"/shard.*.txt

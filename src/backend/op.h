@@ -14,7 +14,7 @@
 // kind                     inputs                                          outputs
 // kConv2d                  x, w, [bias (K)], [residual]                    y
 // kConv2dBackwardData      dy, w, [relu's y]                               dx, 0 where relu's y is, [db (C): its sums]
-// kConv2dBackwardFilter    x, dy                                           dw, [db]
+// kConv2dBackwardFilter    x, dy, [y of a ReLU on dy]                      dw, [db]
 // kLinear                  x, w, [bias (K)]                                y
 // kLinearBackwardData      dy, w                                           dx
 // kLinearBackwardFilter    x, dy                                           dw, [db]
@@ -267,7 +267,7 @@ struct ReluBackwardPlaces {
   enum Output { kDx, kDb };
 };
 struct FilterGradientPlaces {  // of convolutions and of fully connected layers
-  enum Input { kX, kDy };
+  enum Input { kX, kDy, kReluY };
   enum Output { kDw, kDb };
 };
 struct Pool2dBackwardPlaces {

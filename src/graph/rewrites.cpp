@@ -5,6 +5,8 @@
 #include <optional>
 #include <utility>
 
+#include "src/graph/precision.h"
+
 namespace carole {
 namespace {
 
@@ -86,6 +88,26 @@ bool MaskBeforeMaximum(Graph& graph, Node& relu, const std::vector<int>& uses) {
   second.inputs[Pool2dBackwardPlaces::kDy] = between;
   second.outputs = {dx};
   graph.SetShape(between, graph.shape(maxima));
+  return true;
+}
+
+// Of FuseGradients(): a filter's gradient, and before it a ReLU's backward for nobody else.
+bool MaskInFilterGradient(Graph& graph, Node& filter, const std::vector<int>& uses,
+                          const Backend& backend) {
+  const ValueId dy = filter.inputs[FilterGradientPlaces::kDy];
+  Node* const relu = ProducerOf(graph, dy);
+  if (relu == nullptr || relu->kind != OpKind::kReluBackward || uses[dy] != 1 ||
+      std::get<ReluAttributes>(relu->attributes).ceiling != 0)
+    return false;
+  Node fused = filter;
+  fused.inputs[FilterGradientPlaces::kDy] = relu->inputs[ReluBackwardPlaces::kDy];
+  fused.inputs.push_back(relu->inputs[ReluBackwardPlaces::kY]);
+  OpSpec spec = graph.Spec(fused);  // as it will be: there are such kernels for 16 bits alone
+  spec.inputs[FilterGradientPlaces::kDy].dtype = backend.activation_dtype();
+  UnifyTypes(spec);
+  if (!backend.Supports(spec)) return false;
+  filter = std::move(fused);
+  relu->dead = true;
   return true;
 }
 
@@ -328,6 +350,10 @@ GradientRewriteCounts FuseGradients(Graph& graph, const Backend& backend) {
   for (Node& node : graph.mutable_nodes()) {
     if (!node.dead && node.kind == OpKind::kReluBackward)
       counts.masks_before_maxima += MaskBeforeMaximum(graph, node, uses);
+  }
+  for (Node& node : graph.mutable_nodes()) {
+    if (!node.dead && node.kind == OpKind::kConv2dBackwardFilter)
+      counts.masks_in_filter_gradients += MaskInFilterGradient(graph, node, uses, backend);
   }
   for (Node& node : graph.mutable_nodes()) {
     if (!node.dead && node.kind == OpKind::kReluBackward)

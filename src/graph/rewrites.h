@@ -32,6 +32,7 @@ int FuseGradientSums(Graph& graph);
 
 struct GradientRewriteCounts {
   int masks_before_maxima = 0;
+  int masks_in_filter_gradients = 0;
   int masks_in_convolutions = 0;
   int biases_in_relus = 0;
   int slices_in_batch_norms = 0;
@@ -41,6 +42,8 @@ struct GradientRewriteCounts {
 // Call after Differentiate(). What a pass over a gradient can be spared:
 //   maximum's backward -> ReLU's backward: the other way round, on the smaller map, since a maximum
 //     sends its gradient to the pixel whose value it is; then nobody reads the larger map again
+//   ReLU's backward -> filter's gradient of a convolution, as of a net's first layer: in one
+//     operation, where the backend supports it
 //   data's gradient of a convolution -> ReLU's backward: in one operation, where the backend
 //     supports it
 //   either [-> maximum's backward] -> filter's gradient with that of a bias: the first sums the

@@ -43,11 +43,18 @@ inline void AddConvolutions(std::vector<ConformanceCase>& cases) {
       {"3x3_dilated", Conv({2, 16, 11, 11}, 16, 3, {.padding = Around(2), .dilation = 2})},
       {"5x5_first_gray",
        Conv({3, 1, 28, 28}, 32, 5, {.padding = Around(2), .relu = true}, {.bias = true})},
+      {"3x3_first",
+       Conv({2, 3, 19, 37}, 64, 3, {.padding = Around(1), .relu = true}, {.bias = true})},
+      {"3x3_stride2_first",
+       Conv({3, 3, 35, 33}, 24, 3, {.stride_h = 2, .stride_w = 2, .padding = {0, 1, 1, 0}})},
+      {"5x5_first_many",
+       Conv({1, 1, 33, 18}, 96, 5, {.padding = {2, 1, 0, 3}, .relu = true}, {.bias = true})},
       {"5x5_narrow", Conv({1, 6, 9, 7}, 10, 5, {.padding = Around(2)}, {.bias = true})},
       {"7x7_stride2_first",
        Conv({2, 3, 29, 31}, 64, 7, {.stride_h = 2, .stride_w = 2, .padding = Around(3)})},
       {"1x7", Conv({1, 20, 9, 9}, 17, {1, 7}, {.padding = {0, 3, 0, 3}, .relu = true})},
       {"whole_map", Conv({3, 33, 5, 5}, 21, 5, {}, {.bias = true})},
+      {"whole_map_even", Conv({3, 32, 5, 4}, 24, {5, 4}, {}, {.bias = true})},
       {"many_pixels",  // more patches than the reference makes at a time
        Conv({3, 64, 40, 40}, 16, 3, {.padding = Around(1)})},
       // As many tiles as make Winograd's algorithm worth while, the last ones cut off; and so few
@@ -97,8 +104,14 @@ inline void AddConvolutions(std::vector<ConformanceCase>& cases) {
       cases.push_back({"conv2d_backward_data_masked_" + name, Conv2dBackwardDataSpec(masked),
                        taps * sizes.k / sizes.attributes.groups});
     }
-    cases.push_back({"conv2d_backward_filter_" + name, Conv2dBackwardFilterSpec(sizes),
-                     static_cast<double>(y[0] * y[2] * y[3])});
+    const auto pixels = static_cast<double>(y[0] * y[2] * y[3]);
+    cases.push_back({"conv2d_backward_filter_" + name, Conv2dBackwardFilterSpec(sizes), pixels});
+    if (sizes.attributes.relu && name.find("_first") != std::string::npos) {
+      ConvSizes masked = sizes;
+      masked.mask = true;
+      cases.push_back(
+          {"conv2d_backward_filter_masked_" + name, Conv2dBackwardFilterSpec(masked), pixels});
+    }
   }
 }
 

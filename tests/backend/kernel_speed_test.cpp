@@ -47,6 +47,25 @@ void AddBatchNorms(int64_t n, std::vector<SpeedCase>& cases) {
   }
 }
 
+// Of VGG, ResNet and Inception.
+void AddFirstLayers(int64_t n, std::vector<SpeedCase>& cases) {
+  const Conv2dAttributes strided{.stride_h = 2, .stride_w = 2};
+  Conv2dAttributes padded = strided;
+  padded.padding = Around(3);
+  const std::pair<std::string, ConvSizes> rows[] = {
+      {"3x3 3x224x224", Conv({n, 3, 224, 224}, 64, 3, {.padding = Around(1)}, {.bias = true})},
+      {"7x7/2 3x224x224", Conv({n, 3, 224, 224}, 64, 7, padded)},
+      {"3x3/2 3x299x299", Conv({n, 3, 299, 299}, 32, 3, strided)}};
+  for (const auto& [name, sizes] : rows) {
+    cases.push_back({"conv2d " + name, Conv2dSpec(sizes)});
+    cases.push_back({"conv2d_backward_filter " + name, Conv2dBackwardFilterSpec(sizes)});
+    if (!sizes.bias) continue;
+    ConvSizes masked = sizes;
+    masked.mask = true;
+    cases.push_back({"conv2d_backward_filter masked " + name, Conv2dBackwardFilterSpec(masked)});
+  }
+}
+
 void AddWindows(int64_t n, std::vector<SpeedCase>& cases) {
   for (const int64_t size : {3, 5}) {
     const int64_t around = size / 2;
@@ -101,6 +120,7 @@ void AddOthers(int64_t n, std::vector<SpeedCase>& cases) {
 std::vector<SpeedCase> SpeedCases(int64_t batch) {
   std::vector<SpeedCase> cases;
   AddBatchNorms(batch, cases);
+  AddFirstLayers(batch, cases);
   AddWindows(batch, cases);
   AddOthers(batch, cases);
   for (SpeedCase& c : cases) c.spec = InNarrow(c.spec, DType::kBF16);
@@ -170,11 +190,11 @@ double CopySpeed(const Backend& backend, size_t bytes) {
 }
 
 // One step of momentum with L2 over `count` weights: weights and slots read and written, gradients
-// read.
+// read, copies of 16 bits written.
 double SecondsOfUpdate(const Backend& backend, int64_t count) {
   const size_t bytes = sizeof(float) * static_cast<size_t>(count);
   const DeviceMemory w = backend.Allocate(bytes), g = backend.Allocate(bytes),
-                     slot = backend.Allocate(bytes);
+                     slot = backend.Allocate(bytes), copy = backend.Allocate(bytes / 2);
   const std::unique_ptr<Updater> updater =
       backend.arena_math()->MakeUpdater({.rule = UpdateRule::kMomentum,
                                          .weights = w.get(),
@@ -182,6 +202,7 @@ double SecondsOfUpdate(const Backend& backend, int64_t count) {
                                          .slots = {slot.get()},
                                          .count = count,
                                          .regularized = {{0, count}},
+                                         .copies = {{{0, count}, DType::kBF16, copy.get()}},
                                          .weight_decay = 1e-4});
   updater->BeginStep({.learning_rate = 0.1, .momentum = 0.9}, false);
   return Seconds(backend, [&] { updater->Update(); });
@@ -201,7 +222,8 @@ void PrintTable(const Backend& backend, int64_t batch, size_t copied_bytes, int6
   print("copy", copied, 1e-9 * copied / copy);
   for (const SpeedCase& c : SpeedCases(batch))
     print(c.name, IdealBytes(c.spec), SecondsOf(backend, c.spec));
-  print("momentum, L2", 20 * static_cast<double>(weights), SecondsOfUpdate(backend, weights));
+  print("momentum, L2, copies", 22 * static_cast<double>(weights),
+        SecondsOfUpdate(backend, weights));
 }
 
 TEST(KernelSpeed, BesideACopy) {

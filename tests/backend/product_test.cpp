@@ -65,5 +65,22 @@ TEST(Products, OfOnePixelMayBeFp32) {
   EXPECT_FALSE(backend->Supports(spec)) << "of two pixels";
 }
 
+// As VGG's fc6: the gradient is not rounded first, where all lies as tensor cores take it.
+TEST(Products, OfWholeImagesMakeGradientsOfFiltersInFp32) {
+  EXPECT_EQ(ProductOf(Conv2dBackwardFilterSpec(Conv({3, 16, 5, 5}, 24, 5)), Precision::kBf16),
+            "bf16 NT to f32");
+  const auto backend = MakeEmulatedCudaBackend(1);
+  const auto rounds = [&](const ConvSizes& sizes) {
+    OpSpec spec = InNarrow(Conv2dBackwardFilterSpec(sizes), DType::kBF16);
+    spec.outputs[0].dtype = DType::kBF16;
+    return backend->Supports(spec);
+  };
+  EXPECT_FALSE(rounds(Conv({3, 16, 5, 5}, 24, 5)));
+  EXPECT_TRUE(rounds(Conv({3, 16, 5, 5}, 21, 5)));
+  EXPECT_TRUE(rounds(Conv({3, 9, 5, 5}, 24, 5)));
+  EXPECT_TRUE(rounds(Conv({3, 16, 6, 5}, 24, 5)));
+  EXPECT_TRUE(rounds(Conv({3, 16, 5, 5}, 24, 5, {.padding = Around(1)})));
+}
+
 }  // namespace
 }  // namespace carole::testing

@@ -4,16 +4,16 @@
     python tests/bench/gpu_torch.py --model_name=resnet_v1_50 --precision=bf16 --batch_size=64,128,256
 
 channels_last, torch.compile, fused SGD with momentum, autocast for bf16 and fp16 (with its gradient scaler), TF32 where
-asked. Inputs lie on the GPU. Prints one line of JSON for each batch size: the median of steps, after the warm-up that
-compiles. A batch size that fails (it may not fit) is a line on standard error, and ends no other. With --when=FILE it
-makes FILE.ready after the warm-up and measures when FILE is there, so that several can compile at once.
+asked. Inputs lie on the GPU. Prints one line of JSON for each batch size: of all steps, as `carole bench train` does,
+after the warm-up that compiles. A batch size that fails (it may not fit) is a line on standard error, and ends no other.
+With --when=FILE it makes FILE.ready after the warm-up and measures when FILE is there, so that several can compile at
+once.
 """
 
 import argparse
 import json
 import os
 import pathlib
-import statistics
 import sys
 import time
 
@@ -71,14 +71,11 @@ def measure(args, batch):
         pathlib.Path(args.when + ".ready").touch()
         while not os.path.exists(args.when):
             time.sleep(0.02)
-    # In groups; the GPU is kept busy between them.
-    marks = [mark(args.device)]
-    for _ in range(5):
-        for _ in range(args.steps // 5):
-            step()
-        marks.append(mark(args.device))
+    begin = mark(args.device)
+    for _ in range(args.steps):
+        step()
+    end = mark(args.device)
     wait()
-    groups = [seconds_between(a, b) / (args.steps // 5) for a, b in zip(marks, marks[1:])]
     return {
         "program": f"pytorch {torch.__version__}",
         "net": args.model_name,
@@ -86,7 +83,7 @@ def measure(args, batch):
         "compiled": not args.eager,
         "cudnn": torch.backends.cudnn.version(),
         "batch_size": batch,
-        "images_per_second": round(batch / statistics.median(groups), 1),
+        "images_per_second": round(batch * args.steps / seconds_between(begin, end), 1),
     }
 
 

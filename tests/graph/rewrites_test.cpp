@@ -7,6 +7,7 @@
 #include <map>
 #include <string>
 
+#include "tests/support/cuda_emulation/backend.h"
 #include "tests/support/graph_runner.h"
 #include "tests/support/reference.h"
 #include "tests/support/sample_graphs.h"
@@ -207,25 +208,29 @@ TEST(Rewrites, MasksAndBiasesBeforeMaxima) {
   }
 }
 
+// Has no kernels of convolutions that mask by a ReLU.
+struct MasksNothing final : Backend {
+  std::string_view name() const override { return "masks_nothing"; }
+  int threads() const override { return 1; }
+  bool Supports(const OpSpec& spec) const override {
+    const bool masks = (spec.kind == OpKind::kConv2dBackwardData &&
+                        IsPresent(spec.inputs, Conv2dBackwardDataPlaces::kReluY)) ||
+                       (spec.kind == OpKind::kConv2dBackwardFilter &&
+                        IsPresent(spec.inputs, FilterGradientPlaces::kReluY));
+    return Reference().Supports(spec) && !masks;
+  }
+  std::unique_ptr<Kernel> MakeKernel(const OpSpec& spec) const override {
+    return Reference().MakeKernel(spec);
+  }
+};
+
 // The gradient that a convolution hands to a ReLU, also to one behind a maximum; not to one that
 // others read too, to ReLU6, nor where the backend has no such kernel.
 TEST(Rewrites, ConvolutionsMaskTheirDatasGradient) {
-  struct MasksNothing final : Backend {
-    std::string_view name() const override { return "masks_nothing"; }
-    int threads() const override { return 1; }
-    bool Supports(const OpSpec& spec) const override {
-      return Reference().Supports(spec) &&
-             !(spec.kind == OpKind::kConv2dBackwardData &&
-               IsPresent(spec.inputs, Conv2dBackwardDataPlaces::kReluY));
-    }
-    std::unique_ptr<Kernel> MakeKernel(const OpSpec& spec) const override {
-      return Reference().MakeKernel(spec);
-    }
-  };
   using Build = ValueId (*)(Sketch&, ValueId x);
   const auto count = [](Build build, const Backend& backend) {
     Fixture f;
-    f.s.Head(build(f.s, f.s.Conv(f.x, "a", 4, 1)));
+    f.s.Head(build(f.s, f.s.Conv(f.s.Conv(f.x, "first", 4, 1), "a", 4, 1)));
     Fuse(f.g, backend);
     Differentiate(f.g);
     return FuseGradients(f.g, backend).masks_in_convolutions;
@@ -245,6 +250,27 @@ TEST(Rewrites, ConvolutionsMaskTheirDatasGradient) {
   EXPECT_EQ(
       count([](Sketch& s, ValueId x) { return s.Conv(s.Pool(s.Relu(x)), "b", 4, 1); }, Reference()),
       1);
+}
+
+// Of the first layer, whose result's gradient nobody reads beside its filter; not of a later one,
+// behind ReLU6, nor where the backend has no such kernel.
+TEST(Rewrites, FirstLayersFiltersMaskTheirGradient) {
+  const auto count = [](bool is_first, double ceiling, const Backend& backend) {
+    Fixture f;
+    const ValueId x = is_first ? f.x : f.s.Conv(f.x, "first", 4, 1);
+    f.s.Head(f.s.Conv(f.s.Relu(f.s.Conv(x, "a", 8, 1), ceiling), "b", 4, 3));
+    Fuse(f.g, backend);
+    Differentiate(f.g);
+    return FuseGradients(f.g, backend).masks_in_filter_gradients;
+  };
+  EXPECT_EQ(count(true, 0, Reference()), 1);
+  EXPECT_EQ(count(false, 0, Reference()), 0);
+  EXPECT_EQ(count(true, 6, Reference()), 0);
+  EXPECT_EQ(count(true, 0, MasksNothing()), 0);
+  const auto gpu = MakeEmulatedCudaBackend(1);
+  EXPECT_EQ(count(true, 0, *gpu), 0) << "in fp32";
+  gpu->SetPrecision(Precision::kBf16);
+  EXPECT_EQ(count(true, 0, *gpu), 1);
 }
 
 // An average; a map that others read too; a maximum of another map.

@@ -49,7 +49,7 @@ struct ConvSizes {
   int64_t k = 1, r = 1, s = 1;
   Conv2dAttributes attributes;
   bool bias = false, residual = false;
-  bool mask = false;  // of a ReLU, on the data's gradient
+  bool mask = false;  // of a ReLU, on the data's gradient or the result's
 
   Shape w() const { return {k, x[1] / attributes.groups, r, s}; }
   Shape y() const {
@@ -97,10 +97,12 @@ inline OpSpec Conv2dBackwardDataSpec(ConvSizes c) {
 }
 inline OpSpec Conv2dBackwardFilterSpec(ConvSizes c) {
   c.attributes.relu = false;
-  return {OpKind::kConv2dBackwardFilter,
-          c.attributes,
-          {PlainSpec(c.x), PlainSpec(c.y())},
-          {FilterSpec(c.w()), OptionalSpec({c.k}, c.bias)}};
+  OpSpec spec{OpKind::kConv2dBackwardFilter,
+              c.attributes,
+              {PlainSpec(c.x), PlainSpec(c.y())},
+              {FilterSpec(c.w()), OptionalSpec({c.k}, c.bias)}};
+  if (c.mask) spec.inputs.push_back(PlainSpec(c.y()));
+  return spec;
 }
 
 struct LinearSizes {

@@ -47,7 +47,7 @@ class CudaBackend : public Backend {
     cudaDeviceProp properties{};
     Check(cudaGetDeviceProperties(&properties, options.device), "cudaGetDeviceProperties");
     gpu_ = properties.name;
-    capability_ = properties.major * 10 + properties.minor;
+    device_.capability = properties.major * 10 + properties.minor;
     Check(cudaStreamCreateWithFlags(&device_.stream, cudaStreamNonBlocking), "cudaStreamCreate");
     if (cudnnCreate(&device_.cudnn) != CUDNN_STATUS_SUCCESS ||
         cudnnSetStream(device_.cudnn, device_.stream) != CUDNN_STATUS_SUCCESS) {
@@ -77,7 +77,7 @@ class CudaBackend : public Backend {
 
   std::string_view name() const override { return "cuda"; }
   void SetPrecision(Precision precision) override {
-    RequirePrecision(precision, capability_, gpu_);
+    RequirePrecision(precision, device_.capability, gpu_);
     device_.tf32 = precision == Precision::kTf32;
     activation_dtype_ = ActivationType(precision);
   }
@@ -89,9 +89,9 @@ class CudaBackend : public Backend {
   }
   bool on_host() const override { return false; }
 
-  bool Supports(const OpSpec& spec) const override { return FindMaker(spec) != nullptr; }
+  bool Supports(const OpSpec& spec) const override { return FindMaker(spec, device_) != nullptr; }
   std::unique_ptr<Kernel> MakeKernel(const OpSpec& spec) const override {
-    KernelMaker* maker = FindMaker(spec);
+    KernelMaker* maker = FindMaker(spec, device_);
     CAROLE_CHECK(maker != nullptr, "cuda does not support {}", Name(spec.kind));
     return maker(spec, device_);
   }
@@ -145,7 +145,6 @@ class CudaBackend : public Backend {
  private:
   Device device_;
   std::string gpu_;
-  int capability_ = 0;
   DeviceMemory numbers_;
   std::unique_ptr<Uploads> uploads_;
   std::unique_ptr<ChoiceCache> plans_;

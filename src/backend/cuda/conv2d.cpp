@@ -219,15 +219,14 @@ Task InFewPasses(const Task& task, const Device& device) {
   return wants && PlanOnce(task, device).error.is_good() ? task : plain;
 }
 
-// In pairs of outputs where that is faster; untimed, where the library adds a bias.
+// In pairs of outputs where that is faster, or untimed.
 Task InFastestForm(const Task& asked, const Device& device) {
   constexpr float kCopies = 0.01F;  // milliseconds, of the filter and the bias
   const Task alone = InFewPasses(asked, device);
   if (!asked.FitsPairs()) return alone;
   const Task pairs = InFewPasses(asked.InPairs(), device);
   const auto time = [&] { return IsFasterForm(asked, pairs, alone, kCopies, device); };
-  const bool wants =
-      ChooseOnce(KeyOf(asked, device) + ", in pairs", device, !asked.IsPlain(), time);
+  const bool wants = ChooseOnce(KeyOf(asked, device) + ", in pairs", device, true, time);
   return wants && PlanOnce(pairs, device).error.is_good() ? pairs : alone;
 }
 
@@ -387,7 +386,7 @@ class Conv2dBackwardFilter : public Convolution {
 
   void Run(const RunContext&) override {
     Execute(PaddedInput(), filter() != nullptr ? filter() : output(), input(1));
-    if (task_.in_blocks() || task_.in_pairs()) {
+    if (task_.in_blocks()) {
       CastFilterFromDepth(device_.stream, task_.type, filter(), task_.w, task_.blocks,
                           spec_.outputs[0].dtype, output(), out_shape(0));
     } else if (filter() != nullptr) {

@@ -70,10 +70,10 @@ struct ConvolutionTask {
     task.mask = false;  // dx lies otherwise than y
     return task;
   }
-  // Nets' first layers, which for so few channels the library has slow kernels for. Of one with 64
-  // filters it takes at batch 256 0.28 ms instead of 1.54 (ResNet's, its filter's gradient 0.46
-  // instead of 0.88), at batch 128 0.45 instead of 0.92 (VGG's, 0.28 instead of 0.51): cuDNN 9.19
-  // on an H200. A gradient of a filter is faster with fewer channels.
+  // Nets' first layers, where image_convolution.h has no kernels for them, nor the library any fast
+  // ones for so few channels. Of ResNet's it takes at batch 256 0.28 ms instead of 1.54, its
+  // filter's gradient 0.46 instead of 0.88 (cuDNN 9.19 on an H200). A gradient of a filter is
+  // faster with fewer channels.
   Blocks BlocksOfImage() const {
     const bool fits = type != DType::kF32 && direction != Direction::kData && x[1] <= 4 &&
                       w[3] > 1 && a.stride_h == a.stride_w && a.stride_w <= 2 && a.dilation == 1 &&
@@ -86,12 +86,13 @@ struct ConvolutionTask {
   bool in_blocks() const { return blocks.columns > 1; }
   bool in_pairs() const { return blocks.outputs > 1 && !in_blocks(); }
   // Whether two outputs side by side may be one pixel of twice the channels: of ForLibrary(), where
-  // kernels come to little with so few filters. Of VGG's conv1_2 at batch 128 they do 250 TFLOP/s
-  // with a bias, its filter's gradient 480; of 128 filters 700 and 800 (cuDNN 9.19 on an H200).
+  // kernels that add a bias come to little with so few filters. Of VGG's conv1_2 at batch 128 they
+  // do 250 TFLOP/s, of 128 filters 700 (cuDNN 9.19 on an H200); without a bias, or for the filter's
+  // gradient, pairs gained nothing.
   bool FitsPairs() const {
-    return direction != Direction::kData && type != DType::kF32 && !in_blocks() && w[3] >= 3 &&
-           w[0] <= 64 && x[1] >= kNeverPaddedChannels && y[3] % 2 == 0 && a.stride_w == 1 &&
-           a.dilation == 1 && a.groups == 1;
+    return direction == Direction::kForward && !IsPlain() && type != DType::kF32 && !in_blocks() &&
+           w[3] >= 3 && w[0] <= 64 && x[1] >= kNeverPaddedChannels && y[3] % 2 == 0 &&
+           a.stride_w == 1 && a.dilation == 1 && a.groups == 1;
   }
   // The filter gets a column more: of the first output's zeros behind, of the second's in front.
   ConvolutionTask InPairs() const {

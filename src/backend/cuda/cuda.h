@@ -43,6 +43,7 @@ struct Device {
   const RunNumbers* numbers = nullptr;  // of the run in progress, in device memory
   cudnnContext* cudnn = nullptr;        // cudnnHandle_t
   cublasLtContext* blas = nullptr;      // cublasLtHandle_t
+  int capability = 0;                   // of computing: 90 for 9.0
   bool tf32 = false;                    // products may round their operands to TF32
   ChoiceCache* plans = nullptr;         // of convolutions; null: plans are not timed
   bool takes_optional = false;          // whatever else is chosen by timing (choose_once.h)
@@ -61,8 +62,9 @@ class CudaKernel : public PlainKernel {
 
 using KernelMaker = std::unique_ptr<Kernel>(const OpSpec& spec, const Device& device);
 KernelMaker MakeConv2d, MakeConv2dBackwardData, MakeConv2dBackwardFilter;  // cuDNN
+KernelMaker MakeImageConv2d, MakeImageConv2dBackwardFilter;
 KernelMaker MakeLinear, MakeLinearBackwardData, MakeLinearBackwardFilter;  // cuBLASLt
-KernelMaker MakeWideProduct;
+KernelMaker MakeWideProduct, MakeWideProductBackwardFilter;
 KernelMaker MakeDepthwise, MakeDepthwiseBackwardData, MakeDepthwiseBackwardFilter;
 KernelMaker MakeBatchNorm, MakeBatchNormBackward;
 KernelMaker MakeElementwise;    // activations, add, scale, and their gradients
@@ -75,7 +77,7 @@ KernelMaker MakeChannelCopy;  // concat, slice
 KernelMaker MakePad2d, MakeNormalize, MakeReorder, MakeCasts;
 
 // nullptr where there is none for the operation in these types.
-KernelMaker* FindMaker(const OpSpec& spec);
+KernelMaker* FindMaker(const OpSpec& spec, const Device& device);
 
 // So many channels tensor cores take always; images of fewer may get some of zeros (conv2d.cpp).
 inline constexpr int64_t kNeverPaddedChannels = 8;
@@ -87,6 +89,9 @@ inline int64_t PixelsOf(const Shape& x) { return x.size() / x[1]; }
 DType ElementType(const OpSpec& spec);
 // Logits: a convolution of one pixel by one tap, in 16 bits, whose result is wanted in fp32.
 bool IsWideProduct(const OpSpec& spec);
+// The gradient, in fp32, of filters in 16 bits that span the whole image (as VGG's fc6), where
+// operands lie as products want them: it is written once instead of rounded and cast.
+bool IsWideProductBackwardFilter(const OpSpec& spec);
 // Whether there are kernels for these types: activations and filters in one of fp32, bf16 and fp16;
 // all else in fp32 or, what counts, int32, bits in bytes; a filter's gradient in either. Reorder
 // and Casts also cast between fp32 and the narrow ones, Normalize from bytes to any.

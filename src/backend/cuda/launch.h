@@ -1,7 +1,7 @@
 // How this folder launches its own kernels. Private to the folder.
 //
-// Kernels keep to a small part of CUDA (no warp intrinsics, no dynamic shared memory), so that the
-// tests can run them on a CPU too (tests/support/cuda_emulation).
+// Kernels keep to a small part of CUDA (of warps only what tensor_cores.h has, no dynamic shared
+// memory), so that the tests can run them on a CPU too (tests/support/cuda_emulation).
 #pragma once
 
 #include <cuda_runtime.h>

@@ -218,29 +218,38 @@ class LinearBackwardData : public Product {
   void Run(const RunContext&) override { Multiply(1, 0); }
 };
 
-// dw^T (K,C) = dy^T (K,N) x (N,C)
-class LinearBackwardFilter : public Product {
+// Of a matrix of filters: dw^T (K,C) = dy^T (K,N) x (N,C) where those lie (C,K), and dw^T (C,K) =
+// x^T (C,N) dy (N,K) where they lie as those of convolutions do, (K,C). `first`: x's place or dy's.
+template <FilterGradientPlaces::Input first>
+class MatrixBackwardFilter : public Product {
+  using Places = FilterGradientPlaces;
+  static constexpr auto kSecond = first == Places::kX ? Places::kDy : Places::kX;
+
  public:
-  LinearBackwardFilter(const OpSpec& spec, const Device& device)
+  MatrixBackwardFilter(const OpSpec& spec, const Device& device)
       : Product(spec, device,
                 {.transpose_b = true,
-                 .m = spec.inputs[1].shape[1],
-                 .n = spec.inputs[0].shape[1],
-                 .inner = spec.inputs[0].shape[0]}) {
-    output_layouts_[0] = Layout::Filter();
-    if (IsPresent(spec.outputs, 1)) {
-      workspace_bytes_ = std::max(
-          workspace_bytes_, ColumnSumsBytes(ElementType(spec), in_shape(1)[0], in_shape(1)[1]));
+                 .m = Columns(spec.inputs[first].shape),
+                 .n = Columns(spec.inputs[kSecond].shape),
+                 .inner = spec.inputs[first].shape[0]}) {
+    output_layouts_[Places::kDw] = first == Places::kX ? Layout::Nhwc() : Layout::Filter();
+    if (IsPresent(spec.outputs, Places::kDb)) {
+      workspace_bytes_ = std::max(workspace_bytes_,
+                                  ColumnSumsBytes(ElementType(spec), dy_shape()[0], dy_shape()[1]));
     }
   }
 
   void Run(const RunContext&) override {
-    Multiply(1, 0);
-    if (float* db = out<float>(1)) {
-      ColumnSums(device_.stream, ElementType(spec_), memory_.inputs[1].data, in_shape(1)[0],
-                 in_shape(1)[1], db, memory_.workspace);
+    Multiply(first, kSecond);
+    if (float* db = out<float>(Places::kDb)) {
+      ColumnSums(device_.stream, ElementType(spec_), memory_.inputs[Places::kDy].data,
+                 dy_shape()[0], dy_shape()[1], db, memory_.workspace);
     }
   }
+
+ private:
+  static int64_t Columns(const Shape& matrix) { return matrix.size() / matrix[0]; }
+  const Shape& dy_shape() const { return in_shape(Places::kDy); }
 };
 
 }  // namespace
@@ -255,7 +264,10 @@ std::unique_ptr<Kernel> MakeLinearBackwardData(const OpSpec& spec, const Device&
   return std::make_unique<LinearBackwardData>(spec, device);
 }
 std::unique_ptr<Kernel> MakeLinearBackwardFilter(const OpSpec& spec, const Device& device) {
-  return std::make_unique<LinearBackwardFilter>(spec, device);
+  return std::make_unique<MatrixBackwardFilter<FilterGradientPlaces::kDy>>(spec, device);
+}
+std::unique_ptr<Kernel> MakeWideProductBackwardFilter(const OpSpec& spec, const Device& device) {
+  return std::make_unique<MatrixBackwardFilter<FilterGradientPlaces::kX>>(spec, device);
 }
 
 }  // namespace carole::cuda

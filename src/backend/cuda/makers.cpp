@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "src/backend/cuda/cuda.h"
+#include "src/backend/cuda/image_convolution.h"
 
 namespace carole::cuda {
 namespace {
@@ -20,16 +21,20 @@ bool AllPlain(const OpSpec& spec) {
 
 }  // namespace
 
-KernelMaker* FindMaker(const OpSpec& spec) {
+KernelMaker* FindMaker(const OpSpec& spec, const Device& device) {
   if (!HasTypes(spec)) return nullptr;
   switch (spec.kind) {
     case OpKind::kConv2d:
       if (IsWideProduct(spec)) return MakeWideProduct;
+      if (ImageConvolution::Of(spec, device)) return MakeImageConv2d;
       return IsDepthwise(spec, spec.inputs[0].shape) ? MakeDepthwise : MakeConv2d;
     case OpKind::kConv2dBackwardData:
       return IsDepthwise(spec, spec.outputs[0].shape) ? MakeDepthwiseBackwardData
                                                       : MakeConv2dBackwardData;
     case OpKind::kConv2dBackwardFilter:
+      if (ImageConvolution::Of(spec, device)) return MakeImageConv2dBackwardFilter;
+      if (IsPresent(spec.inputs, FilterGradientPlaces::kReluY)) return nullptr;
+      if (IsWideProductBackwardFilter(spec)) return MakeWideProductBackwardFilter;
       return IsDepthwise(spec, spec.inputs[0].shape) ? MakeDepthwiseBackwardFilter
                                                      : MakeConv2dBackwardFilter;
     case OpKind::kLinear:
@@ -37,7 +42,8 @@ KernelMaker* FindMaker(const OpSpec& spec) {
     case OpKind::kLinearBackwardData:
       return MakeLinearBackwardData;
     case OpKind::kLinearBackwardFilter:
-      return MakeLinearBackwardFilter;
+      return IsPresent(spec.inputs, FilterGradientPlaces::kReluY) ? nullptr
+                                                                  : MakeLinearBackwardFilter;
     case OpKind::kBatchNorm:
       return MakeBatchNorm;
     case OpKind::kBatchNormBackward:

@@ -29,16 +29,31 @@ bool Normalizes(const OpSpec& spec) {
   return spec.inputs[0].dtype == DType::kU8 && (to == DType::kF32 || IsNarrow(to));
 }
 
+// Whether filters in 16 bits, whose gradient this is, span the whole image, and operands lie as
+// tensor cores take them.
+bool IsNarrowProductBackwardFilter(const OpSpec& spec) {
+  if (spec.kind != OpKind::kConv2dBackwardFilter || !IsNarrow(ElementType(spec))) return false;
+  const auto& a = spec.attributes_as<Conv2dAttributes>();
+  const Shape &x = spec.inputs[0].shape, &w = spec.outputs[0].shape;
+  constexpr int64_t kGrain = 8;  // 16 bytes
+  return a.padding == Padding{} && a.groups == 1 && a.dilation == 1 && w[2] == x[2] &&
+         w[3] == x[3] && w[0] % kGrain == 0 && w.size() / w[0] % kGrain == 0;
+}
+
 // A filter's gradient as cuDNN makes it, in the type of its operands. Where the library gets more
 // channels than there are, they are cut off and it is cast in one pass (conv2d.cpp).
 bool IsRoundedGradient(const OpSpec& spec) {
   return spec.kind == OpKind::kConv2dBackwardFilter &&
          spec.attributes_as<Conv2dAttributes>().groups == 1 &&
          spec.inputs[0].shape[1] >= kNeverPaddedChannels &&
-         spec.outputs[0].dtype == ElementType(spec);
+         spec.outputs[0].dtype == ElementType(spec) && !IsNarrowProductBackwardFilter(spec);
 }
 
 }  // namespace
+
+bool IsWideProductBackwardFilter(const OpSpec& spec) {
+  return IsNarrowProductBackwardFilter(spec) && spec.outputs[0].dtype == DType::kF32;
+}
 
 bool IsWideProduct(const OpSpec& spec) {
   if (spec.kind != OpKind::kConv2d || IsPresent(spec.inputs, Conv2dPlaces::kResidual) ||

@@ -214,7 +214,7 @@ class Conv2dBackwardFilter : public Conv2dBase<T> {
   void Run(const RunContext&) override {
     const Conv2dGeometry& g = this->g_;
     const T* x = this->template in<T>(0);
-    const T* dy = this->template in<T>(1);
+    const T* dy = MaskedGradient();
     T* dw = this->template out<T>(0);
     this->ForBlocks([&](int64_t group, int64_t begin, int64_t end) {
       Multiply(this->threads_,
@@ -225,6 +225,21 @@ class Conv2dBackwardFilter : public Conv2dBase<T> {
     });
     if (T* db = this->template out<T>(1)) ColumnSums(this->threads_, dy, g.pixels(), g.k, db);
   }
+
+ private:
+  const T* MaskedGradient() {
+    using Places = FilterGradientPlaces;
+    const T* dy = this->template in<T>(Places::kDy);
+    const T* y = this->template in<T>(Places::kReluY);
+    if (y == nullptr) return dy;
+    masked_.assign(dy, dy + this->in_shape(Places::kDy).size());
+    for (size_t i = 0; i < masked_.size(); ++i) {
+      if (!(y[i] > 0)) masked_[i] = 0;
+    }
+    return masked_.data();
+  }
+
+  std::vector<T> masked_;
 };
 
 // Places of x, the filter and y.
@@ -252,7 +267,8 @@ std::unique_ptr<Kernel> MakeConv2dBackwardData(const OpSpec& spec, int threads) 
 }
 
 std::unique_ptr<Kernel> MakeConv2dBackwardFilter(const OpSpec& spec, int threads) {
-  if (IsDepthwise(spec, spec.inputs[0], spec.outputs[0], spec.inputs[1])) {
+  const bool masks = IsPresent(spec.inputs, FilterGradientPlaces::kReluY);
+  if (!masks && IsDepthwise(spec, spec.inputs[0], spec.outputs[0], spec.inputs[1])) {
     return MakeDepthwiseBackwardFilter(spec, threads);
   }
   return MakeTyped<Conv2dBackwardFilter>(spec, threads);

@@ -16,6 +16,7 @@ class EmulatedCudaBackend : public Backend {
     device_.numbers = &numbers_;
     device_.stream = options.stream;
     device_.cudnn = &cudnn_;
+    device_.capability = 90;
     device_.takes_optional = options.takes_optional;
   }
 
@@ -25,9 +26,11 @@ class EmulatedCudaBackend : public Backend {
     device_.tf32 = precision == Precision::kTf32;
     activation_dtype_ = ActivationType(precision);
   }
-  bool Supports(const OpSpec& spec) const override { return cuda::FindMaker(spec) != nullptr; }
+  bool Supports(const OpSpec& spec) const override {
+    return cuda::FindMaker(spec, device_) != nullptr;
+  }
   std::unique_ptr<Kernel> MakeKernel(const OpSpec& spec) const override {
-    cuda::KernelMaker* const maker = cuda::FindMaker(spec);
+    cuda::KernelMaker* const maker = cuda::FindMaker(spec, device_);
     CAROLE_CHECK(maker != nullptr, "no emulated kernel for {}", Name(spec.kind));
     return maker(spec, device_);
   }

@@ -198,6 +198,36 @@ inline void __syncthreads() { cuda_emulation::Block::current_block->Barrier(); }
 
 namespace cuda_emulation {
 
+// As tensor_cores.h says it; here all of a block's warps come to it together.
+template <typename T>
+void MultiplyAdd(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  constexpr unsigned kMostThreads = 1024, kLanes = 32;
+  static uint32_t of_a[kMostThreads][4], of_b[kMostThreads][2];
+  std::memcpy(of_a[threadIdx.x], a, sizeof(a));
+  std::memcpy(of_b[threadIdx.x], b, sizeof(b));
+  __syncthreads();
+  const unsigned warp = threadIdx.x / kLanes * kLanes, g = threadIdx.x % kLanes / 4;
+  const auto element = [](uint32_t word, unsigned half) {
+    const auto bits = static_cast<uint16_t>(half == 0 ? word : word >> 16);
+    T value;
+    std::memcpy(&value, &bits, sizeof(bits));
+    return static_cast<float>(value);
+  };
+  for (unsigned i = 0; i < 4; ++i) {
+    const unsigned row = g + i / 2 * 8, column = threadIdx.x % 4 * 2 + i % 2;
+    for (unsigned k = 0; k < 16; ++k) {
+      const unsigned lane = k % 8 / 2, upper = k / 8;
+      d[i] += element(of_a[warp + row % 8 * 4 + lane][row / 8 + 2 * upper], k % 2) *
+              element(of_b[warp + column * 4 + lane][upper], k % 2);
+    }
+  }
+  __syncthreads();
+}
+
+}  // namespace cuda_emulation
+
+namespace cuda_emulation {
+
 // One kernel at a time, of all ranks: what they share lies in static memory.
 inline void RunGrid(dim3 grid, dim3 threads, const std::function<void()>& thread) {
   static std::mutex mutex;
