@@ -4,10 +4,8 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <filesystem>
 
-#include "launch/environment.h"
 #include "src/core/log.h"
 #include "src/core/small_file.h"
 
@@ -20,10 +18,15 @@ std::string NotePath(const std::string& train_dir) {
 
 }  // namespace
 
-void NoteRanksEnd() {
-  const char* path = std::getenv(kRanksEnd);
-  const auto place = path == nullptr ? std::nullopt : FindPlace(std::getenv);
-  if (place && place->rank == 0) ReplaceSmallFile(path, "");
+void NoteRanksEnd(const GetVariable& get) {
+  const char* path = get(kRanksEnd);
+  const auto place = path == nullptr ? std::nullopt : FindPlace(get);
+  if (!place || place->rank != 0) return;
+  if (const std::error_code error = ReplaceSmallFile(path, ""))
+    LogWarning("launch",
+               "the job ended well, but who launched it is not told so and takes it for a lost "
+               "machine: {}: cannot be written: {}",
+               path, error.message());
 }
 
 void NoteJobEnd(const std::string& train_dir, int exit_code) {

@@ -4,12 +4,14 @@
 
 #include <string>
 
+#include "launch/environment.h"
+
 namespace carole::launch {
 
 // The variable by which `carole launch` names a file for rank 0 to note in that the job ended well.
 inline constexpr const char* kRanksEnd = "CAROLE_RANKS_END";
-// Makes that file, on rank 0, where one is named.
-void NoteRanksEnd();
+// Makes that file, on rank 0, where one is named. Where it cannot be written that is a warning.
+void NoteRanksEnd(const GetVariable& get);
 
 // Writes the note, a new one each time. A folder that cannot be written gives a warning.
 void NoteJobEnd(const std::string& train_dir, int exit_code);

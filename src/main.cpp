@@ -126,7 +126,7 @@ int main(int argc, char** argv) {
     const int code = Run(carole::commands::ReadFlagFiles({argv + 1, argv + argc}));
     carole::io::FlushOutput();
     carole::commands::ReportExit(code);
-    if (code == 0) carole::launch::NoteRanksEnd();
+    if (code == 0) carole::launch::NoteRanksEnd(std::getenv);
     return code;
   } catch (const std::exception&) {
     return carole::commands::ReportError(std::current_exception());

@@ -109,17 +109,9 @@ void ExpectGradient(const ConvSizes& sizes, const ConvSizes& made, const Blocks&
   for (const double v : Convolved(Conv2dBackwardFilterSpec(made), made_x, dy))
     narrow.emplace_back(static_cast<float>(v));
   std::vector<float> got(sizes.w().size(), -1);
-  std::vector<Fp16> rounded(got.size(), Fp16(-1));
-  const auto cast = [&](DType type, void* to) {
-    CastFilterFromDepth(nullptr, DType::kF16, narrow.data(), made.w(), blocks, type, to, sizes.w());
-  };
-  cast(DType::kF32, got.data());
-  cast(DType::kF16, rounded.data());
+  CastFilterFromDepth(nullptr, DType::kF16, narrow.data(), made.w(), blocks, got.data(), sizes.w());
   const Elements want = Convolved(Conv2dBackwardFilterSpec(sizes), x, dy);
-  for (size_t i = 0; i < got.size(); ++i) {
-    EXPECT_EQ(got[i], want[i]) << i;
-    EXPECT_EQ(rounded[i].bits, Fp16(got[i]).bits) << i;
-  }
+  for (size_t i = 0; i < got.size(); ++i) EXPECT_EQ(got[i], want[i]) << i;
 }
 
 // A convolution over pixels, and over the blocks that come to the same; its filter's gradient too.
@@ -164,7 +156,7 @@ TEST(SpaceToDepth, MakesTheSameConvolution) {
 // What is asked of the library: pixels as they are, or padded before.
 void ExpectSameInPairs(int64_t channels, int64_t taps, const Padding& padding) {
   SCOPED_TRACE(::testing::Message() << channels << " channels, " << taps << " taps");
-  const ConvSizes sizes = Conv({2, channels, 9, 12}, 5, taps, {.padding = padding});
+  const ConvSizes sizes = Conv({2, channels, 9, 12}, 5, taps, {.padding = padding, .relu = true});
   const auto single =
       ConvolutionTask::Of(testing::InNarrow(Conv2dSpec(sizes), DType::kBF16)).ForLibrary(false);
   ASSERT_TRUE(single.FitsPairs());
@@ -180,7 +172,6 @@ void ExpectSameInPairs(int64_t channels, int64_t taps, const Padding& padding) {
     FilterToPairs(nullptr, DType::kBF16, from, sizes.w(), to, pairs.w);
   });
   EXPECT_EQ(Convolved(Conv2dSpec(sizes), x, w), Convolved(Conv2dSpec(in_pairs), x_pairs, w_pairs));
-  ExpectGradient(sizes, in_pairs, pairs.blocks, x, x_pairs, SmallNumbers(sizes.y(), 3));
 }
 
 TEST(FilterToPairs, MakesTheSameConvolution) {

@@ -10,6 +10,7 @@
 #include "launch/ssh.h"
 #include "launch/tf_config.h"
 #include "src/core/error.h"
+#include "tests/launch/variables.h"
 #include "tests/support/text_of.h"
 
 namespace carole::launch {
@@ -182,6 +183,26 @@ TEST(JobEnd, OnlyWhatWasNotedSince) {
   NoteJobEnd(run, 0);
   EXPECT_TRUE(late.Noted());
   EXPECT_NO_THROW(NoteJobEnd("/proc/nowhere", 0));
+}
+
+TEST(JobEnd, RankZeroTellsWhoLaunchedTheJob) {
+  const PrivateFolder folder;
+  const std::string note = folder / "note";
+  const auto end = [](const std::string& path, const std::string& rank) {
+    NoteRanksEnd(testing::Variables({{kRanksEnd, path},
+                                     {"OMPI_COMM_WORLD_RANK", rank},
+                                     {"OMPI_COMM_WORLD_SIZE", "2"},
+                                     {"OMPI_COMM_WORLD_LOCAL_RANK", rank},
+                                     {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}}));
+  };
+  end(note, "1");
+  EXPECT_FALSE(std::filesystem::exists(note));
+  end(note, "0");
+  EXPECT_TRUE(std::filesystem::exists(note));
+  ::testing::internal::CaptureStderr();
+  end(folder / "missing/note", "0");
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr("missing/note: cannot be written: No such file or directory"));
 }
 
 TEST(JobEnd, IsForOtherUsersToo) {

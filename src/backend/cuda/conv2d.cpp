@@ -388,7 +388,7 @@ class Conv2dBackwardFilter : public Convolution {
     Execute(PaddedInput(), filter() != nullptr ? filter() : output(), input(1));
     if (task_.in_blocks()) {
       CastFilterFromDepth(device_.stream, task_.type, filter(), task_.w, task_.blocks,
-                          spec_.outputs[0].dtype, output(), out_shape(0));
+                          out<float>(0), out_shape(0));
     } else if (filter() != nullptr) {
       CastFilter(device_.stream, task_.type, filter(), task_.w, out<float>(0), out_shape(0));
     }

@@ -46,10 +46,9 @@ void FilterToDepth(CUstream_st* stream, const void* w, const Shape& w_shape, con
 void FilterToPairs(CUstream_st* stream, DType type, const void* w, const Shape& w_shape, void* to,
                    const Shape& to_shape);
 
-// The gradient of w (K,C,R,S), of that type or fp32, that follows from that of either, of bf16 or
-// fp16.
+// The gradient of w (K,C,R,S) that follows from that of the filter of blocks, of bf16 or fp16.
 void CastFilterFromDepth(CUstream_st* stream, DType from_type, const void* from,
-                         const Shape& from_shape, const Blocks& blocks, DType w_type, void* w,
+                         const Shape& from_shape, const Blocks& blocks, float* w,
                          const Shape& w_shape);
 
 // to = so many times `from`, rounded to the type.

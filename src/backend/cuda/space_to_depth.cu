@@ -74,10 +74,10 @@ void Gather(CUstream_st* stream, const void* x, const Shape& x_shape, const Padd
 }
 
 // An element of w's gradient: the sum of what each output says.
-template <typename From, typename To>
+template <typename From>
 struct ScatterFilter {
   const From* from;
-  To* to;
+  float* to;
   Blocks blocks;
   int k, channels, r, s;  // of w
   int from_channels, from_r, from_s;
@@ -94,7 +94,7 @@ struct ScatterFilter {
       const int pixel = row % blocks.rows * blocks.columns + shifted % blocks.columns;
       sum += static_cast<float>(from[block * from_channels + pixel * channels + channel]);
     }
-    to[i] = static_cast<To>(sum);
+    to[i] = sum;
   }
 };
 
@@ -130,23 +130,16 @@ void FilterToPairs(CUstream_st* stream, DType type, const void* w, const Shape& 
 }
 
 void CastFilterFromDepth(CUstream_st* stream, DType from_type, const void* from,
-                         const Shape& from_shape, const Blocks& blocks, DType w_type, void* w,
+                         const Shape& from_shape, const Blocks& blocks, float* w,
                          const Shape& w_shape) {
-  CAROLE_CHECK(w_type == from_type || w_type == DType::kF32, "a filter's gradient in {}",
-               Name(w_type));
   const auto size = [](const Shape& shape, int i) { return static_cast<int>(shape[i]); };
-  const auto scatter = [&]<typename From, typename To>() {
+  const auto scatter = [&]<typename From>() {
     ForEach(stream, w_shape.size(),
-            ScatterFilter<From, To>{static_cast<const From*>(from), static_cast<To*>(w), blocks,
-                                    size(w_shape, 0), size(w_shape, 1), size(w_shape, 2),
-                                    size(w_shape, 3), size(from_shape, 1), size(from_shape, 2),
-                                    size(from_shape, 3)});
+            ScatterFilter<From>{static_cast<const From*>(from), w, blocks, size(w_shape, 0),
+                                size(w_shape, 1), size(w_shape, 2), size(w_shape, 3),
+                                size(from_shape, 1), size(from_shape, 2), size(from_shape, 3)});
   };
-  const auto to = [&]<typename From>() {
-    w_type == DType::kF32 ? scatter.template operator()<From, float>()
-                          : scatter.template operator()<From, From>();
-  };
-  from_type == DType::kBF16 ? to.operator()<__nv_bfloat16>() : to.operator()<__half>();
+  from_type == DType::kBF16 ? scatter.operator()<__nv_bfloat16>() : scatter.operator()<__half>();
 }
 
 void RepeatBias(CUstream_st* stream, const float* from, int64_t count, int times, DType to_type,
