@@ -42,8 +42,7 @@ KernelMaker* FindMaker(const OpSpec& spec, const Device& device) {
     case OpKind::kLinearBackwardData:
       return MakeLinearBackwardData;
     case OpKind::kLinearBackwardFilter:
-      return IsPresent(spec.inputs, FilterGradientPlaces::kReluY) ? nullptr
-                                                                  : MakeLinearBackwardFilter;
+      return MakeLinearBackwardFilter;
     case OpKind::kBatchNorm:
       return MakeBatchNorm;
     case OpKind::kBatchNormBackward:
