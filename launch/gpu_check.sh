@@ -505,8 +505,8 @@ check_all() {
 
   section kernels 30 "Our kernels beside a copy" kernel_speed
   # New cuDNN plans are looked for in up to 0.5 s for each of a net's convolutions (backend/cuda/plan_search.h): 38 s for
-  # ResNet-50 at each batch size and precision, 13 s for VGG-16, and perhaps as many again for its masks and pairs of
-  # outputs, 30 s for MobileNet v2, 67 s for Inception v3.
+  # ResNet-50 at each batch size and precision, 26 s for VGG-16, 30 s for MobileNet v2, 67 s for Inception v3. On an H200
+  # all of their first measurement took 9, 27, 6 and 14 s.
   section speed 80 "ResNet-50, bf16" ours resnet_v1_50 bf16 256
   section speed 70 "ResNet-50, bf16, batch 512" ours resnet_v1_50 bf16 512
   section speed 145 "ResNet-50, bf16, PyTorch compiled" peer resnet_v1_50 bf16 256,512

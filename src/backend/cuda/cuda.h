@@ -62,7 +62,7 @@ class CudaKernel : public PlainKernel {
 
 using KernelMaker = std::unique_ptr<Kernel>(const OpSpec& spec, const Device& device);
 KernelMaker MakeConv2d, MakeConv2dBackwardData, MakeConv2dBackwardFilter;  // cuDNN
-KernelMaker MakeImageConv2d, MakeImageConv2dBackwardFilter;
+KernelMaker MakeImageConv2d, MakeImageConv2dBackwardFilter;                // image_convolution.h
 KernelMaker MakeLinear, MakeLinearBackwardData, MakeLinearBackwardFilter;  // cuBLASLt
 KernelMaker MakeWideProduct, MakeWideProductBackwardFilter;
 KernelMaker MakeDepthwise, MakeDepthwiseBackwardData, MakeDepthwiseBackwardFilter;
