@@ -83,8 +83,8 @@ goldens() {
 sanitizer_findings() { grep -E '^=+ (Invalid|Program hit|Error:|Race|Uninitialized)' "$1" | head -n 10; }
 
 # Our own kernels (those of libraries are their makers' business): three quarters of the processes take what is neither
-# a convolution nor a product, the last our depthwise convolutions and those of images, and what we copy for cuDNN's. In the bundle a script
-# starts the tests.
+# a convolution nor a product, the last our depthwise convolutions and those of images, and what we copy for cuDNN's. In
+# the bundle a script starts the tests.
 sanitizer() {
   set -- compute-sanitizer --target-processes all --report-api-errors no --error-exitcode=1 \
     "$place/tests/carole_backend_tests"

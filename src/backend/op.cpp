@@ -75,4 +75,11 @@ bool HasPassed(const OpSpec& spec) {
          IsPresent(spec.inputs, BatchNormBackwardPlaces::kPassed);
 }
 
+bool MasksByRelu(const OpSpec& spec) {
+  static_assert(+Conv2dBackwardDataPlaces::kReluY == +FilterGradientPlaces::kReluY);
+  const bool may =
+      spec.kind == OpKind::kConv2dBackwardData || spec.kind == OpKind::kConv2dBackwardFilter;
+  return may && IsPresent(spec.inputs, FilterGradientPlaces::kReluY);
+}
+
 }  // namespace carole

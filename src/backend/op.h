@@ -308,6 +308,8 @@ struct OpSpec {
 bool CanLeavePassed(const BatchNormAttributes& attributes, const Shape& y);
 Shape PassedShape(const Shape& y);
 bool HasPassed(const OpSpec& spec);
+// Whether a convolution's gradient masks by a ReLU's y what it makes, or what it is given.
+bool MasksByRelu(const OpSpec& spec);
 
 // Output size of a window sliding over `in` pixels.
 constexpr int64_t WindowOutput(int64_t in, int64_t before, int64_t after, int64_t window,

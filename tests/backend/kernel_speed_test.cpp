@@ -49,13 +49,11 @@ void AddBatchNorms(int64_t n, std::vector<SpeedCase>& cases) {
 
 // Of VGG, ResNet and Inception.
 void AddFirstLayers(int64_t n, std::vector<SpeedCase>& cases) {
-  const Conv2dAttributes strided{.stride_h = 2, .stride_w = 2};
-  Conv2dAttributes padded = strided;
-  padded.padding = Around(3);
-  const std::pair<std::string, ConvSizes> rows[] = {
-      {"3x3 3x224x224", Conv({n, 3, 224, 224}, 64, 3, {.padding = Around(1)}, {.bias = true})},
-      {"7x7/2 3x224x224", Conv({n, 3, 224, 224}, 64, 7, padded)},
-      {"3x3/2 3x299x299", Conv({n, 3, 299, 299}, 32, 3, strided)}};
+  ConvSizes vgg = VggStem(n);
+  vgg.bias = true;
+  const std::pair<std::string, ConvSizes> rows[] = {{"3x3 3x224x224", vgg},
+                                                    {"7x7/2 3x224x224", ResNetStem(n)},
+                                                    {"3x3/2 3x299x299", InceptionStem(n)}};
   for (const auto& [name, sizes] : rows) {
     cases.push_back({"conv2d " + name, Conv2dSpec(sizes)});
     cases.push_back({"conv2d_backward_filter " + name, Conv2dBackwardFilterSpec(sizes)});

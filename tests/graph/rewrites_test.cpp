@@ -213,11 +213,7 @@ struct MasksNothing final : Backend {
   std::string_view name() const override { return "masks_nothing"; }
   int threads() const override { return 1; }
   bool Supports(const OpSpec& spec) const override {
-    const bool masks = (spec.kind == OpKind::kConv2dBackwardData &&
-                        IsPresent(spec.inputs, Conv2dBackwardDataPlaces::kReluY)) ||
-                       (spec.kind == OpKind::kConv2dBackwardFilter &&
-                        IsPresent(spec.inputs, FilterGradientPlaces::kReluY));
-    return Reference().Supports(spec) && !masks;
+    return Reference().Supports(spec) && !MasksByRelu(spec);
   }
   std::unique_ptr<Kernel> MakeKernel(const OpSpec& spec) const override {
     return Reference().MakeKernel(spec);

@@ -106,6 +106,13 @@ __global__ void __launch_bounds__(kThreads, 2)  // blocks at once: of itself nvc
   if (threadIdx.x < kPartLanes && channel < partial.channels) finish(channel, totals[lane]);
 }
 
+// finish(channel, sums) once for each channel, with the sums of its parts.
+template <int kValues, typename Finish>
+void AddParts(cudaStream_t stream, const PartialSums& partial, Finish finish) {
+  Launch(stream, dim3(static_cast<unsigned>(DivideUp(partial.channels, kPartLanes))),
+         AddPartsKernel<kValues, Finish>, partial, finish);
+}
+
 // The sums of `channels` channels, N at once: f.Pixels() is the number of pixels that count;
 // f.Read(column, pixel) gets what f.Add(column, pixel, read, sums) adds to float sums, N of each
 // value; F::kAhead, a divisor of 32, is how many pixels a thread reads at once. Then
@@ -120,8 +127,7 @@ void ChannelSums(cudaStream_t stream, int64_t pixels, int64_t channels, std::byt
                             .splits = cut.pixel_blocks,
                             .channels = channels};
   if (!cut.empty()) Launch(stream, cut.grid(), ChannelSumsKernel<kValues, N, F>, cut, partial, f);
-  Launch(stream, dim3(static_cast<unsigned>(DivideUp(channels, kPartLanes))),
-         AddPartsKernel<kValues, Finish>, partial, finish);
+  AddParts<kValues>(stream, partial, finish);
 }
 
 // to[channel] = the first sum.

@@ -54,7 +54,7 @@ struct ConvolutionTask {
   ConvolutionTask ForLibrary(bool tf32) const {
     ConvolutionTask task = *this;
     const Padding& p = a.padding;
-    if (p == Padding{} && a.groups == 1 && a.dilation == 1 && w[2] == x[2] && w[3] == x[3]) {
+    if (SpansImage()) {
       task.x = Shape{x[0], x[1] * x[2] * x[3], 1, 1};
       task.w = Shape{w[0], task.x[1], 1, 1};
       task.a.stride_h = task.a.stride_w = 1;
@@ -70,17 +70,25 @@ struct ConvolutionTask {
     task.mask = false;  // dx lies otherwise than y
     return task;
   }
+  // A filter over the whole image.
+  bool SpansImage() const {
+    return a.padding == Padding{} && a.groups == 1 && a.dilation == 1 && w[2] == x[2] &&
+           w[3] == x[3];
+  }
+  // Of a net's first layer, in 16 bits.
+  bool IsOfImage() const {
+    return type != DType::kF32 && direction != Direction::kData && x[1] <= 4 &&
+           a.stride_h == a.stride_w && a.stride_w <= 2 && a.dilation == 1 && a.groups == 1 &&
+           !residual;
+  }
   // Nets' first layers, where image_convolution.h has no kernels for them, nor the library any fast
   // ones for so few channels. Of ResNet's it takes at batch 256 0.28 ms instead of 1.54, its
   // filter's gradient 0.46 instead of 0.88 (cuDNN 9.19 on an H200). A gradient of a filter is
   // faster with fewer channels.
   Blocks BlocksOfImage() const {
-    const bool fits = type != DType::kF32 && direction != Direction::kData && x[1] <= 4 &&
-                      w[3] > 1 && a.stride_h == a.stride_w && a.stride_w <= 2 && a.dilation == 1 &&
-                      a.groups == 1 && !residual;
     const bool in_pairs = y[3] % 2 == 0 && (direction == Direction::kForward || a.stride_w == 1);
     const int stride = static_cast<int>(a.stride_w), outputs = in_pairs ? 2 : 1;
-    if (!fits || stride * outputs == 1) return {};
+    if (!IsOfImage() || w[3] == 1 || stride * outputs == 1) return {};
     return {.rows = stride, .columns = stride * outputs, .outputs = outputs};
   }
   bool in_blocks() const { return blocks.columns > 1; }

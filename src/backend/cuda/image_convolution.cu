@@ -2,6 +2,7 @@
 // slow, as they multiply along channels; here it is along all taps of a filter. Blocks of threads
 // go from tile to tile of the result, the part of the image under it in shared memory. So y moves
 // once, nearly as fast as memory does.
+#include "src/backend/cuda/convolution_task.h"
 #include "src/backend/cuda/image_convolution.h"
 #include "src/backend/cuda/image_tiles.h"
 
@@ -121,17 +122,10 @@ class Forward : public CudaKernel {
 }  // namespace image
 
 std::optional<ImageConvolution> ImageConvolution::Of(const OpSpec& spec, const Device& device) {
-  const bool is_forward = spec.kind == OpKind::kConv2d;
-  if (device.capability < kTensorCoresOfWarps || !IsNarrow(ElementType(spec)) ||
-      (!is_forward && spec.kind != OpKind::kConv2dBackwardFilter) ||
-      (is_forward && IsPresent(spec.inputs, Conv2dPlaces::kResidual)))
-    return {};
-  const auto& a = spec.attributes_as<Conv2dAttributes>();
-  const Shape& x = spec.inputs[0].shape;
-  const Shape& w = is_forward ? spec.inputs[1].shape : spec.outputs[0].shape;
-  const Shape& y = is_forward ? spec.outputs[0].shape : spec.inputs[1].shape;
-  if (x[1] > 4 || a.groups > 1 || a.dilation > 1 || a.stride_h != a.stride_w || a.stride_w > 2 ||
-      w[0] % image::kGrain != 0 || w.size() / w[0] >= image::kMostTaps || x.size() > INT32_MAX)
+  const auto task = ConvolutionTask::Of(spec);
+  const Shape &x = task.x, &w = task.w, &y = task.y;
+  if (device.capability < kTensorCoresOfWarps || !task.IsOfImage() || w[0] % image::kGrain != 0 ||
+      w.size() / w[0] >= image::kMostTaps || x.size() > INT32_MAX)
     return {};
   const auto size = [](int64_t value) { return static_cast<int>(value); };
   const ImageConvolution c{
@@ -144,9 +138,9 @@ std::optional<ImageConvolution> ImageConvolution::Of(const OpSpec& spec, const D
       .filter_w = size(w[3]),
       .p = size(y[2]),
       .q = size(y[3]),
-      .stride = size(a.stride_w),
-      .top = size(a.padding.top),
-      .left = size(a.padding.left),
+      .stride = size(task.a.stride_w),
+      .top = size(task.a.padding.top),
+      .left = size(task.a.padding.left),
   };
   const bool fits =
       c.filter_h * c.even_row_taps() <= image::kMostTaps && image::LargePatch::Fits(c);

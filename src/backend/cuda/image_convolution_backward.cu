@@ -183,10 +183,9 @@ class BackwardFilter : public CudaKernel {
       Launch(device_.stream, GridOf(splits_, c_.filters, kColumns),
              FilterGradientKernel<T, kColumns, Cut>, c_, tiles_, task);
     });
-    Launch(device_.stream, dim3(static_cast<unsigned>(DivideUp(sums(), int64_t{kPartLanes}))),
-           AddPartsKernel<1, WriteFilterGradient>, task.partial,
-           WriteFilterGradient{out<float>(Places::kDw), out<float>(Places::kDb), c_.taps(),
-                               c_.filters});
+    AddParts<1>(device_.stream, task.partial,
+                WriteFilterGradient{out<float>(Places::kDw), out<float>(Places::kDb), c_.taps(),
+                                    c_.filters});
   }
 
  private:

@@ -33,7 +33,7 @@ KernelMaker* FindMaker(const OpSpec& spec, const Device& device) {
                                                       : MakeConv2dBackwardData;
     case OpKind::kConv2dBackwardFilter:
       if (ImageConvolution::Of(spec, device)) return MakeImageConv2dBackwardFilter;
-      if (IsPresent(spec.inputs, FilterGradientPlaces::kReluY)) return nullptr;
+      if (MasksByRelu(spec)) return nullptr;
       if (IsWideProductBackwardFilter(spec)) return MakeWideProductBackwardFilter;
       return IsDepthwise(spec, spec.inputs[0].shape) ? MakeDepthwiseBackwardFilter
                                                      : MakeConv2dBackwardFilter;

@@ -1,4 +1,5 @@
 // Which types kernels have, and which precisions GPUs.
+#include "src/backend/cuda/convolution_task.h"
 #include "src/backend/cuda/cuda.h"
 #include "src/core/error.h"
 
@@ -33,11 +34,10 @@ bool Normalizes(const OpSpec& spec) {
 // tensor cores take them.
 bool IsNarrowProductBackwardFilter(const OpSpec& spec) {
   if (spec.kind != OpKind::kConv2dBackwardFilter || !IsNarrow(ElementType(spec))) return false;
-  const auto& a = spec.attributes_as<Conv2dAttributes>();
-  const Shape &x = spec.inputs[0].shape, &w = spec.outputs[0].shape;
+  const Shape& w = spec.outputs[0].shape;
   constexpr int64_t kGrain = 8;  // 16 bytes
-  return a.padding == Padding{} && a.groups == 1 && a.dilation == 1 && w[2] == x[2] &&
-         w[3] == x[3] && w[0] % kGrain == 0 && w.size() / w[0] % kGrain == 0;
+  return ConvolutionTask::Of(spec).SpansImage() && w[0] % kGrain == 0 &&
+         w.size() / w[0] % kGrain == 0;
 }
 
 // A filter's gradient as cuDNN makes it, in the type of its operands. Where the library gets more

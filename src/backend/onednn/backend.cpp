@@ -114,12 +114,8 @@ class OneDnnBackend : public Backend {
     // The library sums the gradient of a bias beside that of its filter.
     const bool sums =
         spec.kind == OpKind::kReluBackward && IsPresent(spec.outputs, ReluBackwardPlaces::kDb);
-    const bool masks = (spec.kind == OpKind::kConv2dBackwardData &&
-                        IsPresent(spec.inputs, Conv2dBackwardDataPlaces::kReluY)) ||
-                       (spec.kind == OpKind::kConv2dBackwardFilter &&
-                        IsPresent(spec.inputs, FilterGradientPlaces::kReluY));
     return kMakers[static_cast<size_t>(spec.kind)] != nullptr && HasTypes(spec) && !sums &&
-           !masks && !HasPassed(spec);
+           !MasksByRelu(spec) && !HasPassed(spec);
   }
 
   std::unique_ptr<Kernel> MakeKernel(const OpSpec& spec) const override {

@@ -6,6 +6,7 @@
 // Patches are made for blocks of rows of y that fit into kPatchBytes; for a pointwise convolution x
 // itself is the patch matrix. Groups are done one after the other.
 #include <algorithm>
+#include <vector>
 
 #include "src/backend/conv2d_geometry.h"
 #include "src/backend/reference/bias.h"
@@ -17,6 +18,14 @@ namespace carole::reference {
 namespace {
 
 constexpr int64_t kPatchBytes = 8 << 20;
+
+// d = 0 where a ReLU's y is not above.
+template <typename T>
+void MaskByRelu(const T* y, int64_t count, T* d) {
+  for (int64_t i = 0; i < count; ++i) {
+    if (!(y[i] > 0)) d[i] = 0;
+  }
+}
 
 template <typename T>
 class Patches {
@@ -191,10 +200,8 @@ class Conv2dBackwardData : public Conv2dBase<T> {
                this->Filter(w, group).Transposed(), to, stride, false, this->gemm_memory());
       if (!g.IsPointwise()) this->patches_.Scatter(this->threads_, to, group, begin, end, dx);
     });
-    const T* y = this->template in<T>(Conv2dBackwardDataPlaces::kReluY);
-    for (int64_t i = 0; y != nullptr && i < this->out_shape(0).size(); ++i) {
-      if (!(y[i] > 0)) dx[i] = 0;
-    }
+    if (const T* y = this->template in<T>(Conv2dBackwardDataPlaces::kReluY))
+      MaskByRelu(y, this->out_shape(0).size(), dx);
     if (T* db = this->template out<T>(Conv2dBackwardDataPlaces::kDb))
       ColumnSums(this->threads_, dx, g.n * g.h * g.w, g.c, db);
   }
@@ -214,7 +221,13 @@ class Conv2dBackwardFilter : public Conv2dBase<T> {
   void Run(const RunContext&) override {
     const Conv2dGeometry& g = this->g_;
     const T* x = this->template in<T>(0);
-    const T* dy = MaskedGradient();
+    const T* dy = this->template in<T>(FilterGradientPlaces::kDy);
+    std::vector<T> masked;
+    if (const T* y = this->template in<T>(FilterGradientPlaces::kReluY)) {
+      masked.assign(dy, dy + this->in_shape(FilterGradientPlaces::kDy).size());
+      MaskByRelu(y, this->in_shape(FilterGradientPlaces::kDy).size(), masked.data());
+      dy = masked.data();
+    }
     T* dw = this->template out<T>(0);
     this->ForBlocks([&](int64_t group, int64_t begin, int64_t end) {
       Multiply(this->threads_,
@@ -225,21 +238,6 @@ class Conv2dBackwardFilter : public Conv2dBase<T> {
     });
     if (T* db = this->template out<T>(1)) ColumnSums(this->threads_, dy, g.pixels(), g.k, db);
   }
-
- private:
-  const T* MaskedGradient() {
-    using Places = FilterGradientPlaces;
-    const T* dy = this->template in<T>(Places::kDy);
-    const T* y = this->template in<T>(Places::kReluY);
-    if (y == nullptr) return dy;
-    masked_.assign(dy, dy + this->in_shape(Places::kDy).size());
-    for (size_t i = 0; i < masked_.size(); ++i) {
-      if (!(y[i] > 0)) masked_[i] = 0;
-    }
-    return masked_.data();
-  }
-
-  std::vector<T> masked_;
 };
 
 // Places of x, the filter and y.
@@ -259,16 +257,14 @@ std::unique_ptr<Kernel> MakeConv2d(const OpSpec& spec, int threads) {
 }
 
 std::unique_ptr<Kernel> MakeConv2dBackwardData(const OpSpec& spec, int threads) {
-  const bool masks = IsPresent(spec.inputs, Conv2dBackwardDataPlaces::kReluY);
-  if (!masks && IsDepthwise(spec, spec.outputs[0], spec.inputs[1], spec.inputs[0])) {
+  if (!MasksByRelu(spec) && IsDepthwise(spec, spec.outputs[0], spec.inputs[1], spec.inputs[0])) {
     return MakeDepthwiseBackwardData(spec, threads);
   }
   return MakeTyped<Conv2dBackwardData>(spec, threads);
 }
 
 std::unique_ptr<Kernel> MakeConv2dBackwardFilter(const OpSpec& spec, int threads) {
-  const bool masks = IsPresent(spec.inputs, FilterGradientPlaces::kReluY);
-  if (!masks && IsDepthwise(spec, spec.inputs[0], spec.outputs[0], spec.inputs[1])) {
+  if (!MasksByRelu(spec) && IsDepthwise(spec, spec.inputs[0], spec.outputs[0], spec.inputs[1])) {
     return MakeDepthwiseBackwardFilter(spec, threads);
   }
   return MakeTyped<Conv2dBackwardFilter>(spec, threads);

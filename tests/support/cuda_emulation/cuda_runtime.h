@@ -224,10 +224,6 @@ void MultiplyAdd(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) 
   __syncthreads();
 }
 
-}  // namespace cuda_emulation
-
-namespace cuda_emulation {
-
 // One kernel at a time, of all ranks: what they share lies in static memory.
 inline void RunGrid(dim3 grid, dim3 threads, const std::function<void()>& thread) {
   static std::mutex mutex;
