@@ -4,7 +4,7 @@
 #include <array>
 #include <string>
 
-#include "nets/layers.h"
+#include "nets/layers/layers.h"
 #include "nets/nets.h"
 
 namespace carole::nets {

@@ -2,7 +2,7 @@
 // training, the logits. Convolutions have no bias; ReLU comes before, batch norm behind them.
 #pragma once
 
-#include "nets/layers.h"
+#include "nets/layers/layers.h"
 
 namespace carole::nets {
 

@@ -1,6 +1,6 @@
 // CifarNet as TF-Slim has it (after Krizhevsky's cuda-convnet). Only the two hidden dense layers
 // are regularized.
-#include "nets/layers.h"
+#include "nets/layers/layers.h"
 #include "nets/nets.h"
 
 namespace carole::nets {

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <string>
 
-#include "nets/layers.h"
+#include "nets/layers/layers.h"
 #include "nets/nets.h"
 #include "src/ops/ops.h"
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "nets/layers.h"
+#include "nets/layers/layers.h"
 
 namespace carole::nets::inception {
 

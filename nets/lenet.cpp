@@ -1,5 +1,5 @@
 // LeNet as TF-Slim has it (after LeCun et al. 1998, with ReLU and maximum pooling).
-#include "nets/layers.h"
+#include "nets/layers/layers.h"
 #include "nets/nets.h"
 
 namespace carole::nets {

@@ -1,6 +1,6 @@
 // The two MNIST nets of TensorFlow's Keras tutorials, with Keras' names and initializers: a dense
 // one, and a convolutional one that was used distributed. Nothing is regularized.
-#include "nets/layers.h"
+#include "nets/layers/layers.h"
 #include "nets/nets.h"
 
 namespace carole::nets {

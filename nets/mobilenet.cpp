@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "nets/layers.h"
+#include "nets/layers/layers.h"
 #include "nets/nets.h"
 
 namespace carole::nets {

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "nets/builder.h"
-#include "nets/layers.h"
+#include "nets/layers/builder.h"
+#include "nets/layers/layers.h"
 #include "src/core/error.h"
-#include "src/core/nearest_name.h"
+#include "src/core/text/nearest_name.h"
 #include "src/ops/ops.h"
 
 namespace carole::nets {

@@ -4,7 +4,7 @@
 
 #include <string_view>
 
-#include "nets/model.h"
+#include "nets/layers/model.h"
 
 namespace carole::nets {
 
@@ -37,7 +37,7 @@ struct NetEntry {
   int64_t channels = 3;
   int64_t num_classes = 1000;
   int64_t num_parameters;  // trainable, at the defaults of this row
-  // A row of io/preprocessing.h: TF-Slim's, or what its users give where it has none.
+  // A row of io/preprocessing/preprocessing.h: TF-Slim's, or what its users give where it has none.
   std::string_view preprocessing;
 };
 

@@ -3,7 +3,7 @@
 #include <array>
 #include <string>
 
-#include "nets/layers.h"
+#include "nets/layers/layers.h"
 #include "nets/nets.h"
 #include "src/ops/ops.h"
 

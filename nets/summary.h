@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "nets/model.h"
+#include "nets/layers/model.h"
 
 namespace carole::nets {
 

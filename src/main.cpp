@@ -12,18 +12,18 @@
 #include <string_view>
 #include <vector>
 
-#include "io/disk.h"
-#include "launch/cores.h"
-#include "launch/environment.h"
-#include "launch/job_end.h"
-#include "src/commands/command_line.h"
-#include "src/commands/commands.h"
-#include "src/commands/flag_files.h"
-#include "src/commands/job.h"
-#include "src/commands/version.h"
+#include "launch/cluster/environment.h"
+#include "launch/job/job_end.h"
+#include "launch/machine/cores.h"
+#include "src/commands/cli/command_line.h"
+#include "src/commands/cli/commands.h"
+#include "src/commands/cli/flag_files.h"
+#include "src/commands/cli/version.h"
+#include "src/commands/setup/rank_context.h"
 #include "src/core/error.h"
+#include "src/core/files/disk.h"
 #include "src/core/log.h"
-#include "src/core/nearest_name.h"
+#include "src/core/text/nearest_name.h"
 
 namespace {
 
@@ -124,7 +124,7 @@ int main(int argc, char** argv) {
     std::signal(SIGCHLD, SIG_DFL);  // whoever ignores it cannot wait for its children
     std::signal(SIGXFSZ, SIG_IGN);  // a file over the limit is an error of writing, not an end
     const int code = Run(carole::commands::ReadFlagFiles({argv + 1, argv + argc}));
-    carole::io::FlushOutput();
+    carole::FlushOutput();
     carole::commands::ReportExit(code);
     if (code == 0) carole::launch::NoteRanksEnd(std::getenv);
     return code;

@@ -7,7 +7,7 @@
 #include <thread>
 #include <tuple>
 
-#include "collectives/engine.h"
+#include "collectives/engine/engine.h"
 #include "src/core/check.h"
 #include "src/core/host_name.h"
 

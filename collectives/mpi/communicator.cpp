@@ -17,10 +17,10 @@
 #include <system_error>
 #include <thread>
 
-#include "collectives/engine.h"
+#include "collectives/engine/engine.h"
 #include "collectives/local/communicator.h"
 #include "collectives/mpi/transport.h"
-#include "launch/environment.h"
+#include "launch/cluster/environment.h"
 #include "src/core/check.h"
 #include "src/core/error.h"
 #include "src/core/log.h"

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "collectives/transport.h"
+#include "collectives/transport/transport.h"
 
 namespace carole::collectives {
 

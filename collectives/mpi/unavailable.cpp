@@ -4,7 +4,7 @@
 
 #include "collectives/local/communicator.h"
 #include "collectives/mpi/communicator.h"
-#include "launch/environment.h"
+#include "launch/cluster/environment.h"
 #include "src/core/error.h"
 
 namespace carole::collectives {

@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <cmath>
 
-#include "io/bytes.h"
-#include "io/datasets/imagenet_lists.h"
-#include "io/inflate.h"
-#include "io/tar.h"
-#include "io/xml.h"
+#include "io/archives/inflate.h"
+#include "io/archives/tar.h"
+#include "io/archives/xml.h"
+#include "io/datasets/imagenet/imagenet_lists.h"
 #include "src/core/error.h"
-#include "src/core/parse_number.h"
+#include "src/core/files/bytes.h"
+#include "src/core/text/parse_number.h"
 
 namespace carole::io {
 namespace {

@@ -10,7 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "io/boxes.h"
+#include "io/image/box.h"
 
 namespace carole::io {
 

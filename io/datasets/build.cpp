@@ -4,13 +4,13 @@
 
 #include <algorithm>
 
-#include "io/bytes.h"
 #include "io/datasets/image_example.h"
-#include "io/disk.h"
-#include "io/image.h"
-#include "io/shard_writer.h"
+#include "io/image/image.h"
+#include "io/records/shard_writer.h"
 #include "src/core/divide_up.h"
 #include "src/core/error.h"
+#include "src/core/files/bytes.h"
+#include "src/core/files/disk.h"
 #include "src/core/hash.h"
 
 namespace carole::io {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "io/datasets.h"
+#include "io/datasets/datasets.h"
 
 namespace carole::io {
 

@@ -1,8 +1,8 @@
 // CIFAR-10: binary batches to TFRecords.
 #include <fmt/format.h>
 
-#include "io/cifar.h"
 #include "io/datasets/build.h"
+#include "io/datasets/cifar.h"
 #include "src/core/error.h"
 
 namespace carole::io {

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "io/boxes.h"
-#include "io/image.h"
+#include "io/image/box.h"
+#include "io/image/image.h"
 
 namespace carole::io {
 

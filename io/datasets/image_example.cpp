@@ -4,10 +4,10 @@
 
 #include <vector>
 
-#include "io/example.h"
-#include "io/image.h"
-#include "io/jpeg.h"
-#include "io/jpeg_encode.h"
+#include "io/image/image.h"
+#include "io/image/jpeg.h"
+#include "io/image/jpeg_encode.h"
+#include "io/records/example.h"
 #include "src/core/error.h"
 #include "src/core/log.h"
 

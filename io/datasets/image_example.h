@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "io/boxes.h"
+#include "io/image/box.h"
 
 namespace carole::io {
 

@@ -7,17 +7,17 @@
 #include <iterator>
 #include <numeric>
 
+#include "io/archives/tar.h"
 #include "io/datasets/bounding_boxes.h"
 #include "io/datasets/build.h"
 #include "io/datasets/image_example.h"
-#include "io/datasets/imagenet_lists.h"
+#include "io/datasets/imagenet/imagenet_lists.h"
 #include "io/datasets/python_random.h"
-#include "io/parallel.h"
-#include "io/shard_writer.h"
-#include "io/tar.h"
+#include "io/records/shard_writer.h"
 #include "src/core/error.h"
 #include "src/core/hash.h"
 #include "src/core/log.h"
+#include "src/core/parallel.h"
 
 namespace carole::io {
 namespace {

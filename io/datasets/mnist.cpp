@@ -1,9 +1,9 @@
 // MNIST and data sets in its form (Fashion-MNIST): IDX files, or Keras's .npz, to TFRecords.
 #include <fmt/format.h>
 
+#include "io/archives/npz.h"
 #include "io/datasets/build.h"
-#include "io/idx.h"
-#include "io/npz.h"
+#include "io/datasets/idx.h"
 #include "src/core/error.h"
 
 namespace carole::io {

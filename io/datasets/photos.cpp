@@ -4,18 +4,18 @@
 #include <algorithm>
 #include <cmath>
 
-#include "io/bytes.h"
 #include "io/datasets/build.h"
 #include "io/datasets/image_example.h"
 #include "io/datasets/python_random.h"
-#include "io/disk.h"
-#include "io/image.h"
-#include "io/shard_writer.h"
+#include "io/image/image.h"
+#include "io/records/shard_writer.h"
 #include "src/core/divide_up.h"
 #include "src/core/error.h"
+#include "src/core/files/bytes.h"
+#include "src/core/files/disk.h"
 #include "src/core/hash.h"
-#include "src/core/join_names.h"
 #include "src/core/log.h"
+#include "src/core/text/join_names.h"
 
 namespace carole::io {
 namespace {

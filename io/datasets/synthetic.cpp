@@ -6,8 +6,8 @@
 #include "io/datasets/build.h"
 #include "io/datasets/drawing.h"
 #include "io/datasets/image_example.h"
-#include "io/jpeg_encode.h"
-#include "io/shard_writer.h"
+#include "io/image/jpeg_encode.h"
+#include "io/records/shard_writer.h"
 #include "src/core/error.h"
 
 namespace carole::io {

@@ -1,7 +1,7 @@
 // Conv2d() of layers.h.
 #include <algorithm>
 
-#include "nets/layers.h"
+#include "nets/layers/layers.h"
 #include "src/core/divide_up.h"
 #include "src/ops/ops.h"
 

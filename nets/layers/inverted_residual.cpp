@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "nets/layers.h"
+#include "nets/layers/layers.h"
 #include "src/ops/ops.h"
 
 namespace carole::nets {

@@ -1,7 +1,7 @@
 // What layers with weights share: bias, batch norm, activation.
 #include <algorithm>
 
-#include "nets/layers.h"
+#include "nets/layers/layers.h"
 #include "src/ops/ops.h"
 
 namespace carole::nets {

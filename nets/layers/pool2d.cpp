@@ -1,5 +1,5 @@
 // Pooling of layers.h.
-#include "nets/layers.h"
+#include "nets/layers/layers.h"
 #include "src/ops/ops.h"
 
 namespace carole::nets {

@@ -1,5 +1,5 @@
 // PooledHead() of layers.h.
-#include "nets/layers.h"
+#include "nets/layers/layers.h"
 
 namespace carole::nets {
 

@@ -1,7 +1,7 @@
 // Layers without variables that are one operation each.
 #include <string>
 
-#include "nets/layers.h"
+#include "nets/layers/layers.h"
 #include "src/core/check.h"
 #include "src/ops/ops.h"
 

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "collectives/bench.h"
-#include "src/commands/commands.h"
-#include "src/commands/job.h"
-#include "src/commands/json.h"
+#include "src/commands/cli/commands.h"
+#include "src/commands/cli/json.h"
+#include "src/commands/setup/rank_context.h"
 #include "src/core/error.h"
 
 namespace carole::commands {

@@ -10,17 +10,17 @@
 #include <functional>
 #include <thread>
 
-#include "io/example.h"
-#include "io/image.h"
-#include "io/jpeg.h"
-#include "io/parallel.h"
-#include "io/pipeline.h"
-#include "io/tfrecord.h"
-#include "src/commands/commands.h"
-#include "src/commands/inputs.h"
-#include "src/commands/job.h"
-#include "src/commands/json.h"
-#include "src/commands/rank_flags.h"
+#include "io/image/image.h"
+#include "io/image/jpeg.h"
+#include "io/pipeline/pipeline.h"
+#include "io/records/example.h"
+#include "io/records/tfrecord.h"
+#include "src/commands/cli/commands.h"
+#include "src/commands/cli/json.h"
+#include "src/commands/flags/rank_flags.h"
+#include "src/commands/setup/inputs.h"
+#include "src/commands/setup/rank_context.h"
+#include "src/core/parallel.h"
 #include "src/core/stopwatch.h"
 
 namespace carole::commands {
@@ -61,7 +61,7 @@ std::vector<std::string> LoadJpegs(const DatasetFlags& flags, int64_t count) {
   const io::DatasetEntry& dataset = io::FindDataset(flags.dataset_name);
   std::vector<std::string> jpegs;
   for (const auto& shard : io::FindShards(dataset, flags.dataset_split_name, flags.dataset_dir)) {
-    const std::unique_ptr<io::Source> source = io::OpenRecords(shard);
+    const std::unique_ptr<Source> source = io::OpenRecords(shard);
     io::TfRecordReader reader(*source);
     while (static_cast<int64_t>(jpegs.size()) < count) {
       const auto record = reader.Next();
@@ -78,7 +78,7 @@ std::vector<std::string> LoadJpegs(const DatasetFlags& flags, int64_t count) {
 Rate RateOf(size_t count, int threads, const std::function<void(int64_t)>& work) {
   const double cpu_start = CpuSeconds();
   const Clock::time_point start = Clock::now();
-  io::ParallelFor(static_cast<int64_t>(count), threads, work);
+  ParallelFor(static_cast<int64_t>(count), threads, work);
   const auto items = static_cast<double>(count);
   return {items / SecondsSince(start), items / (CpuSeconds() - cpu_start)};
 }
@@ -100,7 +100,7 @@ Rate ReadRate(const DatasetFlags& flags, int threads) {
   const auto shards = io::FindShards(dataset, flags.dataset_split_name, flags.dataset_dir);
   std::atomic<int64_t> bytes{0};
   const Rate shards_read = RateOf(shards.size(), threads, [&](int64_t i) {
-    const std::unique_ptr<io::Source> source = io::OpenRecords(shards[i]);
+    const std::unique_ptr<Source> source = io::OpenRecords(shards[i]);
     io::TfRecordReader reader(*source);
     int64_t mine = 0;
     while (const auto record = reader.Next()) mine += static_cast<int64_t>(record->size());

@@ -8,16 +8,16 @@
 #include <memory>
 #include <numeric>
 
-#include "io/synthetic.h"
+#include "io/pipeline/synthetic_batches.h"
 #include "nets/nets.h"
-#include "src/commands/activation_memory.h"
-#include "src/commands/commands.h"
-#include "src/commands/inputs.h"
-#include "src/commands/job.h"
-#include "src/commands/json.h"
-#include "src/commands/rank_flags.h"
+#include "src/commands/cli/commands.h"
+#include "src/commands/cli/json.h"
+#include "src/commands/flags/rank_flags.h"
+#include "src/commands/setup/activation_memory.h"
+#include "src/commands/setup/inputs.h"
+#include "src/commands/setup/rank_context.h"
 #include "src/core/stopwatch.h"
-#include "src/train/train_step.h"
+#include "src/train/step/train_step.h"
 
 namespace carole::commands {
 namespace {

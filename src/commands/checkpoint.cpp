@@ -1,17 +1,17 @@
 // carole checkpoint inspect | verify.
-#include "io/checkpoint.h"
+#include "io/checkpoint/checkpoint.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <filesystem>
 
-#include "io/checkpoint_folder.h"
-#include "io/hdf5.h"
-#include "io/weights_reader.h"
-#include "src/commands/command_line.h"
-#include "src/commands/commands.h"
-#include "src/commands/json.h"
+#include "io/checkpoint/checkpoint_folder.h"
+#include "io/checkpoint/hdf5.h"
+#include "io/weights/open_weights.h"
+#include "src/commands/cli/command_line.h"
+#include "src/commands/cli/commands.h"
+#include "src/commands/cli/json.h"
 #include "src/core/error.h"
 #include "src/core/log.h"
 

@@ -6,20 +6,21 @@
 #include <optional>
 #include <set>
 
-#include "io/checkpoint.h"
-#include "io/disk.h"
-#include "io/tf_checkpoint.h"
-#include "io/weights_mapping.h"
+#include "io/checkpoint/checkpoint.h"
+#include "io/tensorflow/tf_checkpoint.h"
+#include "io/weights/open_weights.h"
+#include "io/weights/weights_mapping.h"
 #include "nets/nets.h"
-#include "src/commands/command_line.h"
-#include "src/commands/commands.h"
-#include "src/commands/evaluation.h"
-#include "src/commands/flags.h"
+#include "src/commands/cli/command_line.h"
+#include "src/commands/cli/commands.h"
+#include "src/commands/flags/flags.h"
+#include "src/commands/setup/evaluation.h"
 #include "src/core/error.h"
-#include "src/core/join_names.h"
-#include "src/train/keras_model.h"
-#include "src/train/run_facts.h"
-#include "src/train/state.h"
+#include "src/core/files/disk.h"
+#include "src/core/text/join_names.h"
+#include "src/export/keras_model.h"
+#include "src/train/state/run_metadata.h"
+#include "src/train/state/state.h"
 
 namespace carole::commands {
 namespace {
@@ -276,7 +277,7 @@ int CheckpointConvert(const Arguments& arguments) {
   io::Checkpoint checkpoint = Load(flags);
   if (flags.moving_averages) TakeAverages(flags.source, checkpoint);
   const std::filesystem::path folder = std::filesystem::path(flags.target).parent_path();
-  if (!folder.empty()) io::MakeFolder("convert", folder);
+  if (!folder.empty()) MakeFolder("convert", folder);
   if (flags.target.ends_with(kHdf5)) {
     io::WriteCheckpoint(checkpoint, flags.target);
   } else {

@@ -3,11 +3,11 @@
 
 #include <string>
 
-#include "io/datasets.h"
-#include "src/commands/command_line.h"
-#include "src/commands/commands.h"
+#include "io/datasets/datasets.h"
+#include "src/commands/cli/command_line.h"
+#include "src/commands/cli/commands.h"
 #include "src/core/error.h"
-#include "src/watch/work_progress.h"
+#include "src/monitoring/progress/work_progress.h"
 
 namespace carole::commands {
 namespace {

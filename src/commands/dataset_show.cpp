@@ -8,18 +8,19 @@
 #include <optional>
 #include <type_traits>
 
-#include "io/bare_pixels.h"
-#include "io/boxes.h"
-#include "io/bytes.h"
-#include "io/disk.h"
-#include "io/example.h"
-#include "io/image.h"
-#include "io/record_index.h"
-#include "io/tfrecord.h"
-#include "src/commands/command_line.h"
-#include "src/commands/commands.h"
-#include "src/commands/shard_flags.h"
+#include "io/datasets/datasets.h"
+#include "io/image/image.h"
+#include "io/records/boxes.h"
+#include "io/records/example.h"
+#include "io/records/raw_pixels.h"
+#include "io/records/record_index.h"
+#include "io/records/tfrecord.h"
+#include "src/commands/cli/command_line.h"
+#include "src/commands/cli/commands.h"
+#include "src/commands/flags/shard_flags.h"
 #include "src/core/error.h"
+#include "src/core/files/bytes.h"
+#include "src/core/files/disk.h"
 #include "src/core/log.h"
 
 namespace carole::commands {
@@ -117,7 +118,7 @@ io::Image ReadPicture(std::string_view record, const io::DatasetEntry* dataset) 
   const io::StoredPicture stored = io::ReadStoredPicture(found);
   io::Image image;
   const int channels = dataset != nullptr ? dataset->channels : 3;
-  const auto bare = io::BarePixels(stored, dataset, channels);
+  const auto bare = io::FindRawPixels(stored, io::RawPixelsOf(dataset), channels);
   if (!bare) {
     io::DecodeImage(stored.encoded, 3, &image);
     return image;
@@ -134,7 +135,7 @@ void WritePicture(std::string_view record, const io::DatasetEntry* dataset,
                   const std::string& path) {
   io::Image image = ReadPicture(record, dataset);
   DrawBoxes(record, image);
-  io::WriteWholeFile(path, io::EncodePng(image.view()));
+  WriteWholeFile(path, io::EncodePng(image.view()));
   fmt::print("  picture, {}x{}, written to {}\n", image.width, image.height, path);
 }
 

@@ -5,12 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "io/verify.h"
-#include "src/commands/command_line.h"
-#include "src/commands/commands.h"
-#include "src/commands/shard_flags.h"
+#include "io/datasets/verify.h"
+#include "src/commands/cli/command_line.h"
+#include "src/commands/cli/commands.h"
+#include "src/commands/flags/shard_flags.h"
 #include "src/core/error.h"
-#include "src/watch/work_progress.h"
+#include "src/monitoring/progress/work_progress.h"
 
 namespace carole::commands {
 namespace {

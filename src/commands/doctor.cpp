@@ -1,6 +1,6 @@
 // carole doctor: looks at machine, MPI, network, data and disk, alone or as ranks of a job; each
 // trouble comes with its fix.
-#include "launch/doctor.h"
+#include "launch/doctor/doctor.h"
 
 #include <fmt/format.h>
 
@@ -9,16 +9,16 @@
 #include <cstdlib>
 #include <memory>
 
-#include "collectives/apart.h"
 #include "collectives/bench.h"
 #include "collectives/mpi/communicator.h"
 #include "collectives/nccl/loader.h"
+#include "collectives/ranks/rank_local_work.h"
 #include "src/backend/backend.h"
-#include "src/commands/commands.h"
-#include "src/commands/data_check.h"
-#include "src/commands/job.h"
-#include "src/commands/json.h"
-#include "src/commands/version.h"
+#include "src/commands/cli/commands.h"
+#include "src/commands/cli/json.h"
+#include "src/commands/cli/version.h"
+#include "src/commands/setup/data_check.h"
+#include "src/commands/setup/rank_context.h"
 #include "src/core/error.h"
 #include "src/core/host_name.h"
 #include "src/core/stopwatch.h"

@@ -11,25 +11,25 @@
 #include <thread>
 #include <utility>
 
-#include "collectives/apart.h"
-#include "io/checkpoint.h"
-#include "io/checkpoint_folder.h"
-#include "io/disk.h"
-#include "io/event_writer.h"
-#include "io/weights_reader.h"
-#include "launch/job_end.h"
-#include "src/commands/commands.h"
-#include "src/commands/evaluation.h"
-#include "src/commands/json.h"
-#include "src/commands/raw_data.h"
-#include "src/commands/recipes.h"
+#include "collectives/ranks/rank_local_work.h"
+#include "io/checkpoint/checkpoint.h"
+#include "io/checkpoint/checkpoint_folder.h"
+#include "io/events/event_writer.h"
+#include "io/weights/open_weights.h"
+#include "launch/job/job_end.h"
+#include "src/commands/cli/commands.h"
+#include "src/commands/cli/json.h"
+#include "src/commands/cli/recipes.h"
+#include "src/commands/setup/evaluation.h"
+#include "src/commands/setup/raw_data.h"
 #include "src/core/error.h"
+#include "src/core/files/disk.h"
 #include "src/core/log.h"
 #include "src/core/stopwatch.h"
-#include "src/train/state.h"
-#include "src/train/stop_signals.h"
-#include "src/train/warm_start.h"
-#include "src/watch/confusion_files.h"
+#include "src/monitoring/report/confusion_files.h"
+#include "src/train/loop/stop_signals.h"
+#include "src/train/state/state.h"
+#include "src/train/state/warm_start.h"
 
 namespace carole::commands {
 namespace {
@@ -165,7 +165,7 @@ void PrintJson(const train::Metrics& metrics, const Evaluated& evaluated,
     json["confusion"].push_back(row);
   }
   PrintJsonLine(json);
-  io::FlushOutput();
+  FlushOutput();
 }
 
 // Writes what one evaluation gave, on rank 0.
@@ -178,7 +178,7 @@ class Output {
         names_(NamesOfClasses(flags.dataset, input)) {
     if (!job.is_chief() || flags.eval_dir.empty()) return;
     try {
-      io::MakeFolder("eval", flags.eval_dir);
+      MakeFolder("eval", flags.eval_dir);
       events_.emplace(flags.eval_dir);
     } catch (const DiskError& error) {  // another user's, most likely
       if (flags.eval_dir_was_given) throw;
@@ -193,7 +193,7 @@ class Output {
       PrintJson(metrics, evaluated, names_);
     } else {
       fmt::print("{}", metrics.Report(names_));
-      io::FlushOutput();
+      FlushOutput();
     }
     if (!flags_.confusion_dir.empty()) {
       watch::WriteConfusion(flags_.confusion_dir,

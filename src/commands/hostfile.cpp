@@ -1,14 +1,14 @@
 // carole hostfile: the machines of a job as mpirun and ssh want them. Reads, prints, touches
 // nothing.
-#include "launch/hostfile.h"
+#include "launch/cluster/hostfile.h"
 
 #include <fmt/format.h>
 
 #include <cstdlib>
 
-#include "launch/slurm.h"
-#include "src/commands/commands.h"
-#include "src/commands/tf_config_flag.h"
+#include "launch/cluster/slurm.h"
+#include "src/commands/cli/commands.h"
+#include "src/commands/flags/tf_config_flag.h"
 
 namespace carole::commands {
 namespace {

@@ -7,17 +7,17 @@
 #include <cstring>
 #include <filesystem>
 
-#include "launch/address.h"
-#include "launch/arguments.h"
-#include "launch/job.h"
-#include "launch/mpirun.h"
-#include "src/commands/commands.h"
-#include "src/commands/recipes.h"
-#include "src/commands/tf_config_flag.h"
-#include "src/commands/train_flags.h"
+#include "launch/cluster/address.h"
+#include "launch/job/arguments.h"
+#include "launch/job/job.h"
+#include "launch/job/mpirun.h"
+#include "src/commands/cli/commands.h"
+#include "src/commands/cli/recipes.h"
+#include "src/commands/flags/tf_config_flag.h"
+#include "src/commands/setup/train_flags.h"
 #include "src/core/error.h"
 #include "src/core/log.h"
-#include "src/core/parse_number.h"
+#include "src/core/text/parse_number.h"
 
 namespace carole::commands {
 namespace {

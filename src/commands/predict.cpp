@@ -7,28 +7,28 @@
 #include <future>
 #include <numeric>
 
-#include "io/bytes.h"
-#include "io/checkpoint.h"
-#include "io/datasets.h"
-#include "io/disk.h"
-#include "io/image.h"
-#include "io/picture.h"
-#include "io/preprocessing.h"
-#include "io/weights_reader.h"
+#include "io/checkpoint/checkpoint.h"
+#include "io/datasets/datasets.h"
+#include "io/image/image.h"
+#include "io/image/lazy_image.h"
+#include "io/preprocessing/preprocessing.h"
+#include "io/weights/open_weights.h"
 #include "nets/nets.h"
-#include "src/commands/commands.h"
-#include "src/commands/evaluation.h"
-#include "src/commands/flags.h"
-#include "src/commands/inputs.h"
-#include "src/commands/job.h"
-#include "src/commands/json.h"
+#include "src/commands/cli/commands.h"
+#include "src/commands/cli/json.h"
+#include "src/commands/flags/flags.h"
+#include "src/commands/setup/evaluation.h"
+#include "src/commands/setup/inputs.h"
+#include "src/commands/setup/rank_context.h"
 #include "src/core/error.h"
-#include "src/core/join_names.h"
+#include "src/core/files/bytes.h"
+#include "src/core/files/disk.h"
 #include "src/core/log.h"
-#include "src/train/inference.h"
-#include "src/train/run_facts.h"
-#include "src/train/state.h"
-#include "src/train/warm_start.h"
+#include "src/core/text/join_names.h"
+#include "src/train/evaluation/inference.h"
+#include "src/train/state/run_metadata.h"
+#include "src/train/state/state.h"
+#include "src/train/state/warm_start.h"
 
 namespace carole::commands {
 namespace {
@@ -180,7 +180,7 @@ class Reader {
  private:
   void ReadOne(const fs::path& path, std::span<float> out) const {
     constexpr uint64_t kMaxFileBytes = uint64_t{1} << 30;
-    const std::string bytes = io::ReadAll(*io::OpenFile(path), kMaxFileBytes);
+    const std::string bytes = ReadAll(*OpenFile(path), kMaxFileBytes);
     io::Picture picture;
     picture.Open(bytes, decoding_);
     io::Preprocess(preprocess_, preprocess_.eval,
@@ -303,7 +303,7 @@ int Run(PredictFlags& flags, Job& job) {
   train::ReadVariables(*weights, KindOfWeights(flags.moving_average_decay), inference.store());
   const Printer printer(flags, NamesOf(flags, inference.num_classes()));
   const int64_t bad = PredictAll(flags, images, reader, inference, printer);
-  io::FlushOutput();
+  FlushOutput();
   if (bad == 0) return 0;
   throw DataError(fmt::format("[predict] {} of {} images could not be read", bad, images.size()));
 }

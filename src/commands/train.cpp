@@ -5,27 +5,27 @@
 #include <filesystem>
 #include <limits>
 
-#include "collectives/apart.h"
-#include "collectives/same_facts.h"
-#include "io/bytes.h"
-#include "io/checkpoint_folder.h"
-#include "io/disk.h"
-#include "io/weights_reader.h"
-#include "launch/cores.h"
+#include "collectives/ranks/fact_check.h"
+#include "collectives/ranks/rank_local_work.h"
+#include "io/checkpoint/checkpoint_folder.h"
+#include "io/weights/open_weights.h"
+#include "launch/machine/cores.h"
 #include "nets/summary.h"
-#include "src/commands/activation_memory.h"
-#include "src/commands/commands.h"
-#include "src/commands/evaluation.h"
-#include "src/commands/raw_data.h"
-#include "src/commands/recipes.h"
-#include "src/commands/train_plan.h"
-#include "src/commands/version.h"
+#include "src/commands/cli/commands.h"
+#include "src/commands/cli/recipes.h"
+#include "src/commands/cli/version.h"
+#include "src/commands/setup/activation_memory.h"
+#include "src/commands/setup/evaluation.h"
+#include "src/commands/setup/raw_data.h"
+#include "src/commands/setup/train_plan.h"
+#include "src/core/files/bytes.h"
+#include "src/core/files/disk.h"
 #include "src/core/log.h"
-#include "src/train/keras_model.h"
-#include "src/train/stop_signals.h"
-#include "src/train/time_limit.h"
-#include "src/train/trainer.h"
-#include "src/train/warm_start.h"
+#include "src/export/keras_model.h"
+#include "src/train/loop/stop_signals.h"
+#include "src/train/loop/time_limit.h"
+#include "src/train/loop/trainer.h"
+#include "src/train/state/warm_start.h"
 
 namespace carole::commands {
 namespace {
@@ -149,8 +149,8 @@ void WriteFinalModel(const RunFlags& run) {
   const auto latest = io::ReadLatest(run.train_dir);  // of those that are whole
   if (!latest) return;
   const fs::path path = fs::path(run.train_dir) / run.final_model;
-  io::RemoveLeftovers(path.parent_path(), path.filename());
-  io::CopyFile(latest->path, path);
+  RemoveLeftovers(path.parent_path(), path.filename());
+  CopyFile(latest->path, path);
   LogInfo("train", "{} is a copy of {}", path.string(), latest->path);
 }
 

@@ -8,7 +8,7 @@
 // and gradient here; its cases in tests/backend/conformance_cases.h, which compare backends, and in
 // tests/ops/gradient_test.cpp, whose finite differences alone find a wrong derivative; and, unless
 // the defaults are right, its work in src/graph/flops.cpp and its Keras layer in
-// src/train/keras_layers.cpp.
+// src/export/keras_layers.cpp.
 //
 // Errors: an impossible shape throws UsageError that names the scope and the sizes that would work.
 #pragma once

@@ -7,7 +7,7 @@
 #include <numbers>
 
 #include "src/core/error.h"
-#include "src/core/whole_number.h"
+#include "src/core/text/whole_number.h"
 
 namespace carole::optim {
 namespace {

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "src/core/error.h"
-#include "src/core/join_names.h"
+#include "src/core/text/join_names.h"
 
 namespace carole::optim {
 namespace {

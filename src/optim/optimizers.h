@@ -1,7 +1,7 @@
 // Every optimizer of this program: a row and a function in optimizers.cpp that says which rule,
 // numbers and slots it has, the rule's name in UpdateRule (src/backend/update.h) and the rule
-// itself in src/backend/update_rules.h; its flags are in src/commands/flags.cpp. Names, defaults
-// and arithmetic are those of TF-Slim's trainer, which lacks lars.
+// itself in src/backend/update_rules.h; its flags are in src/commands/flags/flags.cpp. Names,
+// defaults and arithmetic are those of TF-Slim's trainer, which lacks lars.
 #pragma once
 
 #include <span>

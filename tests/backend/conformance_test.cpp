@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "src/backend/cuda/convolution_task.h"
+#include "src/backend/cuda/convolution/convolution_task.h"
 #include "src/core/hash.h"
 #include "src/core/simd.h"
 #include "tests/backend/conformance_cases.h"

@@ -4,7 +4,7 @@
 
 #include <limits>
 
-#include "src/backend/cuda/cuda.h"
+#include "src/backend/cuda/runtime/cuda.h"
 #include "src/core/error.h"
 #include "tests/support/cuda_emulation/backend.h"
 #include "tests/support/op_runner.h"

@@ -1,4 +1,4 @@
-"""Carole's random numbers, order of images and dropout, written anew from what src/core/rng.h, io/sharding.h and
+"""Carole's random numbers, order of images and dropout, written anew from what src/core/rng.h, io/records/sharding.h and
 src/backend/dropout_mask.h say: who trains beside carole can so see the same images and keep the same activations."""
 
 import numpy as np

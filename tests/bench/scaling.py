@@ -40,7 +40,7 @@ import hosts  # noqa: E402
 NETS = {name: net["batch"] for name, net in peer_nets.NETS.items()}
 WARMUP_STEPS = 3
 MIN_STEPS = 4.5  # of a turn: three end in it, and the others may be slower
-TUNING_STEPS = 30  # about what ranks that sum need before, for their buckets (collectives/bucket_tuner.h)
+TUNING_STEPS = 30  # about what ranks that sum need before, for their buckets (collectives/reducer/bucket_tuner.h)
 BESIDE = {"alone": "alone, summed", "in_step": "in step without sums"}  # what ranks are measured beside
 
 

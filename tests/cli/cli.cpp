@@ -7,9 +7,9 @@
 #include <random>
 #include <thread>
 
-#include "io/disk.h"
-#include "io/image.h"
-#include "io/tfrecord.h"
+#include "io/image/image.h"
+#include "io/records/tfrecord.h"
+#include "src/core/files/disk.h"
 
 namespace carole::testing {
 namespace {
@@ -131,7 +131,7 @@ void WriteDigitPictures(const std::filesystem::path& folder, int count) {
 void WriteRecord(const std::string& path, const io::ExampleBuilder& example) {
   std::string record;
   io::AppendRecord(record, example.Finish());
-  io::WriteWholeFile(path, record);
+  WriteWholeFile(path, record);
 }
 
 void WriteGreyRecord(const std::string& path, uint8_t grey, int64_t label) {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "io/example.h"
+#include "io/records/example.h"
 #include "tests/support/subprocess.h"
 
 namespace carole::testing {
@@ -21,7 +21,7 @@ ProcessResult Carole(const Words& arguments, int ranks = 1);
 // The same; expects exit code 0.
 ProcessResult RunToEnd(const Words& arguments, int ranks = 1);
 
-// With CAROLE_TEST_FAULT in the environment: RANK:STEP:PHASE:KIND (src/train/phase.h).
+// With CAROLE_TEST_FAULT in the environment: RANK:STEP:PHASE:KIND (src/train/step/phase.h).
 Words WithFault(const std::string& fault, const Words& words);
 
 // IDX files of drawn digits, 28x28: MNIST's form.

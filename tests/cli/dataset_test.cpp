@@ -1,8 +1,8 @@
 // carole dataset build | verify | show, on good and on damaged files.
 #include <algorithm>
 
-#include "io/example.h"
-#include "io/image.h"
+#include "io/image/image.h"
+#include "io/records/example.h"
 #include "tests/cli/cli.h"
 #include "tests/cli/damage.h"
 

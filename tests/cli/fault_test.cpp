@@ -5,7 +5,7 @@
 #include <string_view>
 #include <tuple>
 
-#include "io/checkpoint_folder.h"
+#include "io/checkpoint/checkpoint_folder.h"
 #include "tests/cli/cli.h"
 #include "tests/cli/damage.h"
 
@@ -16,7 +16,7 @@ constexpr const char* kPhases[] = {"input",     "forward", "backward",  "sums",
                                    "optimizer", "saving",  "evaluation"};
 
 struct Fault {
-  const char* kind;  // src/train/phase.h
+  const char* kind;  // src/train/step/phase.h
   int exit_code;     // of mpirun, which gives a rank's own if it saw it end
 };
 constexpr Fault kFaults[] = {{"kill", 137}, {"segv", 139}, {"exit", 3}, {"quit", 1}, {"stop", 69}};

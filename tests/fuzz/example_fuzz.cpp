@@ -1,7 +1,7 @@
 // Examples: every list of every feature, and the check that training's input goes through.
-#include "io/example.h"
-#include "io/image.h"
-#include "io/verify.h"
+#include "io/datasets/verify.h"
+#include "io/image/image.h"
+#include "io/records/example.h"
 #include "tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

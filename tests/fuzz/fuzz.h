@@ -8,8 +8,8 @@
 #include <string>
 #include <string_view>
 
-#include "io/bytes.h"
 #include "src/core/error.h"
+#include "src/core/files/bytes.h"
 
 namespace carole::fuzz {
 
@@ -17,8 +17,8 @@ inline std::string_view ToText(const uint8_t* data, size_t size) {
   return {reinterpret_cast<const char*>(data), size};
 }
 
-inline std::unique_ptr<io::Source> ToSource(const uint8_t* data, size_t size) {
-  return std::make_unique<io::MemorySource>("input", std::string(ToText(data, size)));
+inline std::unique_ptr<Source> ToSource(const uint8_t* data, size_t size) {
+  return std::make_unique<MemorySource>("input", std::string(ToText(data, size)));
 }
 
 // Runs parse(); Expected is what bad input throws.

@@ -1,5 +1,5 @@
 // IDX files of images and labels, plain and compressed.
-#include "io/idx.h"
+#include "io/datasets/idx.h"
 #include "tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

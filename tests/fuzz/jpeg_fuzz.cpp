@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "io/image.h"
-#include "io/jpeg.h"
+#include "io/image/image.h"
+#include "io/image/jpeg.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {

@@ -1,6 +1,6 @@
 // Keras's mnist.npz: the archive, and, as checksums keep mutations out of its members, a bare
 // array.
-#include "io/npz.h"
+#include "io/archives/npz.h"
 #include "tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

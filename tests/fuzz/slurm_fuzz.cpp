@@ -1,5 +1,5 @@
 // Slurm's lists of nodes and of tasks.
-#include "launch/slurm.h"
+#include "launch/cluster/slurm.h"
 #include "tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

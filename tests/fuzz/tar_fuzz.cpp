@@ -1,6 +1,6 @@
 // Tar archives, plain and in gzip; each file is read as an archive too.
-#include "io/inflate.h"
-#include "io/tar.h"
+#include "io/archives/inflate.h"
+#include "io/archives/tar.h"
 #include "tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,7 +1,7 @@
 // TensorFlow's checkpoints, V1 and V2; the bytes are index and data of V2 at once.
 #include <vector>
 
-#include "io/tf_checkpoint.h"
+#include "io/tensorflow/tf_checkpoint.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {

@@ -1,5 +1,5 @@
 // TF_CONFIG.
-#include "launch/tf_config.h"
+#include "launch/cluster/tf_config.h"
 #include "tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

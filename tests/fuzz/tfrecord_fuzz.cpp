@@ -1,5 +1,5 @@
 // TFRecord framing, plain and compressed.
-#include "io/tfrecord.h"
+#include "io/records/tfrecord.h"
 #include "tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

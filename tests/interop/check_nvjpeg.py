@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""io/jpeg/nvjpeg_abi.h against NVIDIA's headers and library: check_nvjpeg.py COMPILER SOURCE_ROOT [FOLDER...]
+"""src/backend/nvjpeg/nvjpeg_abi.h against NVIDIA's headers and library: check_nvjpeg.py COMPILER SOURCE_ROOT [FOLDER...]
 
 The wheel nvidia-nvjpeg holds header and library; cuda.h is looked for in the folders. Nothing is run: there need be no
 GPU.
@@ -41,7 +41,7 @@ def check_header(compiler, root, folders):
 def check_symbols(root):
     """Every function that is looked for by name is there."""
     library = ctypes.CDLL(find_in_wheels("lib/libnvjpeg.so.1[23]"))
-    with open(os.path.join(root, "io/jpeg/nvjpeg.cpp"), encoding="utf-8") as file:
+    with open(os.path.join(root, "src/backend/nvjpeg/nvjpeg.cpp"), encoding="utf-8") as file:
         names = re.findall(r'Find\(library, "(nvjpeg\w+)"', file.read())
     missing = [name for name in names if not hasattr(library, name)]
     if missing or len(names) < 6:

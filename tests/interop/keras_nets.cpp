@@ -11,14 +11,15 @@
 #include <string>
 #include <vector>
 
-#include "io/disk.h"
-#include "io/weights_mapping.h"
+#include "io/weights/open_weights.h"
+#include "io/weights/weights_mapping.h"
 #include "nets/nets.h"
 #include "src/core/error.h"
+#include "src/core/files/disk.h"
+#include "src/export/keras_model.h"
 #include "src/graph/executable.h"
 #include "src/graph/rewrites.h"
-#include "src/train/keras_model.h"
-#include "src/train/state.h"
+#include "src/train/state/state.h"
 #include "tests/golden/formula.h"
 
 namespace carole {
@@ -32,8 +33,8 @@ struct Request {
 };
 
 void WriteFloats(const std::string& path, const std::vector<float>& values) {
-  io::WriteWholeFile(path,
-                     {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)});
+  WriteWholeFile(path,
+                 {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)});
 }
 
 class Net {

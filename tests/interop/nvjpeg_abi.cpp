@@ -1,5 +1,5 @@
-// Compiled and never run: io/jpeg/nvjpeg_abi.h beside NVIDIA's own headers.
-#include "io/jpeg/nvjpeg_abi.h"
+// Compiled and never run: src/backend/nvjpeg/nvjpeg_abi.h beside NVIDIA's own headers.
+#include "src/backend/nvjpeg/nvjpeg_abi.h"
 
 #include <nvjpeg.h>
 
@@ -11,7 +11,7 @@
 #include <cuda.h>
 #endif
 
-namespace ours = carole::io::jpeg;
+namespace ours = carole::gpu_jpeg;
 
 // What a call looks like to a processor: how wide each argument is, and which are pointers.
 template <typename Function>
@@ -53,7 +53,7 @@ static_assert(sizeof(nvjpegImage_t) == sizeof(ours::nvjpeg::Image));
 static_assert(offsetof(nvjpegImage_t, pitch) == offsetof(ours::nvjpeg::Image, pitch));
 
 #ifdef CUDA_VERSION
-namespace driver = carole::io::jpeg::driver;
+namespace driver = carole::gpu_jpeg::driver;
 static_assert(kSame<decltype(cuInit), driver::Init>);
 static_assert(kSame<decltype(cuGetErrorName), driver::GetErrorName>);
 static_assert(kSame<decltype(cuDeviceGetCount), driver::DeviceGetCount>);

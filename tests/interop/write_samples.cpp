@@ -10,9 +10,9 @@
 #include <string_view>
 #include <vector>
 
-#include "io/checkpoint.h"
-#include "io/checkpoint_folder.h"
-#include "io/event_writer.h"
+#include "io/checkpoint/checkpoint.h"
+#include "io/checkpoint/checkpoint_folder.h"
+#include "io/events/event_writer.h"
 
 namespace carole::io {
 namespace {

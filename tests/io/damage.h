@@ -10,11 +10,11 @@
 #include <string_view>
 #include <vector>
 
-#include "io/bytes.h"
-#include "io/example.h"
-#include "io/image.h"
-#include "io/tfrecord.h"
+#include "io/image/image.h"
+#include "io/records/example.h"
+#include "io/records/tfrecord.h"
 #include "src/core/error.h"
+#include "src/core/files/bytes.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/text_of.h"
 

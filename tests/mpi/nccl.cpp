@@ -1,8 +1,8 @@
 // A job in which one rank's GPU cannot be connected to the others', while they wait for it:
 //   mpirun -np N carole_mpi_nccl
 #include "collectives/nccl/loader.h"
-#include "src/commands/flags.h"
-#include "src/commands/job.h"
+#include "src/commands/flags/flags.h"
+#include "src/commands/setup/rank_context.h"
 
 int main() {
   carole::commands::MachineFlags flags;

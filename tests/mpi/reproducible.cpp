@@ -1,7 +1,7 @@
 // Reproducible training among processes: `mpirun -np N carole_mpi_reproducible [ranks_per_host]`
 // trains on all ranks, then rank 0 alone, and compares the weights bit by bit. Exit code 0: they
 // are the same.
-#include "src/train/reproducible.h"
+#include "src/train/reduction/reproducible.h"
 
 #include <fmt/core.h>
 

@@ -1,5 +1,5 @@
 // Layers against numbers worked out by hand, where no golden net reaches.
-#include "nets/layers.h"
+#include "nets/layers/layers.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Copies to the host behind kernels, on emulated streams that work later than they are asked to.
-#include "src/backend/cuda/download.h"
+#include "src/backend/cuda/runtime/download.h"
 
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>

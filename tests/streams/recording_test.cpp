@@ -1,10 +1,10 @@
 // Recorded stretches of streams, NCCL's sums in them, on emulated streams.
-#include "src/backend/cuda/recording.h"
+#include "src/backend/cuda/runtime/recording.h"
 
 #include <cuda_runtime.h>
 #include <gmock/gmock.h>
 
-#include "collectives/reducer.h"
+#include "collectives/reducer/reducer.h"
 #include "src/core/error.h"
 #include "tests/support/emulated_device.h"
 

@@ -3,7 +3,7 @@
 #include <cuda_runtime.h>
 #include <gmock/gmock.h>
 
-#include "src/backend/cuda/recording.h"
+#include "src/backend/cuda/runtime/recording.h"
 #include "tests/support/cuda_emulation/backend.h"
 #include "tests/support/emulated_device.h"
 #include "tests/support/op_runner.h"

@@ -1,5 +1,5 @@
 // Copies beside kernels, on emulated streams that work later than they are asked to.
-#include "src/backend/cuda/uploads.h"
+#include "src/backend/cuda/runtime/uploads.h"
 
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>

@@ -5,70 +5,75 @@ import unittest
 import include_edges
 import words
 
-FORBIDDEN_EDGES = (
-    ("src/core/log.h", '#include "src/tensor/tensor.h"'),
-    ("src/tensor/tensor.cpp", '#include "io/bytes.h"'),
-    ("src/backend/onednn/conv.cpp", '#include "src/graph/graph.h"'),
-    ("src/graph/graph.cpp", '#include "src/ops/ops.h"'),
-    ("src/ops/conv2d.cpp", '#include "src/optim/sgd.h"'),
-    ("src/optim/sgd.cpp", '#include "src/graph/graph.h"'),
-    ("src/train/trainer.cpp", '#include "nets/nets.h"'),
-    ("src/train/trainer.cpp", '#include "io/jpeg.h"'),
-    ("collectives/ring.cpp", '#include "src/graph/graph.h"'),
-    ("io/dataset.h", '#include "src/tensor/tensor.h"'),
-    ("launch/cluster.h", '#include "collectives/communicator.h"'),
-    ("nets/layers/conv.cpp", '#include "src/train/trainer.h"'),
-    ("src/other/new.cpp", '#include "src/core/log.h"'),
-    ("nets/lenet.cpp", '#include "layers.h"'),
-    ("src/graph/graph.cpp", "#include <dnnl.hpp>"),
-    ("src/main.cpp", "#include <mpi.h>"),
-    ("src/train/step.cpp", '  #  include "oneapi/dnnl/dnnl.hpp"'),
-    ("collectives/local/communicator.cpp", "#include <cuda_runtime.h>"),
-    ("collectives/nccl/communicator.cpp", "#include <cudnn.h>"),
-    ("src/backend/cuda/conv.cu", "#include <nccl.h>"),
-    ("launch/main.cpp", "#include <hdf5.h>"),
-    ("src/commands/predict.cpp", "#include <jpeglib.h>"),
+NETS = "carole_room(\n  PUBLIC carole::nets_layers\n  PRIVATE carole::core_text)\n"
+
+FORBIDDEN = (  # path, line, what the error says of it
+    ("nets/lenet.cpp", '#include "src/train/loop/trainer.h"', "nets/CMakeLists.txt does not name carole::train_loop"),
+    ("nets/lenet.cpp", '  #  include "io/image/image.h"', "nets/CMakeLists.txt does not name carole::io_image"),
+    ("src/graph/graph.cpp", "#include <dnnl.hpp>", "only src/backend/onednn may see it"),
+    ("src/main.cpp", "#include <mpi.h>", "only collectives/mpi may see it"),
+    ("src/train/step.cpp", '#include "oneapi/dnnl/dnnl.hpp"', "only src/backend/onednn may see it"),
+    ("collectives/local/communicator.cpp", "#include <cuda_runtime.h>", "only src/backend/cuda, collectives/nccl may see it"),
+    ("collectives/nccl/communicator.cpp", "#include <cudnn.h>", "only src/backend/cuda may see it"),
+    ("src/backend/cuda/conv.cu", "#include <nccl.h>", "only collectives/nccl may see it"),
+    ("launch/main.cpp", "#include <hdf5.h>", "only io/checkpoint may see it"),
+    ("src/commands/predict.cpp", "#include <jpeglib.h>", "only io/image may see it"),
 )
 
-ALLOWED_EDGES = (
+ALLOWED = (
+    ("nets/lenet.cpp", '#include "nets/layers/layers.h"\n#include "src/core/text/join_names.h"'),
     ("src/main.cpp", '#include "nets/nets.h"'),
-    ("src/commands/train.cpp", '#include "src/train/trainer.h"'),
-    ("src/train/trainer.cpp", '#include "io/dataset.h"'),
-    ("src/train/trainer.cpp", '#include "collectives/communicator.h"'),
-    ("nets/layers/conv.cpp", '#include "src/ops/ops.h"'),
-    ("src/backend/onednn/conv.cpp", "#include <dnnl.hpp>"),
+    ("src/commands/train.cpp", '#include "src/train/loop/trainer.h"'),
+    ("src/optim/sgd.cpp", '#include "src/core/error.h"'),
+    ("src/backend/onednn/kernels/conv.cpp", "#include <dnnl.hpp>"),
     ("collectives/mpi/communicator.cpp", "#include <mpi.h>"),
     ("collectives/nccl/communicator.cpp", "#include <cuda_runtime.h>"),
-    ("io/jpeg.cpp", "#include <jpeglib.h>"),
-    ("io/bytes.cpp", "#include <vector>"),
+    ("io/image/jpeg.cpp", "#include <jpeglib.h>"),
+    ("io/image/image.cpp", "#include <vector>"),
     ("src/graph/graph.cpp", '// #include "nets/nets.h"'),
 )
 
 
 class IncludeEdges(unittest.TestCase):
-    def test_refuses_each_forbidden_edge(self):
-        for path, line in FORBIDDEN_EDGES:
+    def test_refuses_each_forbidden_include(self):
+        for path, line, reason in FORBIDDEN:
             with self.subTest(path=path, line=line):
-                errors = include_edges.find_errors({path: "// text\n" + line + "\n"})
-                self.assertEqual(len(errors), 1)
+                nets = {"nets/nets.cpp": '#include "nets/layers/layers.h"\n#include "src/core/text/join_names.h"'}
+                errors = include_edges.find_errors({**nets, path: "// text\n" + line + "\n"}, {"nets": NETS})
+                self.assertEqual(len(errors), 1, errors)
                 self.assertTrue(errors[0].startswith(f"{path}:2: may not include"), errors[0])
+                self.assertIn(reason, errors[0])
 
-    def test_lets_allowed_edges_pass(self):
-        for path, line in ALLOWED_EDGES:
-            with self.subTest(path=path, line=line):
-                self.assertEqual(include_edges.find_errors({path: line}), [])
+    def test_lets_allowed_includes_pass(self):
+        for path, lines in ALLOWED:
+            with self.subTest(path=path, lines=lines):
+                self.assertEqual(include_edges.find_errors({path: lines}, {"nets": NETS}), [])
+
+    def test_refuses_a_named_room_that_is_not_included(self):
+        errors = include_edges.find_errors({"nets/nets.cpp": '#include "nets/layers/layers.h"'}, {"nets": NETS})
+        self.assertEqual(errors, ["nets/CMakeLists.txt: names carole::core_text, which no file of the room includes; remove it"])
+
+    def test_refuses_a_circle(self):
+        files = {"io/a/a.h": '#include "io/b/b.h"', "io/b/b.h": '#include "io/c/c.h"', "io/c/c.h": '#include "io/a/a.h"'}
+        rooms = {"io/a": "carole_room(PUBLIC carole::io_b)", "io/b": "carole_room(PUBLIC carole::io_c)",
+                 "io/c": "carole_room(PUBLIC carole::io_a)"}
+        errors = include_edges.find_errors(files, rooms)
+        self.assertEqual(errors, ["rooms include each other in a circle: io/a -> io/b -> io/c -> io/a"])
+
+    def test_refuses_a_crowded_folder(self):
+        files = {f"nets/net{i}.cpp": "" for i in range(include_edges.MAX_FILES + 1)}
+        self.assertEqual(len(include_edges.find_errors(files, {})), 1)
 
     def test_refuses_a_header_that_reaches_a_vendor(self):
         files = {
-            "io/hdf5_internal.h": "#include <hdf5.h>",
-            "io/checkpoint.h": '#include "io/hdf5_internal.h"',
-            "io/checkpoint.cpp": '#include "io/checkpoint.h"',
-            "src/train/trainer.cpp": '#include "io/checkpoint.h"',
-            "src/commands/eval.cpp": '#include "io/checkpoint.h"',
+            "io/checkpoint/hdf5_internal.h": "#include <hdf5.h>",
+            "io/checkpoint/checkpoint.h": '#include "io/checkpoint/hdf5_internal.h"',
+            "io/checkpoint/checkpoint.cpp": '#include "io/checkpoint/checkpoint.h"',
+            "src/commands/eval.cpp": '#include "io/checkpoint/checkpoint.h"',
         }
-        errors = include_edges.find_errors(files)
-        self.assertEqual([e.split(":")[0] for e in errors], ["src/commands/eval.cpp", "src/train/trainer.cpp"])
-        self.assertIn("it reaches <hdf5.h>", errors[0])
+        errors = include_edges.find_errors(files, {})
+        self.assertEqual([e.split(":")[0] for e in errors], ["src/commands/eval.cpp"])
+        self.assertIn("which includes <hdf5.h>", errors[0])
 
 
 class Words(unittest.TestCase):

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "collectives/communicator.h"
-#include "collectives/reducer.h"
-#include "collectives/replicas.h"
+#include "collectives/ranks/replica_check.h"
+#include "collectives/reducer/reducer.h"
 
 namespace carole::testing {
 

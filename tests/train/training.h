@@ -15,8 +15,8 @@
 #include "nets/nets.h"
 #include "src/backend/backend.h"
 #include "src/ops/ops.h"
-#include "src/train/state.h"
-#include "src/train/train_step.h"
+#include "src/train/state/state.h"
+#include "src/train/step/train_step.h"
 #include "tests/golden/formula.h"
 #include "tests/support/run_ranks.h"
 

@@ -4,15 +4,15 @@
 #include <cuda_runtime.h>
 #include <cudnn.h>
 
-#include "src/backend/cuda/arena_math.h"
-#include "src/backend/cuda/cuda.h"
-#include "src/backend/cuda/device_memory.h"
-#include "src/backend/cuda/download.h"
-#include "src/backend/cuda/recording.h"
-#include "src/backend/cuda/status.h"
-#include "src/backend/cuda/uploads.h"
+#include "src/backend/cuda/kernels/arena_math.h"
+#include "src/backend/cuda/runtime/cuda.h"
+#include "src/backend/cuda/runtime/device_memory.h"
+#include "src/backend/cuda/runtime/download.h"
+#include "src/backend/cuda/runtime/recording.h"
+#include "src/backend/cuda/runtime/status.h"
+#include "src/backend/cuda/runtime/uploads.h"
 #include "src/core/check.h"
-#include "src/core/choice_cache.h"
+#include "src/core/files/choice_cache.h"
 
 namespace carole {
 namespace cuda {

@@ -2,8 +2,8 @@
 // cuBLASLt's.
 #include <algorithm>
 
-#include "src/backend/cuda/cuda.h"
-#include "src/backend/cuda/image_convolution.h"
+#include "src/backend/cuda/convolution/image_convolution.h"
+#include "src/backend/cuda/runtime/cuda.h"
 
 namespace carole::cuda {
 namespace {

@@ -1,6 +1,6 @@
 // Which types kernels have, and which precisions GPUs.
-#include "src/backend/cuda/convolution_task.h"
-#include "src/backend/cuda/cuda.h"
+#include "src/backend/cuda/convolution/convolution_task.h"
+#include "src/backend/cuda/runtime/cuda.h"
 #include "src/core/error.h"
 
 namespace carole::cuda {

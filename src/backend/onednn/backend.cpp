@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "src/backend/onednn/onednn.h"
-#include "src/backend/onednn/winograd.h"
+#include "src/backend/onednn/kernels/onednn.h"
+#include "src/backend/onednn/winograd/winograd.h"
 #include "src/core/check.h"
 #include "src/core/log.h"
 

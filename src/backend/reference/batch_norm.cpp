@@ -60,12 +60,12 @@ class BatchNorm : public ReferenceKernel {
     const Pixels pixels(in_shape(Forward::kX), context.valid_rows);
     const ChannelSums moments(memory_of_sums_.data(), pixels.channels);
     if (a_.training) {
-      ParallelRanges(threads_, pixels.channels, kChannelGrain,
-                     [&](int64_t begin, int64_t end) { Statistics(pixels, begin, end, moments); });
+      ForRanges(threads_, pixels.channels, kChannelGrain,
+                [&](int64_t begin, int64_t end) { Statistics(pixels, begin, end, moments); });
       moments.count() = static_cast<double>(pixels.counted);
       if (context.sum_over_ranks) JoinMomentsOfRanks(context, moments);
     }
-    ParallelRanges(threads_, pixels.channels, kChannelGrain, [&](int64_t begin, int64_t end) {
+    ForRanges(threads_, pixels.channels, kChannelGrain, [&](int64_t begin, int64_t end) {
       double mean[kChannelGrain], variance[kChannelGrain];
       for (int64_t c = begin; c < end; ++c) {
         mean[c - begin] = a_.training ? moments.first(c) : double{in<T>(Forward::kMovingMean)[c]};
@@ -158,13 +158,13 @@ class BatchNormBackward : public ReferenceKernel {
   void Run(const RunContext& context) override {
     const Pixels pixels(in_shape(Backward::kX), context.valid_rows);
     const ChannelSums sums(memory_of_sums_.data(), pixels.channels);
-    ParallelRanges(threads_, pixels.channels, kChannelGrain, [&](int64_t begin, int64_t end) {
+    ForRanges(threads_, pixels.channels, kChannelGrain, [&](int64_t begin, int64_t end) {
       SumChannels(pixels, MakeBlock(begin, end), sums);
     });
     sums.count() = static_cast<double>(pixels.counted);
     if (context.sum_over_ranks) context.sum_over_ranks(sums.all());
-    ParallelRanges(threads_, pixels.channels, kChannelGrain,
-                   [&](int64_t begin, int64_t end) { Apply(pixels, MakeBlock(begin, end), sums); });
+    ForRanges(threads_, pixels.channels, kChannelGrain,
+              [&](int64_t begin, int64_t end) { Apply(pixels, MakeBlock(begin, end), sums); });
   }
 
  private:

@@ -8,7 +8,7 @@ template <typename T>
 void AddBiasRelu(int threads, T* y, const T* bias, const T* residual, int64_t rows, int64_t columns,
                  bool relu) {
   if (bias == nullptr && residual == nullptr && !relu) return;
-  ParallelFor(threads, rows, [&](int64_t i) {
+  ForIndices(threads, rows, [&](int64_t i) {
     T* row = y + i * columns;
     if (bias != nullptr) {
       for (int64_t k = 0; k < columns; ++k) row[k] += bias[k];
@@ -24,7 +24,7 @@ void AddBiasRelu(int threads, T* y, const T* bias, const T* residual, int64_t ro
 
 template <typename T>
 void ColumnSums(int threads, const T* dy, int64_t rows, int64_t columns, T* sums) {
-  ParallelRanges(threads, columns, kChannelGrain, [&](int64_t begin, int64_t end) {
+  ForRanges(threads, columns, kChannelGrain, [&](int64_t begin, int64_t end) {
     double total[kChannelGrain] = {};
     for (int64_t i = 0; i < rows; ++i) {
       for (int64_t k = begin; k < end; ++k) total[k - begin] += dy[i * columns + k];

@@ -12,7 +12,7 @@ template <typename T>
 void CopyChannels(int threads, const T* x, const Shape& x_shape, int64_t from_begin, T* y,
                   const Shape& y_shape, int64_t to_begin, int64_t count) {
   const int64_t from_stride = x_shape[1], to_stride = y_shape[1];
-  ParallelFor(threads, x_shape.size() / from_stride, [&](int64_t pixel) {
+  ForIndices(threads, x_shape.size() / from_stride, [&](int64_t pixel) {
     std::copy_n(x + pixel * from_stride + from_begin, count, y + pixel * to_stride + to_begin);
   });
 }

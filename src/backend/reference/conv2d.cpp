@@ -48,8 +48,8 @@ class Patches {
     if (g_.IsPointwise()) {
       return {from + begin * g_.q * g_.c, (end - begin) * g_.q, depth_, g_.c, 1};
     }
-    ParallelFor(threads, end - begin,
-                [&](int64_t i) { GatherRow(from, begin + i, memory + i * g_.q * depth_); });
+    ForIndices(threads, end - begin,
+               [&](int64_t i) { GatherRow(from, begin + i, memory + i * g_.q * depth_); });
     return {memory, (end - begin) * g_.q, depth_, depth_, 1};
   }
 
@@ -57,7 +57,7 @@ class Patches {
   void Scatter(int threads, const T* memory, int64_t group, int64_t begin, int64_t end,
                T* dx) const {
     const int64_t first_image = begin / g_.p, last_image = (end - 1) / g_.p;
-    ParallelFor(threads, (last_image - first_image + 1) * g_.h, [&](int64_t i) {
+    ForIndices(threads, (last_image - first_image + 1) * g_.h, [&](int64_t i) {
       const int64_t image = first_image + i / g_.h;
       T* to = dx + (image * g_.h + i % g_.h) * g_.w * g_.c + group * g_.group_c();
       for (int64_t r = 0; r < g_.r; ++r) {

@@ -42,7 +42,7 @@ class Depthwise : public ReferenceKernel {
 
   void Run(const RunContext&) override {
     T* y = out<T>(0);
-    ParallelFor(threads_, g_.rows(), [&](int64_t row) { RunRow(row, y + row * g_.q * g_.k); });
+    ForIndices(threads_, g_.rows(), [&](int64_t row) { RunRow(row, y + row * g_.q * g_.k); });
     AddBiasRelu(threads_, y, in<T>(2), in<T>(3), g_.pixels(), g_.k, g_.a.relu);
   }
 
@@ -78,8 +78,8 @@ class DepthwiseBackwardData : public ReferenceKernel {
 
   void Run(const RunContext&) override {
     T* dx = out<T>(0);
-    ParallelFor(threads_, g_.n * g_.h,
-                [&](int64_t row) { RunRow(row / g_.h, row % g_.h, dx + row * g_.w * g_.c); });
+    ForIndices(threads_, g_.n * g_.h,
+               [&](int64_t row) { RunRow(row / g_.h, row % g_.h, dx + row * g_.w * g_.c); });
   }
 
  private:
@@ -116,7 +116,7 @@ class DepthwiseBackwardFilter : public ReferenceKernel {
   void Run(const RunContext&) override {
     T* dw = out<T>(0);
     double* sums = reinterpret_cast<double*>(memory_.workspace);
-    ParallelFor(threads_, g_.taps(), [&](int64_t tap) {
+    ForIndices(threads_, g_.taps(), [&](int64_t tap) {
       SumTap(tap / g_.s, tap % g_.s, sums + tap * g_.k);
       for (int64_t i = tap * g_.k; i < (tap + 1) * g_.k; ++i) dw[i] = static_cast<T>(sums[i]);
     });

@@ -19,7 +19,7 @@ class Dropout : public ElementwiseKernel {
     T* y = out<T>(0);
     const DropoutMask mask(context, a_, in_shape(0));
     const T keep = static_cast<T>(mask.keep());
-    ParallelRanges(threads_, in_shape(0).size(), kElementGrain, [&](int64_t begin, int64_t end) {
+    ForRanges(threads_, in_shape(0).size(), kElementGrain, [&](int64_t begin, int64_t end) {
       const DropoutMask bits = mask;  // it caches random words: one for each thread
       for (int64_t i = begin; i < end; ++i) y[i] = bits.Keep(i) ? x[i] / keep : T{0};
     });

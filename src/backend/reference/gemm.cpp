@@ -122,7 +122,7 @@ void Multiply(int threads, const MatrixView<T>& a, const MatrixView<T>& b, T* c,
   for (int64_t k = 0; k < b.rows; k += packed_depth) {
     const int64_t depth = std::min(packed_depth, b.rows - k);
     const int64_t blocks = DivideUp(depth, kDepthBlock);
-    ParallelFor(threads, blocks * all_panels, [&](int64_t task) {
+    ForIndices(threads, blocks * all_panels, [&](int64_t task) {
       const int64_t begin = task / all_panels * kDepthBlock, j = task % all_panels;
       MatrixView<T> block = b;
       block.rows = std::min(kDepthBlock, depth - begin);
@@ -133,7 +133,7 @@ void Multiply(int threads, const MatrixView<T>& a, const MatrixView<T>& b, T* c,
     a_part.columns = depth;
     a_part.data += k * a.column_stride;
     const int64_t groups = DivideUp(all_panels, kPanelBlock);
-    ParallelFor(threads, DivideUp(a.rows, kRowBlock) * groups, [&](int64_t task) {
+    ForIndices(threads, DivideUp(a.rows, kRowBlock) * groups, [&](int64_t task) {
       MultiplyRows(a_part, task / groups * kRowBlock, task % groups * kPanelBlock, panels,
                    b.columns, c, c_stride, accumulate || k > 0);
     });

@@ -34,7 +34,7 @@ class Lrn : public ReferenceKernel {
   void Run(const RunContext&) override {
     const auto& a = spec_.attributes_as<LrnAttributes>();
     const int64_t channels = in_shape(0)[1];
-    ParallelFor(threads_, in_shape(0).size() / channels, [&](int64_t pixel) {
+    ForIndices(threads_, in_shape(0).size() / channels, [&](int64_t pixel) {
       const T* x = in<T>(0) + pixel * channels;
       T* y = out<T>(0) + pixel * channels;
       for (int64_t c = 0; c < channels; ++c) {
@@ -53,7 +53,7 @@ class LrnBackward : public ReferenceKernel {
   }
 
   void Run(const RunContext&) override {
-    ParallelFor(threads_, in_shape(0).size() / channels_, [&](int64_t pixel) {
+    ForIndices(threads_, in_shape(0).size() / channels_, [&](int64_t pixel) {
       const int64_t at = pixel * channels_;
       RunPixel(in<T>(0) + at, in<T>(1) + at, out<T>(0) + at,
                reinterpret_cast<double*>(memory_.workspace) + 2 * at);

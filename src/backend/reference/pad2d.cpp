@@ -19,7 +19,7 @@ class Pad2d : public ReferenceKernel {
   void Run(const RunContext&) override {
     const int64_t channels = in_shape(0)[1], h = in_shape(0)[2], w = in_shape(0)[3];
     const int64_t p = out_shape(0)[2], q = out_shape(0)[3];
-    ParallelFor(threads_, out_shape(0)[0] * p * q, [&](int64_t i) {
+    ForIndices(threads_, out_shape(0)[0] * p * q, [&](int64_t i) {
       const int64_t row = i / q % p - pad_.top, column = i % q - pad_.left;
       T* y = out<T>(0) + i * channels;
       if (row < 0 || row >= h || column < 0 || column >= w) {

@@ -56,7 +56,7 @@ class Pool2d : public ReferenceKernel {
 
   void Run(const RunContext&) override {
     int32_t* argmax = out<int32_t>(1);
-    ParallelFor(threads_, g_.n * g_.p, [&](int64_t row) {
+    ForIndices(threads_, g_.n * g_.p, [&](int64_t row) {
       const T* x = in<T>(0) + row / g_.p * g_.h * g_.w * g_.c;
       for (int64_t q = 0; q < g_.q; ++q) {
         const Window window = g_.At(row % g_.p, q);
@@ -109,7 +109,7 @@ class Pool2dBackward : public ReferenceKernel {
   // Windows overlap, so a task is a block of channels of one image.
   void Run(const RunContext&) override {
     const int64_t blocks = DivideUp(g_.c, kChannelGrain);
-    ParallelFor(threads_, g_.n * blocks, [&](int64_t task) {
+    ForIndices(threads_, g_.n * blocks, [&](int64_t task) {
       const int64_t begin = task % blocks * kChannelGrain;
       RunChannels(task / blocks, begin, std::min(begin + kChannelGrain, g_.c));
     });

@@ -15,7 +15,7 @@ namespace carole::reference {
 // Runs f(i) for i in [0, count) on up to `threads` threads. f must not throw. Indices are handed
 // out in pieces as threads come for them, since the machine may be busy with other work too.
 template <typename F>
-void ParallelFor(int threads, int64_t count, const F& f) {
+void ForIndices(int threads, int64_t count, const F& f) {
   const int64_t piece = count / (8 * threads) + 1;
 #pragma omp parallel for schedule(dynamic, piece) num_threads(threads) if (threads > 1 && count > 1)
   for (int64_t i = 0; i < count; ++i) f(i);
@@ -23,9 +23,9 @@ void ParallelFor(int threads, int64_t count, const F& f) {
 
 // As above, with ranges of at most `grain` indices: f(begin, end).
 template <typename F>
-void ParallelRanges(int threads, int64_t count, int64_t grain, const F& f) {
-  ParallelFor(threads, DivideUp(count, grain),
-              [&](int64_t i) { f(i * grain, (i + 1) * grain < count ? (i + 1) * grain : count); });
+void ForRanges(int threads, int64_t count, int64_t grain, const F& f) {
+  ForIndices(threads, DivideUp(count, grain),
+             [&](int64_t i) { f(i * grain, (i + 1) * grain < count ? (i + 1) * grain : count); });
 }
 
 inline constexpr int64_t kElementGrain = 1 << 14;  // elements of a task in element-wise loops
@@ -34,7 +34,7 @@ inline constexpr int64_t kChannelGrain = 16;       // channels of a task in sums
 // f(i) for the elements i of a tensor, by several threads.
 template <typename F>
 void ForElements(int threads, int64_t count, const F& f) {
-  ParallelRanges(threads, count, kElementGrain, [&](int64_t begin, int64_t end) {
+  ForRanges(threads, count, kElementGrain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) f(i);
   });
 }

@@ -37,7 +37,7 @@ class Reorder : public ReferenceKernel {
   void Run(const RunContext&) override {
     const From* from = in<From>(0);
     To* to = out<To>(0);
-    ParallelFor(threads_, loops_[0].size * loops_[1].size, [&](int64_t i) {
+    ForIndices(threads_, loops_[0].size * loops_[1].size, [&](int64_t i) {
       const int64_t outer = i / loops_[1].size, inner = i % loops_[1].size;
       Copy(2, from + outer * loops_[0].from + inner * loops_[1].from,
            to + outer * loops_[0].to + inner * loops_[1].to);

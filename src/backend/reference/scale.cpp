@@ -34,7 +34,7 @@ class ScaledAdd : public ElementwiseKernel {
 template <typename T>
 void MultiplyChannels(int threads, const T* x, const T* scale, T* y, const Shape& shape) {
   const int64_t channels = shape[1], pixels = shape[2] * shape[3];
-  ParallelFor(threads, shape[0] * pixels, [&](int64_t i) {
+  ForIndices(threads, shape[0] * pixels, [&](int64_t i) {
     const T* factors = scale + i / pixels * channels;
     for (int64_t c = 0; c < channels; ++c) y[i * channels + c] = x[i * channels + c] * factors[c];
   });
@@ -67,7 +67,7 @@ class ScaleChannelsBackward : public ElementwiseKernel {
     const T *dy = in<T>(0), *x = in<T>(1);
     T* dscale = out<T>(1);
     const int64_t channels = in_shape(0)[1], pixels = in_shape(0)[2] * in_shape(0)[3];
-    ParallelFor(threads_, in_shape(0)[0] * channels, [&](int64_t i) {
+    ForIndices(threads_, in_shape(0)[0] * channels, [&](int64_t i) {
       const int64_t first = i / channels * pixels * channels + i % channels;
       double sum = 0;
       for (int64_t p = 0; p < pixels; ++p) {

@@ -15,7 +15,7 @@ class Softmax : public ReferenceKernel {
 
   void Run(const RunContext&) override {
     const int64_t k = in_shape(0)[1];
-    ParallelFor(threads_, in_shape(0)[0], [&](int64_t row) {
+    ForIndices(threads_, in_shape(0)[0], [&](int64_t row) {
       const T* x = in<T>(0) + row * k;
       T* y = out<T>(0) + row * k;
       const double top = *std::max_element(x, x + k);
@@ -45,7 +45,7 @@ class SoftmaxCrossEntropy : public ReferenceKernel {
                    "label {} of row {} is not one of {} classes", labels[i], i, k_);
     }
     double* losses = reinterpret_cast<double*>(memory_.workspace);
-    ParallelFor(threads_, n_, [&](int64_t i) {
+    ForIndices(threads_, n_, [&](int64_t i) {
       losses[i] = weights[i] == T{0} ? SkipRow(i) : RunRow(i, labels[i], a_.scale * weights[i]);
     });
     double loss = 0;

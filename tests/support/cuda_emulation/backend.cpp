@@ -3,9 +3,9 @@
 #include <cublasLt.h>
 #include <cudnn_frontend.h>
 
-#include "src/backend/cuda/arena_math.h"
-#include "src/backend/cuda/cuda.h"
-#include "src/backend/cuda/launch.h"
+#include "src/backend/cuda/kernels/arena_math.h"
+#include "src/backend/cuda/runtime/cuda.h"
+#include "src/backend/cuda/runtime/launch.h"
 
 namespace carole::testing {
 namespace {

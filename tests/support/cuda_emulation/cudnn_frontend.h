@@ -1,8 +1,8 @@
 // Stands in for cudnn-frontend's header, see cuda_runtime.h here: reads the graphs of convolutions
-// that src/backend/cuda/conv2d.cpp builds, refuses what the library refuses, and computes them on
-// the CPU by tensors' dims and strides. So a shape, a type, a missing tensor or an alignment that
-// is wrong shows. The plans that it has for each include some that nobody should take: their
-// results are wrong.
+// that src/backend/cuda/convolution/conv2d.cpp builds, refuses what the library refuses, and
+// computes them on the CPU by tensors' dims and strides. So a shape, a type, a missing tensor or an
+// alignment that is wrong shows. The plans that it has for each include some that nobody should
+// take: their results are wrong.
 #pragma once
 
 #include <cuda_runtime.h>

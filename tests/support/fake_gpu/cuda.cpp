@@ -8,14 +8,14 @@
 
 #include "tests/support/fake_gpu/fake_gpu.h"
 
-using namespace carole::io::jpeg::driver;
+using namespace carole::gpu_jpeg::driver;
 
-struct carole::io::jpeg::driver::CUctx_st {};
-struct carole::io::jpeg::driver::CUstream_st {
+struct carole::gpu_jpeg::driver::CUctx_st {};
+struct carole::gpu_jpeg::driver::CUstream_st {
   std::mutex mutex;
   std::vector<std::function<void()>> work;
 };
-struct carole::io::jpeg::driver::CUevent_st {
+struct carole::gpu_jpeg::driver::CUevent_st {
   Stream stream = nullptr;
 };
 

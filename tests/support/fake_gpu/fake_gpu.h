@@ -12,7 +12,7 @@
 
 #include <functional>
 
-#include "io/jpeg/nvjpeg_abi.h"
+#include "src/backend/nvjpeg/nvjpeg_abi.h"
 
 extern "C" {
 // Contexts, streams, events, allocations, handles and states that are there.
@@ -34,6 +34,6 @@ inline unsigned char* OnHost(unsigned long long device) {
 }
 
 // Runs when the stream is waited for.
-void Push(io::jpeg::driver::Stream stream, std::function<void()> work);
+void Push(gpu_jpeg::driver::Stream stream, std::function<void()> work);
 
 }  // namespace carole::fake_gpu

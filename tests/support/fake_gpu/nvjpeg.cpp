@@ -11,11 +11,11 @@
 
 #include "tests/support/fake_gpu/fake_gpu.h"
 
-using namespace carole::io::jpeg::nvjpeg;
-using carole::io::jpeg::driver::Stream;
+using namespace carole::gpu_jpeg::nvjpeg;
+using carole::gpu_jpeg::driver::Stream;
 
-struct carole::io::jpeg::nvjpeg::nvjpegHandle {};
-struct carole::io::jpeg::nvjpeg::nvjpegJpegState {
+struct carole::gpu_jpeg::nvjpeg::nvjpegHandle {};
+struct carole::gpu_jpeg::nvjpeg::nvjpegJpegState {
   std::atomic<bool> is_used{false};
 };
 

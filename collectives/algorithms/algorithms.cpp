@@ -1,0 +1,110 @@
+#include "collectives/algorithms/algorithms.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <numeric>
+
+#include "src/core/advice.h"
+#include "src/core/divide_up.h"
+#include "src/core/error.h"
+
+namespace carole::collectives {
+
+Piece SplitEvenly(size_t count, size_t parts, size_t index) {
+  const size_t length = count / parts;
+  const size_t longer = count % parts;
+  return {index * length + std::min(index, longer), length + (index < longer ? 1 : 0)};
+}
+
+int Topology::num_rails() const {
+  size_t rails = hosts.front().size();
+  for (const auto& ranks : hosts) rails = std::min(rails, ranks.size());
+  return static_cast<int>(rails);
+}
+
+bool Topology::has_even_hosts() const {
+  return std::ranges::all_of(hosts, [&](const auto& h) { return h.size() == hosts[0].size(); });
+}
+
+Members Topology::AllRanks() const {
+  Members all{.ranks = std::vector<int>(host_of.size()), .index = rank};
+  std::iota(all.ranks.begin(), all.ranks.end(), 0);
+  return all;
+}
+
+Members Topology::Counterparts() const {
+  Members members{.index = host()};
+  for (const auto& ranks : hosts) members.ranks.push_back(ranks.at(local_rank));
+  return members;
+}
+
+Topology MakeTopology(int rank, std::span<const std::string> host_keys) {
+  Topology t;
+  t.rank = rank;
+  std::map<std::string_view, int> numbers;
+  for (size_t r = 0; r < host_keys.size(); ++r) {
+    const auto [place, is_new] = numbers.emplace(host_keys[r], static_cast<int>(t.hosts.size()));
+    if (is_new) t.hosts.emplace_back();
+    t.host_of.push_back(place->second);
+    if (static_cast<int>(r) == rank) t.local_rank = static_cast<int>(t.hosts[place->second].size());
+    t.hosts[place->second].push_back(static_cast<int>(r));
+  }
+  t.machine_rank = t.local_rank;
+  t.machine_size = t.local_size();
+  return t;
+}
+
+RingPlan PlanRing(size_t count, int size, int index, size_t segment_elements) {
+  RingPlan plan;
+  const size_t longest_chunk = SplitEvenly(count, size, 0).count;
+  plan.lag = std::max<size_t>(1, DivideUp(longest_chunk, segment_elements));
+  plan.max_segment = SplitEvenly(longest_chunk, plan.lag, 0).count;
+  // Chunks are numbered round the ring, so that those of other turns are reached by subtraction.
+  const auto segment_of = [&](int chunk, size_t segment) {
+    const Piece c = SplitEvenly(count, size, (chunk + 2 * size) % size);
+    const Piece s = SplitEvenly(c.count, plan.lag, segment);
+    return Piece{c.begin + s.begin, s.count};
+  };
+  for (int turn = 0; turn < 2 * (size - 1); ++turn) {
+    for (size_t s = 0; s < plan.lag; ++s) {
+      plan.steps.push_back({.send = segment_of(index - turn, s),
+                            .receive = segment_of(index - turn - 1, s),
+                            .add = turn < size - 1});
+    }
+  }
+  return plan;
+}
+
+size_t FindAllReduce(std::string_view name, const Topology& topology) {
+  if (name == "auto") return kAutoRow;
+  std::string known = "auto";
+  for (size_t i = 0; i < std::size(kAllReduce); ++i) {
+    const AllReduceEntry& entry = kAllReduce[i];
+    known += fmt::format(", {}", entry.name);
+    if (entry.name != name) continue;
+    if (entry.fits(topology)) return i;
+    if (!topology.shares_memory()) {
+      throw UsageError(fmt::format(
+          "[comm] --all_reduce: {} does not fit: got ranks of one machine that share no memory, "
+          "want room in /dev/shm: {}",
+          name, kMoreSharedMemory));
+    }
+    throw UsageError(fmt::format("[comm] --all_reduce: {} does not fit: got {} hosts, want {}",
+                                 name, topology.hosts.size(), entry.fits_where));
+  }
+  throw UsageError(
+      fmt::format("[comm] --all_reduce: no such algorithm: got {}, want one of {}", name, known));
+}
+
+std::vector<size_t> AutoCandidates(const Topology& topology) {
+  std::vector<size_t> rows;
+  for (size_t i = 0; i < std::size(kAllReduce); ++i) {
+    if (kAllReduce[i].may_win(topology)) rows.push_back(i);
+  }
+  return rows;
+}
+
+}  // namespace carole::collectives

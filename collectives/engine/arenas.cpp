@@ -1,0 +1,57 @@
+#include "collectives/engine/arenas.h"
+
+#include <functional>
+#include <utility>
+
+#include "collectives/transport/operation.h"
+#include "src/tensor/buffer.h"
+
+namespace carole::collectives {
+namespace {
+
+struct SharedView final : Arena {
+  SharedView(std::byte* data, size_t size) : data_(data), size_(size) {}
+  std::byte* data() const override { return data_; }
+  size_t size() const override { return size_; }
+  std::byte* data_;
+  size_t size_;
+};
+
+struct PrivateArena final : Arena {
+  explicit PrivateArena(size_t bytes) : buffer(bytes) {}
+  std::byte* data() const override { return buffer.data(); }
+  size_t size() const override { return buffer.size(); }
+  Buffer buffer;
+};
+
+}  // namespace
+
+std::unique_ptr<Arena> Arenas::Add(std::vector<std::byte*> ranks, int local_rank, size_t bytes) {
+  arenas_.push_back({std::move(ranks), local_rank, bytes});
+  const std::vector<std::byte*>& shared = arenas_.back().ranks;
+  if (shared.empty()) return std::make_unique<PrivateArena>(bytes);
+  return std::make_unique<SharedView>(shared[local_rank], bytes);
+}
+
+uint64_t Arenas::PlaceOf(std::span<const std::byte> data) const {
+  const std::less_equal<const std::byte*> not_after;
+  for (size_t i = 0; i < arenas_.size(); ++i) {
+    if (arenas_[i].ranks.empty()) continue;
+    const std::byte* base = arenas_[i].ranks[arenas_[i].local_rank];
+    if (!not_after(base, data.data())) continue;
+    if (!not_after(data.data() + data.size(), base + arenas_[i].bytes)) continue;
+    return static_cast<uint64_t>(i) << Header::kOffsetBits |
+           static_cast<uint64_t>(data.data() - base);
+  }
+  return Header::kOutside;
+}
+
+void Arenas::FindPeers(uint64_t place, std::vector<std::byte*>& peers) const {
+  peers.clear();
+  if (place == Header::kOutside) return;
+  const size_t offset = place & ((uint64_t{1} << Header::kOffsetBits) - 1);
+  for (std::byte* base : arenas_[place >> Header::kOffsetBits].ranks)
+    peers.push_back(base + offset);
+}
+
+}  // namespace carole::collectives

@@ -1,0 +1,109 @@
+#include "collectives/engine/auto_choice.h"
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <limits>
+
+#include "src/core/check.h"
+#include "src/core/log.h"
+
+namespace carole::collectives {
+
+namespace {
+
+constexpr size_t kMostBytes = 4 << 20;
+
+// The least of those that have the same winner.
+size_t SizeClass(size_t bytes) { return std::bit_floor(std::min(bytes, kMostBytes)); }
+
+// All that the winner depends on beside the message: how many ranks each host has, and how messages
+// travel. Ranks of a machine without shared memory look like hosts, but have no network in between.
+std::string Place(const Exchange& x) {
+  std::string hosts;
+  for (size_t i = 0, same = 0; i < x.topology.hosts.size(); i += same) {
+    const size_t ranks = x.topology.hosts[i].size();
+    for (same = 1; i + same < x.topology.hosts.size(); ++same) {
+      if (x.topology.hosts[i + same].size() != ranks) break;
+    }
+    hosts += fmt::format("{} of {}, ", same, ranks);
+  }
+  return fmt::format("all_reduce, hosts and ranks: {}segments of {} bytes{}", hosts,
+                     x.segment_bytes, x.topology.shares_memory() ? "" : ", without shared memory");
+}
+
+// Seconds of the fastest of a few sums of zeros.
+template <typename T, typename Sum>
+double Time(Exchange& x, size_t count, Sum sum) {
+  using Clock = std::chrono::steady_clock;
+  constexpr int kTries = 3;  // beside the first, which opens connections
+  Buffer zeros(count * sizeof(T));
+  const std::span<T> range(reinterpret_cast<T*>(zeros.data()), count);
+  double fastest = std::numeric_limits<double>::max();
+  for (int i = 0; i <= kTries; ++i) {
+    const auto start = Clock::now();
+    sum(x, range);
+    const std::chrono::duration<double> time = Clock::now() - start;
+    if (i > 0) fastest = std::min(fastest, time.count());
+  }
+  return fastest;
+}
+
+}  // namespace
+
+AutoChoice::AutoChoice(const Exchange& x, std::string path)
+    : candidates_(AutoCandidates(x.topology)) {
+  if (candidates_.size() > 1 && x.topology.rank == 0) cache_.emplace(std::move(path), Place(x));
+}
+
+size_t AutoChoice::Find(DType dtype, size_t bytes) const {
+  if (candidates_.size() == 1) return candidates_.front();
+  const std::lock_guard lock(mutex_);
+  const auto found = rows_.find({dtype, SizeClass(bytes)});
+  return found == rows_.end() ? kAutoRow : found->second;
+}
+
+size_t AutoChoice::Choose(Exchange& x, DType dtype, size_t bytes) {
+  const std::string task = fmt::format("{} bytes of {}", SizeClass(bytes), Name(dtype));
+  size_t row = Remembered(task);
+  BroadcastBytes(x, std::as_writable_bytes(std::span(&row, 1)), 0);
+  if (row == kAutoRow) row = Measure(x, dtype, bytes, task);
+  const std::lock_guard lock(mutex_);
+  return rows_[{dtype, SizeClass(bytes)}] = row;
+}
+
+// kAutoRow: none that may still be chosen.
+size_t AutoChoice::Remembered(const std::string& task) const {
+  const std::optional<std::string> name = cache_ ? cache_->Find(task) : std::nullopt;
+  for (size_t row : candidates_) {
+    if (name == kAllReduce[row].name) return row;
+  }
+  return kAutoRow;
+}
+
+size_t AutoChoice::Measure(Exchange& x, DType dtype, size_t bytes, const std::string& task) {
+  const size_t measured_bytes = std::min(bytes, kMostBytes);
+  x.peers.clear();
+  std::vector<double> mine;
+  for (size_t row : candidates_) {
+    mine.push_back(dtype == DType::kF64
+                       ? Time<double>(x, measured_bytes / sizeof(double), kAllReduce[row].sum_f64)
+                       : Time<float>(x, measured_bytes / sizeof(float), kAllReduce[row].sum_f32));
+  }
+  std::vector<double> all(mine.size() * x.topology.size());
+  AllGatherBytes(x, std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
+  std::vector<double> slowest(mine.size());
+  for (size_t i = 0; i < all.size(); ++i) {
+    slowest[i % mine.size()] = std::max(slowest[i % mine.size()], all[i]);
+  }
+  const size_t best = std::ranges::min_element(slowest) - slowest.begin();
+  const size_t row = candidates_[best];
+  if (cache_) {
+    LogInfo("comm", "all_reduce of {} bytes of {}: {}, {:.0f} us here", measured_bytes, Name(dtype),
+            kAllReduce[row].name, slowest[best] * 1e6);
+    cache_->Add(task, std::string(kAllReduce[row].name));
+  }
+  return row;
+}
+
+}  // namespace carole::collectives

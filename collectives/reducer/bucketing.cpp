@@ -1,0 +1,90 @@
+#include "collectives/reducer/bucketing.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "src/core/check.h"
+#include "src/core/hash.h"
+
+namespace carole::collectives {
+namespace {
+
+double TransferMs(size_t elements, size_t element_bytes, const BucketTimes& times) {
+  return times.latency_ms + static_cast<double>(elements * element_bytes) * times.ms_per_byte;
+}
+
+// The parameters [first, end) as a bucket.
+Bucket Join(std::span<const Range> parameters, size_t first, size_t end) {
+  const Range& last = parameters[end - 1];
+  const size_t begin = parameters[first].offset;
+  return {.first = static_cast<int>(first),
+          .num = static_cast<int>(end - first),
+          .range = {.offset = begin, .count = last.offset + last.count - begin}};
+}
+
+}  // namespace
+
+std::vector<Bucket> PlanBuckets(std::span<const Range> parameters, size_t element_bytes,
+                                const BucketOptions& options) {
+  std::vector<Bucket> buckets;
+  size_t end = 0;
+  bool is_open = false;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const Range& p = parameters[i];
+    CAROLE_CHECK(p.offset >= end, "parameter {} begins at {}, before {} where the last one ends", i,
+                 p.offset, end);
+    end = p.offset + p.count;
+    if (!is_open) {
+      buckets.push_back({.first = static_cast<int>(i), .num = 0, .range = {.offset = p.offset}});
+    }
+    Bucket& bucket = buckets.back();
+    ++bucket.num;
+    bucket.range.count = end - bucket.range.offset;
+    const size_t limit = buckets.size() == 1 ? options.first_bucket_bytes : options.bucket_bytes;
+    is_open = bucket.range.count * element_bytes < limit;
+  }
+  return buckets;
+}
+
+std::vector<Bucket> PlanBucketsByTime(std::span<const Range> parameters, size_t element_bytes,
+                                      const BucketTimes& times) {
+  const size_t n = parameters.size();
+  CAROLE_CHECK_EQ(times.ready_ms.size(), n, "times of parameters");
+  const auto transfer = [&](size_t first, size_t end) {
+    return TransferMs(Join(parameters, first, end).range.count, element_bytes, times);
+  };
+  // finish[j]: the earliest end of sending the first j parameters; ready[j]: when all are final.
+  std::vector<double> finish(n + 1, std::numeric_limits<double>::infinity()), ready(n + 1, 0);
+  finish[0] = 0;
+  for (size_t j = 1; j <= n; ++j) {
+    ready[j] = std::max(ready[j - 1], times.ready_ms[j - 1]);
+    for (size_t i = 0; i < j; ++i)
+      finish[j] = std::min(finish[j], std::max(finish[i], ready[j]) + transfer(i, j));
+  }
+  // From the end on: the largest last bucket that keeps the deadline leaves the least to the
+  // others, and leaves them the time for it.
+  std::vector<Bucket> buckets;
+  double deadline = finish[n];
+  for (size_t j = n; j > 0; j = static_cast<size_t>(buckets.back().first)) {
+    const double rounding = 1e-9 * deadline;
+    size_t i = 0;
+    while (i + 1 < j && std::max(finish[i], ready[j]) + transfer(i, j) > deadline + rounding) ++i;
+    buckets.push_back(Join(parameters, i, j));
+    deadline -= transfer(i, j);
+  }
+  std::reverse(buckets.begin(), buckets.end());
+  return buckets;
+}
+
+uint64_t HashOfPlan(std::span<const Bucket> buckets) {
+  uint64_t hash = kFnvOffset;
+  for (const Bucket& b : buckets) {
+    for (uint64_t value : {static_cast<uint64_t>(b.num), static_cast<uint64_t>(b.range.offset),
+                           static_cast<uint64_t>(b.range.count)}) {
+      hash = Fnv1a64({reinterpret_cast<const char*>(&value), sizeof(value)}, hash);
+    }
+  }
+  return hash;
+}
+
+}  // namespace carole::collectives

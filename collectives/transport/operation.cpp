@@ -1,0 +1,76 @@
+#include "collectives/transport/operation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace carole::collectives {
+namespace {
+
+bool Less(const Header& a, const Header& b) { return std::memcmp(&a, &b, sizeof(Header)) < 0; }
+
+}  // namespace
+
+std::string_view Name(Operation operation) {
+  switch (operation) {
+    case Operation::kAllReduce:
+      return "all_reduce";
+    case Operation::kReduceScatter:
+      return "reduce_scatter";
+    case Operation::kBroadcast:
+      return "broadcast";
+    case Operation::kAllGather:
+      return "all_gather";
+    case Operation::kBarrier:
+      return "barrier";
+    case Operation::kAllocate:
+      return "allocate_arena";
+    case Operation::kLeave:
+      return "leave";
+  }
+  return "?";
+}
+
+Header MakeHeader(Operation operation, DType dtype, uint64_t count, const Tag& tag) {
+  Header header{.count = count,
+                .plan = tag.plan,
+                .step = tag.step,
+                .bucket = tag.bucket,
+                .operation = operation,
+                .dtype = dtype};
+  std::memcpy(header.what, tag.what.data(), std::min(tag.what.size(), sizeof(header.what) - 1));
+  return header;
+}
+
+std::string Describe(const Header& h) {
+  std::string text(Name(h.operation));
+  if (h.operation != Operation::kBarrier && h.operation != Operation::kLeave) {
+    text += fmt::format(" of {} {}", h.count, h.dtype == DType::kU8 ? "bytes" : Name(h.dtype));
+  }
+  if (h.what[0] != '\0') text += fmt::format(", tag {}", h.what);
+  return text + fmt::format(", step {}, bucket {}", h.step, h.bucket);
+}
+
+Verdict MakeVerdict(const Header& header, int rank) {
+  return {.low = header, .high = header, .low_rank = rank, .high_rank = rank};
+}
+
+void Merge(const Verdict& from, Verdict* into) {
+  const auto smaller = [](const Header& a, int rank_a, const Header& b, int rank_b) {
+    return Less(a, b) || (!Less(b, a) && rank_a < rank_b);
+  };
+  if (smaller(from.low, from.low_rank, into->low, into->low_rank)) {
+    into->low = from.low;
+    into->low_rank = from.low_rank;
+  }
+  // Of equal headers the lowest rank speaks here as well, so that the order of merging shows
+  // nowhere.
+  const bool larger = Less(into->high, from.high);
+  if (larger || (!Less(from.high, into->high) && from.high_rank < into->high_rank)) {
+    into->high = from.high;
+    into->high_rank = from.high_rank;
+  }
+}
+
+}  // namespace carole::collectives

@@ -1,0 +1,202 @@
+#include "io/archives/tar.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <limits>
+#include <utility>
+
+#include "src/core/divide_up.h"
+#include "src/core/error.h"
+#include "src/core/text/parse_number.h"
+
+namespace carole::io {
+namespace {
+
+constexpr uint64_t kBlock = 512;
+constexpr uint64_t kMaxFileBytes = uint64_t{1} << 60;  // so that sums of offsets cannot overflow
+constexpr uint64_t kMaxNameBytes = 64 << 10;
+constexpr uint64_t kMaxPaxBytes = 1 << 20;
+
+// Up to the first NUL.
+std::string_view Field(std::string_view block, size_t offset, size_t size) {
+  const std::string_view field = block.substr(offset, size);
+  return field.substr(0, std::min(field.find('\0'), field.size()));
+}
+
+// Octal digits between blanks, or GNU's big-endian binary with the top bit set.
+std::optional<uint64_t> Number(std::string_view field) {
+  uint64_t value = 0;
+  if ((static_cast<uint8_t>(field[0]) & 0x80) != 0) {
+    for (size_t i = 0; i < field.size(); ++i) {
+      const uint8_t byte = static_cast<uint8_t>(field[i]) & (i == 0 ? 0x7f : 0xff);
+      if (value > kMaxFileBytes >> 8) return std::nullopt;
+      value = value << 8 | byte;
+    }
+    return value;
+  }
+  const size_t start = std::min(field.find_first_not_of(' '), field.size());
+  const char* end = field.data() + field.size();
+  const auto [after, error] = std::from_chars(field.data() + start, end, value, 8);
+  if (error != std::errc() || (after != end && *after != ' ' && *after != '\0'))
+    return std::nullopt;
+  return value;
+}
+
+bool ChecksumFits(std::string_view block) {
+  uint64_t sum = 0;
+  for (size_t i = 0; i < kBlock; ++i)
+    sum += i >= 148 && i < 156 ? ' ' : static_cast<uint8_t>(block[i]);
+  return Number(block.substr(148, 8)) == sum;
+}
+
+bool Escapes(std::string_view path) {
+  if (path.starts_with('/')) return true;
+  for (size_t start = 0; start <= path.size();) {
+    const size_t end = std::min(path.find('/', start), path.size());
+    if (path.substr(start, end - start) == "..") return true;
+    start = end + 1;
+  }
+  return false;
+}
+
+std::string_view TypeName(char type) {
+  switch (type) {
+    case '1':
+      return "a hard link";
+    case '2':
+      return "a symbolic link";
+    case '3':
+    case '4':
+    case '6':
+      return "a device";
+    case 'S':
+      return "a sparse file";
+    default:
+      return "an unknown type";
+  }
+}
+
+}  // namespace
+
+struct TarReader::Header {
+  std::string name;
+  uint64_t bytes = 0;
+  char type = '0';
+  bool is_end = false;
+};
+
+TarReader::TarReader(const Source& source, uint64_t begin, uint64_t end)
+    : source_(source), position_(begin), end_(end) {
+  if (end_ == 0) end_ = source.size().value_or(std::numeric_limits<uint64_t>::max());
+}
+
+void TarReader::Fail(const std::string& what) const {
+  throw DataError(
+      fmt::format("[io.tar] {}: header at byte {}: {}", source_.name(), position_, what));
+}
+
+TarReader::Header TarReader::ReadHeader() const {
+  std::array<char, kBlock> bytes;
+  const uint64_t room = end_ - std::min(position_, end_);
+  const size_t got = source_.ReadAt(position_, std::span(bytes).first(std::min(kBlock, room)));
+  if (got < kBlock) {
+    Fail(
+        fmt::format("truncated archive: got {} bytes to the end, want {} or an end mark; "
+                    "copy the archive again",
+                    got, kBlock));
+  }
+  const std::string_view block(bytes.data(), kBlock);
+  if (block.find_first_not_of('\0') == std::string_view::npos) return {.is_end = true};
+  if (!ChecksumFits(block)) Fail("checksum mismatch; is this a tar archive, and a whole one?");
+  Header header{.name = std::string(Field(block, 0, 100)), .type = block[156]};
+  const auto size = Number(block.substr(124, 12));
+  if (!size || *size > kMaxFileBytes) Fail("size is no number of bytes that a file can have");
+  header.bytes = *size;
+  // GNU's own headers ("ustar  ") keep times where POSIX has the front of the path.
+  if (block.substr(257, 6) == std::string_view("ustar\0", 6)) {
+    const std::string_view prefix = Field(block, 345, 155);
+    if (!prefix.empty()) header.name = fmt::format("{}/{}", prefix, header.name);
+  }
+  return header;
+}
+
+std::string TarReader::ReadText(const Header& header, uint64_t max_bytes) const {
+  if (header.bytes > max_bytes)
+    Fail(fmt::format("extended header too long: got {} bytes, want at most {}", header.bytes,
+                     max_bytes));
+  std::string text(header.bytes, '\0');
+  const uint64_t start = position_ + kBlock;
+  const uint64_t room = end_ - std::min(start, end_);
+  const size_t got = source_.ReadAt(start, std::span(text).first(std::min(header.bytes, room)));
+  if (got < text.size())
+    Fail(fmt::format("truncated archive: got {} bytes to the end, want {}", got, text.size()));
+  return text;
+}
+
+// Records "LENGTH KEY=VALUE\n", where LENGTH counts all of the record.
+void TarReader::TakePax(const Header& header) {
+  const std::string text = ReadText(header, kMaxPaxBytes);
+  std::string_view rest = text;
+  while (!rest.empty()) {
+    size_t length = 0;
+    const auto [after, error] = std::from_chars(rest.data(), rest.data() + rest.size(), length);
+    const size_t digits = static_cast<size_t>(after - rest.data());
+    if (error != std::errc() || length > rest.size() || length < digits + 2 || *after != ' ' ||
+        rest[length - 1] != '\n') {
+      Fail("malformed pax record: want LENGTH KEY=VALUE");
+    }
+    const std::string_view record = rest.substr(digits + 1, length - digits - 2);
+    rest.remove_prefix(length);
+    const size_t equals = std::min(record.find('='), record.size());
+    const std::string_view key = record.substr(0, equals);
+    const std::string_view value = record.substr(std::min(equals + 1, record.size()));
+    if (key.starts_with("GNU.sparse")) Fail("is a sparse file; make the archive without --sparse");
+    if (key == "path") long_name_ = value;
+    if (key != "size") continue;
+    const auto size = ParseNumber<uint64_t>(value);
+    if (!size || *size > kMaxFileBytes) Fail("size is no number of bytes that a file can have");
+    long_size_ = *size;
+  }
+}
+
+void TarReader::Skip(const Header& header) {
+  position_ += kBlock + DivideUp(header.bytes, kBlock) * kBlock;
+}
+
+std::optional<TarFile> TarReader::Next() {
+  for (;;) {
+    Header header = ReadHeader();
+    if (header.is_end) return std::nullopt;
+    const bool extends = header.type == 'L' || header.type == 'x';
+    if (header.type == 'L') long_name_ = ReadText(header, kMaxNameBytes).c_str();
+    if (header.type == 'x') TakePax(header);
+    if (extends || header.type == 'K' || header.type == 'g') {
+      Skip(header);
+      continue;
+    }
+    if (!long_name_.empty()) header.name = std::exchange(long_name_, {});
+    if (long_size_) header.bytes = *std::exchange(long_size_, std::nullopt);
+    while (header.name.starts_with("./")) header.name.erase(0, 2);
+    if (Escapes(header.name))
+      Fail(fmt::format("path leads out of the folder: got {}", header.name.substr(0, 200)));
+    const bool is_folder = header.type == '5' || header.name.ends_with('/') || header.name.empty();
+    if (!is_folder && header.type != '0' && header.type != '\0' && header.type != '7') {
+      Fail(fmt::format("{} is {}; want files and folders only", header.name.substr(0, 200),
+                       TypeName(header.type)));
+    }
+    const uint64_t offset = position_ + kBlock;
+    if (header.bytes > end_ - std::min(offset, end_)) {
+      Fail(fmt::format(
+          "truncated archive: {} has {} bytes to the end, want {}; copy the archive again",
+          header.name.substr(0, 200), end_ - std::min(offset, end_), header.bytes));
+    }
+    Skip(header);
+    if (!is_folder)
+      return TarFile{.name = std::move(header.name), .offset = offset, .bytes = header.bytes};
+  }
+}
+
+}  // namespace carole::io

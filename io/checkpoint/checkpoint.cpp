@@ -1,0 +1,317 @@
+#include "io/checkpoint/checkpoint.h"
+
+#include <fmt/format.h>
+#include <isa-l/crc64.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <string_view>
+#include <unordered_map>
+
+#include "io/checkpoint/checkpoint_folder.h"
+#include "io/checkpoint/hdf5.h"
+#include "io/checkpoint/keras_layout.h"
+#include "src/core/check.h"
+#include "src/core/error.h"
+#include "src/core/files/disk.h"
+#include "src/core/text/parse_number.h"
+
+namespace carole::io {
+namespace {
+
+constexpr int64_t kFormatVersion = 1;
+constexpr char kWeights[] = "/model_weights";
+constexpr char kState[] = "/carole";
+constexpr char kAttributes[] = "/carole/attributes";
+constexpr char kVariables[] = "/carole/variables";
+constexpr char kSlots[] = "/carole/slots";
+constexpr char kTrainingConfig[] = "training_config";
+
+// The elements, in `memory` unless the variable has them.
+std::span<const float> Elements(const CheckpointVariable& v, std::vector<float>& memory) {
+  if (!v.read) return v.data;
+  memory = {};  // before the next is made
+  return memory = v.read();
+}
+
+class Crc64 {
+ public:
+  void Add(const void* data, size_t bytes) {
+    crc_ = crc64_ecma_refl(crc_, static_cast<const unsigned char*>(data), bytes);
+  }
+  void Add(const std::string& text) { Add(text.c_str(), text.size() + 1); }  // with its NUL
+  void Add(int64_t value) { Add(&value, sizeof(value)); }
+  void Add(const std::vector<CheckpointVariable>& variables) {
+    Add(static_cast<int64_t>(variables.size()));
+    std::vector<float> memory;
+    for (const CheckpointVariable& v : variables) {
+      Add(v.name);
+      Add(static_cast<int64_t>(v.trainable));
+      Add(static_cast<int64_t>(v.shape.rank()));
+      Add(v.shape.dims().data(), v.shape.dims().size_bytes());
+      const std::span<const float> elements = Elements(v, memory);
+      Add(elements.data(), elements.size_bytes());
+    }
+  }
+  uint64_t value() const { return crc_; }
+
+ private:
+  uint64_t crc_ = 0;
+};
+
+std::string DigestText(uint64_t digest) { return fmt::format("{:016x}", digest); }
+
+// Writes the variables as Keras's layers; returns for each the path of its dataset.
+std::vector<std::string> WriteKerasWeights(Hdf5File& file, const Checkpoint& checkpoint) {
+  const std::vector<CheckpointVariable>& variables = checkpoint.variables;
+  std::vector<std::string> names;
+  for (const CheckpointVariable& v : variables) names.push_back(v.name);
+  std::vector<std::string> paths(variables.size());
+  std::vector<std::string> layer_names;
+  std::vector<float> memory;
+  file.CreateGroup(kWeights);
+  for (const KerasLayer& layer : MapToKeras(names)) {
+    const std::string group = fmt::format("{}/{}", kWeights, layer.name);
+    file.CreateGroup(group);
+    file.SetStringList(group, "weight_names", layer.weight_names);
+    for (size_t i = 0; i < layer.variables.size(); ++i) {
+      const CheckpointVariable& v = variables[layer.variables[i]];
+      std::string& path = paths[layer.variables[i]];
+      path = fmt::format("{}/{}", group, layer.weight_names[i]);
+      file.WriteFloats(path, v.shape, Elements(v, memory));
+    }
+    layer_names.push_back(layer.name);
+  }
+  if (checkpoint.keras) {
+    for (const std::string& layer : checkpoint.keras->layers)
+      CAROLE_CHECK(std::ranges::count(layer_names, layer) == 1, "Keras layer {}: no weights",
+                   layer);
+    layer_names = checkpoint.keras->layers;
+    file.SetString("/", "model_config", checkpoint.keras->config);
+    if (!checkpoint.keras->training.empty())
+      file.SetString("/", kTrainingConfig, checkpoint.keras->training);
+  }
+  file.SetStringList(kWeights, "layer_names", layer_names);
+  for (const char* object : {"/", kWeights}) {
+    file.SetString(object, "backend", "tensorflow");
+    file.SetString(object, "keras_version", kKerasVersion);
+  }
+  return paths;
+}
+
+std::vector<std::string> WriteSlots(Hdf5File& file, const std::vector<CheckpointVariable>& slots) {
+  std::vector<std::string> paths;
+  std::vector<float> memory;
+  for (const CheckpointVariable& slot : slots) {
+    paths.push_back(fmt::format("{}/{}", kSlots, slot.name));
+    file.WriteFloats(paths.back(), slot.shape, Elements(slot, memory));
+  }
+  return paths;
+}
+
+void WriteTable(Hdf5File& file, const std::string& group, const std::vector<std::string>& paths,
+                const std::vector<CheckpointVariable>& variables) {
+  std::vector<std::string> names;
+  std::vector<std::string> trainable;
+  for (const CheckpointVariable& v : variables) {
+    names.push_back(v.name);
+    trainable.emplace_back(v.trainable ? "1" : "0");
+  }
+  file.SetStringList(group, "names", names);
+  file.SetStringList(group, "paths", paths);
+  file.SetStringList(group, "trainable", trainable);
+}
+
+// Names of many classes are more than one attribute holds.
+constexpr size_t kPieceBytes = 60'000;
+constexpr char kPieceMark = ' ';
+std::string PieceName(const std::string& name, size_t i) {
+  return fmt::format("{}{}{}", name, kPieceMark, i);
+}
+
+void WriteFile(const Checkpoint& checkpoint, const std::string& path) {
+  Hdf5File file = Hdf5File::Create(path);
+  const std::vector<std::string> paths = WriteKerasWeights(file, checkpoint);
+  for (const char* group : {kState, kAttributes, kVariables, kSlots}) file.CreateGroup(group);
+  WriteTable(file, kVariables, paths, checkpoint.variables);
+  WriteTable(file, kSlots, WriteSlots(file, checkpoint.slots), checkpoint.slots);
+  file.SetInt(kState, "format_version", kFormatVersion);
+  file.SetInt(kState, "step", checkpoint.step);
+  file.SetInt(kState, "epoch", checkpoint.epoch);
+  file.SetInt(kState, "position", checkpoint.position);
+  file.SetUnsigned(kState, "seed", checkpoint.seed);
+  file.SetFixedString(kState, "digest", DigestText(checkpoint.digest));
+  for (const auto& [name, value] : checkpoint.attributes) {
+    file.SetFixedString(kAttributes, name, value.substr(0, kPieceBytes));
+    for (size_t i = 1; i * kPieceBytes < value.size(); ++i)
+      file.SetFixedString(kAttributes, PieceName(name, i),
+                          value.substr(i * kPieceBytes, kPieceBytes));
+  }
+  file.Close();
+}
+
+[[noreturn]] void Refuse(const std::string& path, std::string_view what) {
+  throw DataError(fmt::format("[io.checkpoint] {}: {}", path, what));
+}
+
+std::vector<CheckpointVariable> ReadTable(const Hdf5File& file, const std::string& group,
+                                          std::vector<std::string>& paths) {
+  const std::vector<std::string> names = file.GetStringList(group, "names");
+  const std::vector<std::string> trainable = file.GetStringList(group, "trainable");
+  paths = file.GetStringList(group, "paths");
+  if (paths.size() != names.size() || trainable.size() != names.size()) {
+    Refuse(file.path(),
+           fmt::format("{}: {} names, {} paths, {} marks of trainable: want as many of each", group,
+                       names.size(), paths.size(), trainable.size()));
+  }
+  std::vector<CheckpointVariable> variables;
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (!paths[i].starts_with('/')) {
+      Refuse(file.path(), fmt::format("{}: path '{}' is not absolute", group, paths[i]));
+    }
+    variables.push_back(
+        {.name = names[i], .shape = file.ShapeOf(paths[i]), .trainable = trainable[i] == "1"});
+  }
+  return variables;
+}
+
+// Many paths may lead to one dataset: together they must not ask for more than the file has, or a
+// small file could fill the memory.
+void ReadData(const Hdf5File& file, std::vector<CheckpointVariable>& variables,
+              const std::vector<std::string>& paths, uint64_t& bytes_left) {
+  for (size_t i = 0; i < variables.size(); ++i) {
+    const uint64_t bytes = static_cast<uint64_t>(variables[i].shape.size()) * sizeof(float);
+    if (bytes > bytes_left) Refuse(file.path(), "its variables need more bytes than the file has");
+    bytes_left -= bytes;
+    variables[i].data = file.ReadFloats(paths[i]);
+  }
+}
+
+uint64_t ParseDigest(const Hdf5File& file) {
+  const std::string text = file.GetString(kState, "digest");
+  const auto digest = ParseNumber<uint64_t>(text, 16);
+  if (!digest || text.size() != 16)
+    Refuse(file.path(), fmt::format("digest '{}': want 16 hexadecimal digits", text));
+  return *digest;
+}
+
+Checkpoint Read(const std::string& path, bool with_data) {
+  const Hdf5File file = Hdf5File::Open(path);
+  if (!file.Exists(kState)) {
+    Refuse(path, "has no group 'carole': it is HDF5, but no checkpoint of carole");
+  }
+  if (const int64_t version = file.GetInt(kState, "format_version"); version != kFormatVersion) {
+    Refuse(path, fmt::format("format version: got {}, want {}; use the program that wrote it",
+                             version, kFormatVersion));
+  }
+  std::vector<std::string> paths;
+  std::vector<std::string> slot_paths;
+  Checkpoint checkpoint{.variables = ReadTable(file, kVariables, paths),
+                        .slots = ReadTable(file, kSlots, slot_paths),
+                        .step = file.GetInt(kState, "step"),
+                        .epoch = file.GetInt(kState, "epoch"),
+                        .position = file.GetInt(kState, "position"),
+                        .seed = file.GetUnsigned(kState, "seed"),
+                        .digest = ParseDigest(file)};
+  const auto [least, most] = std::minmax({checkpoint.step, checkpoint.epoch, checkpoint.position});
+  if (least < 0 || most > kMaxStep) {
+    Refuse(path, fmt::format("place of the run: got step {}, epoch {}, position {}, want 0 to {}",
+                             checkpoint.step, checkpoint.epoch, checkpoint.position, kMaxStep));
+  }
+  for (const std::string& name : file.AttributeNames(kAttributes)) {
+    if (name.find(kPieceMark) != std::string::npos) continue;
+    std::string& value = checkpoint.attributes[name] = file.GetString(kAttributes, name);
+    for (size_t i = 1; file.HasAttribute(kAttributes, PieceName(name, i)); ++i)
+      value += file.GetString(kAttributes, PieceName(name, i));
+  }
+  if (with_data) {
+    uint64_t bytes_left = file.bytes();
+    ReadData(file, checkpoint.variables, paths, bytes_left);
+    ReadData(file, checkpoint.slots, slot_paths, bytes_left);
+  }
+  return checkpoint;
+}
+
+}  // namespace
+
+uint64_t ComputeDigest(const Checkpoint& checkpoint) {
+  Crc64 crc;
+  crc.Add(checkpoint.variables);
+  crc.Add(checkpoint.slots);
+  crc.Add(checkpoint.step);
+  crc.Add(checkpoint.epoch);
+  crc.Add(checkpoint.position);
+  crc.Add(static_cast<int64_t>(checkpoint.seed));
+  for (const auto& [name, value] : checkpoint.attributes) {
+    crc.Add(name);
+    crc.Add(value);
+  }
+  return crc.value();
+}
+
+void WriteCheckpoint(Checkpoint& checkpoint, const std::string& path) {
+  checkpoint.digest = ComputeDigest(checkpoint);
+  const std::string temporary = path + kTemporarySuffix;
+  try {
+    WriteFile(checkpoint, temporary);
+    CommitFile("io.checkpoint", temporary, path);
+  } catch (...) {
+    unlink(temporary.c_str());
+    throw;
+  }
+}
+
+std::string ReadKerasTraining(const std::string& path) {
+  const Hdf5File file = Hdf5File::Open(path, HeapStrings::kAllow);
+  return file.HasAttribute("/", kTrainingConfig) ? file.GetString("/", kTrainingConfig) : "";
+}
+
+bool IsCheckpoint(const std::string& path) { return Hdf5File::Open(path).Exists(kState); }
+
+Checkpoint ReadCheckpoint(const std::string& path) {
+  Checkpoint checkpoint = Read(path, true);
+  const uint64_t digest = ComputeDigest(checkpoint);
+  if (digest != checkpoint.digest) {
+    Refuse(path,
+           fmt::format("digest mismatch: got {}, want {}; the file is damaged: copy it again, or "
+                       "take an earlier one",
+                       DigestText(digest), DigestText(checkpoint.digest)));
+  }
+  return checkpoint;
+}
+
+Checkpoint ReadCheckpointHeader(const std::string& path) { return Read(path, false); }
+
+void CheckCompatible(const Checkpoint& checkpoint, std::span<const VariableSpec> expected,
+                     const std::string& path) {
+  constexpr int kMaxShown = 5;
+  int count = 0;
+  std::string shown;
+  const auto add = [&](const std::string& difference) {
+    if (++count <= kMaxShown) shown += (count > 1 ? ", " : "") + difference;
+  };
+  std::unordered_map<std::string_view, const Shape*> found;
+  for (const CheckpointVariable& v : checkpoint.variables) found.emplace(v.name, &v.shape);
+  for (const VariableSpec& want : expected) {
+    const auto it = found.find(want.name);
+    if (it == found.end()) {
+      add(fmt::format("{} is missing", want.name));
+      continue;
+    }
+    if (*it->second != want.shape) {
+      add(fmt::format("{} has shape {}, want {}", want.name, it->second->ToString(),
+                      want.shape.ToString()));
+    }
+    found.erase(it);
+  }
+  for (const CheckpointVariable& v : checkpoint.variables) {
+    if (found.contains(v.name)) add(fmt::format("{} is unexpected", v.name));
+  }
+  if (count == 0) return;
+  Refuse(path,
+         fmt::format("is a checkpoint of another net: {} variables differ: {}{}; give the net and "
+                     "the --train_image_size that wrote it or another folder",
+                     count, shown, count > kMaxShown ? ", …" : ""));
+}
+
+}  // namespace carole::io

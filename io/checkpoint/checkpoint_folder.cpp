@@ -1,0 +1,110 @@
+#include "io/checkpoint/checkpoint_folder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <span>
+#include <string_view>
+#include <system_error>
+
+#include "src/core/error.h"
+#include "src/core/files/disk.h"
+#include "src/core/log.h"
+#include "src/core/text/parse_number.h"
+
+namespace carole::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kPrefix = "model.ckpt-";
+constexpr std::string_view kSuffix = ".h5";
+
+// The step in "model.ckpt-120.h5"; nullopt for other names.
+std::optional<int64_t> StepOf(std::string_view name) {
+  if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix)) return std::nullopt;
+  name.remove_prefix(kPrefix.size());
+  if (name.size() <= kSuffix.size()) return std::nullopt;
+  name.remove_suffix(kSuffix.size());
+  const auto step = ParseNumber<int64_t>(name);
+  return step && *step >= 0 ? step : std::nullopt;
+}
+
+std::vector<std::string> FileNames(const std::string& folder) {
+  std::error_code error;
+  std::vector<std::string> names;
+  fs::directory_iterator it(folder, error);
+  for (; !error && it != fs::directory_iterator(); it.increment(error)) {
+    names.push_back(it->path().filename().string());
+  }
+  if (error && error != std::errc::no_such_file_or_directory) {
+    ThrowDiskError("io.checkpoint", folder, "list the folder", error.value());
+  }
+  return names;
+}
+
+}  // namespace
+
+std::string CheckpointPath(const std::string& folder, int64_t step) {
+  return (fs::path(folder) / fmt::format("{}{}{}", kPrefix, step, kSuffix)).string();
+}
+
+std::vector<CheckpointFile> ListCheckpoints(const std::string& folder) {
+  std::vector<CheckpointFile> files;
+  for (const std::string& name : FileNames(folder)) {
+    if (const auto step = StepOf(name))
+      files.push_back({*step, (fs::path(folder) / name).string()});
+  }
+  std::ranges::sort(files, {}, &CheckpointFile::step);
+  return files;
+}
+
+std::optional<LoadedCheckpoint> ReadLatest(const std::string& folder) {
+  std::vector<CheckpointFile> files = ListCheckpoints(folder);
+  std::reverse(files.begin(), files.end());  // the newest first
+  for (size_t i = 0; i < files.size(); ++i) {
+    const std::string& path = files[i].path;
+    try {
+      return LoadedCheckpoint{path, ReadCheckpoint(path)};
+    } catch (const DataError& error) {
+      LogWarning("io.checkpoint", "is skipped: {}", WithoutTag(error.what()));
+    } catch (const DiskError& error) {  // may be over soon: no reason to lose steps
+      if (i + 1 == files.size()) throw;
+      throw DiskError(fmt::format("{}; or move {} away to go on from step {}", error.what(), path,
+                                  files[i + 1].step));
+    }
+  }
+  if (files.empty()) return std::nullopt;
+  throw DataError(
+      fmt::format("[io.checkpoint] {}: none of its checkpoints ({}) is whole; move them away to "
+                  "start afresh",
+                  folder, files.size()));
+}
+
+void RemoveTemporaries(const std::string& folder) {
+  constexpr std::string_view kEnd = kTemporarySuffix;
+  for (const std::string& name : FileNames(folder)) {
+    if (!name.ends_with(kEnd) || !StepOf(name.substr(0, name.size() - kEnd.size()))) continue;
+    std::error_code error;
+    const fs::path path = fs::path(folder) / name;
+    if (!fs::remove(path, error) && error) {
+      ThrowDiskError("io.checkpoint", path.string(), "delete", error.value());
+    }
+  }
+}
+
+void PruneCheckpoints(const std::string& folder, int64_t step, int keep) {
+  if (keep <= 0) return;
+  std::vector<CheckpointFile> files = ListCheckpoints(folder);
+  std::erase_if(files, [&](const CheckpointFile& file) { return file.step > step; });
+  const size_t surplus = files.size() - std::min(files.size(), static_cast<size_t>(keep));
+  for (const CheckpointFile& file : std::span(files).first(surplus)) {
+    std::error_code error;
+    if (!fs::remove(file.path, error) && error) {
+      LogWarning("io.checkpoint", "{}: cannot delete: {}", file.path, error.message());
+    }
+  }
+}
+
+}  // namespace carole::io

@@ -1,0 +1,332 @@
+#include "io/checkpoint/hdf5.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "io/checkpoint/hdf5_internal.h"
+#include "io/checkpoint/hdf5_output.h"
+#include "src/core/check.h"
+#include "src/core/error.h"
+#include "src/core/files/disk.h"
+
+namespace carole::io {
+namespace hdf5_internal {
+namespace {
+
+std::recursive_mutex& Mutex() {
+  static std::recursive_mutex mutex;
+  return mutex;
+}
+
+struct ErrorStack {
+  std::string innermost;
+  int error = 0;  // errno, where the system refused
+};
+
+herr_t Collect(unsigned n, const H5E_error2_t* entry, void* out) {
+  auto* stack = static_cast<ErrorStack*>(out);
+  const char* text = entry->desc != nullptr ? entry->desc : "";
+  constexpr std::string_view kErrno = "errno = ";
+  if (n == 0) stack->innermost = text;
+  if (const char* found = std::strstr(text, kErrno.data()); found != nullptr && stack->error == 0)
+    stack->error = std::atoi(found + kErrno.size());
+  return 0;
+}
+
+}  // namespace
+
+Lock::Lock() : guard_(Mutex()) {
+  static const bool ready = [] {
+    H5open();
+    H5PLset_loading_state(0);
+    return true;
+  }();
+  (void)ready;
+  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);  // each thread has an error stack of its own
+}
+
+void Fail(const Site& site, std::string_view what) {
+  ErrorStack stack;
+  H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, Collect, &stack);
+  H5Eclear2(H5E_DEFAULT);
+  const std::string place = fmt::format("{}: {}", site.file, site.object);
+  if (stack.error != 0) ThrowDiskError("io.hdf5", place, what, stack.error);
+  throw DataError(fmt::format("[io.hdf5] {}: cannot {}: {}; copy it again, or take an earlier one",
+                              place, what, stack.innermost));
+}
+
+bool FollowHardLinks(hid_t file, const Site& site) {
+  const std::string& path = site.object;
+  for (size_t end = path.find('/', 1); path.size() > 1; end = path.find('/', end + 1)) {
+    const std::string prefix = path.substr(0, end);
+    if (Check(H5Lexists(file, prefix.c_str(), H5P_DEFAULT), site, "look it up") == 0) return false;
+    H5L_info_t info;
+    Check(H5Lget_info(file, prefix.c_str(), &info, H5P_DEFAULT), site, "look it up");
+    if (info.type != H5L_TYPE_HARD) {
+      throw DataError(fmt::format(
+          "[io.hdf5] {}: {}: is a link to elsewhere, want the object itself", site.file, prefix));
+    }
+    if (end == std::string::npos) break;
+  }
+  return true;
+}
+
+Handle OpenObject(hid_t file, const Site& site) {
+  if (!FollowHardLinks(file, site)) {
+    throw DataError(fmt::format("[io.hdf5] {}: {}: is missing", site.file, site.object));
+  }
+  return {Check(H5Oopen(file, site.object.c_str(), H5P_DEFAULT), site, "open it"), H5Oclose};
+}
+
+}  // namespace hdf5_internal
+
+namespace {
+
+using namespace hdf5_internal;  // NOLINT: the other half of this file
+
+constexpr char kWholeFile[] = "the file";
+// Deflate cannot shrink by more than this, so a chunked dataset cannot hold more elements.
+constexpr uint64_t kMaxDeflateRatio = 1032;
+
+Handle MakeFileAccess() {
+  Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
+  H5Pset_libver_bounds(access, H5F_LIBVER_V18, H5F_LIBVER_V18);
+#if H5_VERSION_GE(1, 10, 7)
+  // A file gets its name when it is complete, so nobody reads what is being written; and locks fail
+  // on some cluster file systems.
+  H5Pset_file_locking(access, false, true);
+#endif
+  return access;
+}
+
+// Size of a regular file that can be read.
+uint64_t SizeOfFile(const std::string& path) {
+  const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  struct stat status {};
+  if (!file.is_open() || fstat(file.get(), &status) != 0) {
+    ThrowDiskError("io.hdf5", path, "open", errno);
+  }
+  if (!S_ISREG(status.st_mode)) {
+    throw DataError(fmt::format(
+        "[io.hdf5] {}: is no regular file: a folder, device or pipe; want a file", path));
+  }
+  return static_cast<uint64_t>(status.st_size);
+}
+
+void CheckFilters(hid_t creation, const Site& site) {
+  const int count = Check(H5Pget_nfilters(creation), site, "count its filters");
+  for (int i = 0; i < count; ++i) {
+    unsigned flags = 0;
+    size_t num_values = 0;
+    const H5Z_filter_t filter =
+        Check(H5Pget_filter2(creation, i, &flags, &num_values, nullptr, 0, nullptr, nullptr), site,
+              "read its filters");
+    if (filter != H5Z_FILTER_DEFLATE && filter != H5Z_FILTER_SHUFFLE) {
+      throw DataError(fmt::format("[io.hdf5] {}: {}: filter {}, want none, deflate or shuffle",
+                                  site.file, site.object, static_cast<int>(filter)));
+    }
+  }
+}
+
+// Refuses data that lies elsewhere or takes more room than the file can hold.
+void CheckStorage(hid_t dataset, const Shape& shape, size_t element_bytes, uint64_t file_bytes,
+                  const Site& site) {
+  const Handle creation(Check(H5Dget_create_plist(dataset), site, "read its layout"), H5Pclose);
+  const H5D_layout_t layout = Check(H5Pget_layout(creation), site, "read its layout");
+  if (layout == H5D_VIRTUAL || H5Pget_external_count(creation) != 0) {
+    throw DataError(
+        fmt::format("[io.hdf5] {}: {}: data lies in another file", site.file, site.object));
+  }
+  CheckFilters(creation, site);
+  const uint64_t stored = H5Dget_storage_size(dataset);
+  const uint64_t wanted = static_cast<uint64_t>(shape.size()) * element_bytes;
+  const uint64_t ratio = H5Pget_nfilters(creation) > 0 ? kMaxDeflateRatio : 1;
+  if (stored > file_bytes || wanted / ratio > stored) {
+    throw DataError(
+        fmt::format("[io.hdf5] {}: {}: shape {} needs {} bytes: {} are stored in a file of {}",
+                    site.file, site.object, shape.ToString(), wanted, stored, file_bytes));
+  }
+}
+
+Shape ReadShape(hid_t dataset, const Site& site) {
+  const Handle space(Check(H5Dget_space(dataset), site, "read its shape"), H5Sclose);
+  const int rank = Check(H5Sget_simple_extent_ndims(space), site, "read its shape");
+  hsize_t dims[H5S_MAX_RANK] = {};
+  if (rank > 0) Check(H5Sget_simple_extent_dims(space, dims, nullptr), site, "read its shape");
+  // Elements are bounded so that four or eight bytes of each still fit 63 bits.
+  uint64_t left = std::numeric_limits<int64_t>::max() / 8;
+  bool fits = rank <= Shape::kMaxRank && H5Sget_simple_extent_type(space) != H5S_NULL;
+  for (int i = 0; i < rank && fits; ++i) {
+    fits = dims[i] <= left;
+    if (dims[i] > 0) left /= dims[i];
+  }
+  if (!fits) {
+    throw DataError(
+        fmt::format("[io.hdf5] {}: {}: its {} sizes are no weight's: too many or too large",
+                    site.file, site.object, rank));
+  }
+  return Shape(std::vector<int64_t>(dims, dims + rank));
+}
+
+Handle OpenDataset(hid_t file, const Site& site) {
+  Handle object = OpenObject(file, site);
+  if (H5Iget_type(object) != H5I_DATASET) {
+    throw DataError(fmt::format("[io.hdf5] {}: {}: is no dataset", site.file, site.object));
+  }
+  return {Check(H5Dopen2(file, site.object.c_str(), H5P_DEFAULT), site, "open it"), H5Dclose};
+}
+
+Handle MakeParents(const Site& site) {
+  Handle links(Check(H5Pcreate(H5P_LINK_CREATE), site, "create it"), H5Pclose);
+  Check(H5Pset_create_intermediate_group(links, 1), site, "create it");
+  return links;
+}
+
+herr_t AppendName(hid_t, const char* name, const H5L_info_t*, void* names) {
+  static_cast<std::vector<std::string>*>(names)->emplace_back(name);
+  return 0;
+}
+
+}  // namespace
+
+bool IsHdf5(const std::string& path) {
+  const Lock lock;
+  SizeOfFile(path);
+  return Check(H5Fis_hdf5(path.c_str()), {path, kWholeFile}, "read it") > 0;
+}
+
+Hdf5File Hdf5File::Create(const std::string& path) {
+  const Lock lock;
+  const Site site{path, kWholeFile};
+  if (!FileDescriptor(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666)).is_open())
+    ThrowDiskError("io.hdf5", path, "create", errno);
+  auto write_error = std::make_unique<int>(0);
+  const Handle access = MakeFileAccess();
+  Check(SetOutputDriver(access, *write_error), site, "create it");
+  const hid_t id =
+      Check(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access), site, "create it");
+  Hdf5File file(path, id, 0, HeapStrings::kRefuse);
+  file.write_error_ = std::move(write_error);
+  return file;
+}
+
+Hdf5File Hdf5File::Open(const std::string& path, HeapStrings heap_strings) {
+  const Lock lock;
+  const uint64_t bytes = SizeOfFile(path);
+  const Site site{path, kWholeFile};
+  if (Check(H5Fis_hdf5(path.c_str()), site, "read it") == 0) {
+    throw DataError(fmt::format("[io.hdf5] {}: is not an HDF5 file ({} bytes)", path, bytes));
+  }
+  const Handle access = MakeFileAccess();
+  const hid_t id = Check(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access), site, "open it");
+  return {path, id, bytes, heap_strings};
+}
+
+Hdf5File::Hdf5File(Hdf5File&& other) noexcept
+    : path_(std::move(other.path_)),
+      id_(std::exchange(other.id_, -1)),
+      bytes_(other.bytes_),
+      heap_strings_(other.heap_strings_),
+      write_error_(std::move(other.write_error_)) {}
+
+Hdf5File::~Hdf5File() {
+  const Lock lock;
+  if (id_ >= 0) {
+    H5Fclose(id_);
+    if (write_error_) unlink(path_.c_str());
+  }
+  H5Eclear2(H5E_DEFAULT);
+}
+
+void Hdf5File::ThrowIfRefused() const {
+  if (*write_error_ != 0) ThrowDiskError("io.hdf5", path_, "write", *write_error_);
+}
+
+void Hdf5File::Close() {
+  const Lock lock;
+  const herr_t status = H5Fclose(std::exchange(id_, -1));
+  ThrowIfRefused();
+  Check(status, {path_, kWholeFile}, "close it");
+}
+
+void Hdf5File::CreateGroup(const std::string& object) {
+  const Lock lock;
+  const Site site{path_, object};
+  const Handle links = MakeParents(site);
+  const Handle group(
+      Check(H5Gcreate2(id_, object.c_str(), links, H5P_DEFAULT, H5P_DEFAULT), site, "create it"),
+      H5Gclose);
+}
+
+void Hdf5File::WriteFloats(const std::string& object, const Shape& shape,
+                           std::span<const float> data) {
+  CAROLE_CHECK_EQ(static_cast<int64_t>(data.size()), shape.size(), "elements of {}", object);
+  const Lock lock;
+  const Site site{path_, object};
+  hsize_t dims[Shape::kMaxRank] = {};
+  for (int i = 0; i < shape.rank(); ++i) dims[i] = static_cast<hsize_t>(shape[i]);
+  const Handle space(Check(shape.rank() == 0 ? H5Screate(H5S_SCALAR)
+                                             : H5Screate_simple(shape.rank(), dims, nullptr),
+                           site, "create it"),
+                     H5Sclose);
+  const Handle links = MakeParents(site);
+  const Handle dataset(
+      Check(H5Dcreate2(id_, object.c_str(), H5T_IEEE_F32LE, space, links, H5P_DEFAULT, H5P_DEFAULT),
+            site, "create it"),
+      H5Dclose);
+  Check(H5Dwrite(dataset, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, data.data()), site,
+        "write it");
+  ThrowIfRefused();
+}
+
+bool Hdf5File::Exists(const std::string& object) const {
+  const Lock lock;
+  return FollowHardLinks(id_, {path_, object});
+}
+
+std::vector<std::string> Hdf5File::Children(const std::string& group) const {
+  const Lock lock;
+  const Site site{path_, group};
+  const Handle object = OpenObject(id_, site);
+  if (H5Iget_type(object) != H5I_GROUP)
+    throw DataError(fmt::format("[io.hdf5] {}: {}: is no group", path_, group));
+  std::vector<std::string> names;
+  hsize_t index = 0;
+  Check(H5Literate(object, H5_INDEX_NAME, H5_ITER_INC, &index, AppendName, &names), site,
+        "list it");
+  return names;
+}
+
+Shape Hdf5File::ShapeOf(const std::string& object) const {
+  const Lock lock;
+  const Site site{path_, object};
+  return ReadShape(OpenDataset(id_, site), site);
+}
+
+std::vector<float> Hdf5File::ReadFloats(const std::string& object) const {
+  const Lock lock;
+  const Site site{path_, object};
+  const Handle dataset = OpenDataset(id_, site);
+  const Handle type(Check(H5Dget_type(dataset), site, "read its type"), H5Tclose);
+  if (H5Tget_class(type) != H5T_FLOAT) {
+    throw DataError(fmt::format("[io.hdf5] {}: {}: holds no floats", path_, object));
+  }
+  const Shape shape = ReadShape(dataset, site);
+  CheckStorage(dataset, shape, H5Tget_size(type), bytes_, site);
+  std::vector<float> data(static_cast<size_t>(shape.size()));
+  if (!data.empty()) {
+    Check(H5Dread(dataset, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, data.data()), site,
+          "read it");
+  }
+  return data;
+}
+
+}  // namespace carole::io

@@ -1,0 +1,99 @@
+#include "io/checkpoint/keras_layout.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string_view>
+
+#include "src/core/check.h"
+
+namespace carole::io {
+namespace {
+
+struct WeightName {
+  std::string_view slim;
+  std::string_view keras;
+};
+
+// In the order that Keras keeps them within a layer.
+constexpr WeightName kWeightNames[] = {
+    {"depthwise_weights", "depthwise_kernel"},
+    {"pointwise_weights", "pointwise_kernel"},
+    {"weights", "kernel"},
+    {"biases", "bias"},
+    {"gamma", "gamma"},
+    {"beta", "beta"},
+    {"moving_mean", "moving_mean"},
+    {"moving_variance", "moving_variance"},
+};
+
+// Row of kWeightNames, or their number for a name that is not there.
+size_t Rank(std::string_view leaf) {
+  const auto* row = std::ranges::find(kWeightNames, leaf, &WeightName::slim);
+  return static_cast<size_t>(row - std::begin(kWeightNames));
+}
+
+// A variable without a scope is a layer of its own.
+std::string LayerNameOf(std::string_view name) { return KerasLayerName(ScopeOf(name)); }
+
+[[noreturn]] void Refuse(std::string_view name, const std::string& why) {
+  throw DataError(fmt::format(
+      "[io.keras] variable '{}': has no place in an .h5: {}; convert it to TensorFlow's format",
+      name, why));
+}
+
+void CheckName(std::string_view name) {
+  constexpr size_t kMaxBytes = 60000;  // an attribute has to hold it
+  if (name.size() > kMaxBytes)
+    Refuse(name.substr(0, 80), fmt::format("its name has {} bytes", name.size()));
+  for (size_t first = 0; first <= name.size();) {
+    const size_t end = std::min(name.find('/', first), name.size());
+    const std::string_view part = name.substr(first, end - first);
+    if (part.empty() || part == "." || part.find('\0') != part.npos)
+      Refuse(name, "a part of its name is empty, . or NUL");
+    first = end + 1;
+  }
+}
+
+}  // namespace
+
+std::string KerasLayerName(std::string_view scope) {
+  std::string layer;
+  for (char c : scope) {
+    if (c == '/') {
+      layer += "__";
+    } else {
+      layer += c;
+    }
+  }
+  return layer;
+}
+
+std::vector<KerasLayer> MapToKeras(std::span<const std::string> variable_names) {
+  std::vector<KerasLayer> layers;
+  std::map<std::string, size_t> index_of_layer;
+  for (size_t i = 0; i < variable_names.size(); ++i) {
+    CheckName(variable_names[i]);
+    const std::string name = LayerNameOf(variable_names[i]);
+    const auto [it, is_new] = index_of_layer.emplace(name, layers.size());
+    if (is_new) layers.push_back({.name = name});
+    layers[it->second].variables.push_back(i);
+  }
+  std::set<std::string> taken;
+  for (KerasLayer& layer : layers) {
+    std::ranges::stable_sort(layer.variables, {},
+                             [&](size_t i) { return Rank(LeafOf(variable_names[i])); });
+    for (size_t i : layer.variables) {
+      const std::string_view leaf = LeafOf(variable_names[i]);
+      const size_t rank = Rank(leaf);
+      const std::string_view keras =
+          rank < std::size(kWeightNames) ? kWeightNames[rank].keras : leaf;
+      layer.weight_names.push_back(fmt::format("{}/{}:0", layer.name, keras));
+      if (!taken.insert(layer.weight_names.back()).second)
+        Refuse(variable_names[i], layer.weight_names.back() + " is another's");
+    }
+  }
+  return layers;
+}
+
+}  // namespace carole::io

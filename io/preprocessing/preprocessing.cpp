@@ -1,0 +1,96 @@
+#include "io/preprocessing/preprocessing.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <iterator>
+#include <vector>
+
+#include "io/image/resize.h"
+#include "src/core/error.h"
+#include "src/core/text/join_names.h"
+
+namespace carole::io {
+namespace {
+
+// (x - mean) / deviation, over the whole image. An image of one value becomes zeros.
+void Standardise(std::span<float> values) {
+  double sum = 0, squares = 0;
+  for (const float value : values) sum += value;
+  const double mean = sum / static_cast<double>(values.size());
+  for (const float value : values) squares += (value - mean) * (value - mean);
+  constexpr double kLeastDeviation = 1e-5;  // of values that are standardised already: roundings
+  const double deviation =
+      std::max(std::sqrt(squares / static_cast<double>(values.size())), kLeastDeviation);
+  for (float& value : values) value = static_cast<float>((value - mean) / deviation);
+}
+
+void ToGrey(const PreprocessingEntry& entry, PreprocessingFunction function,
+            const PreprocessingTask& task) {
+  constexpr std::array<float, 3> kWeights = {0.2989f, 0.587f, 0.114f};
+  thread_local std::vector<float> colours;
+  colours.resize(task.out.size() * kWeights.size());
+  PreprocessingTask in_colour = task;
+  in_colour.out = colours;
+  function(in_colour);
+  float offset = 0;  // what was subtracted of the colours, weighed, less what is of a grey pixel
+  if (entry.normalization) {
+    const auto& [subtract, multiply] = *entry.normalization;
+    for (size_t c = 0; c < kWeights.size(); ++c) offset += kWeights[c] * subtract[c] * multiply;
+    offset -= subtract[0] * multiply;
+  }
+  for (size_t i = 0; i < task.out.size(); ++i) {
+    const float* rgb = &colours[i * kWeights.size()];
+    task.out[i] = rgb[0] * kWeights[0] + rgb[1] * kWeights[1] + rgb[2] * kWeights[2] + offset;
+  }
+  if (!entry.normalization) Standardise(task.out);
+}
+
+}  // namespace
+
+const PreprocessingEntry& FindPreprocessing(std::string_view name) {
+  for (const PreprocessingEntry& entry : kPreprocessings) {
+    if (entry.name == name) return entry;
+  }
+  throw UsageError(fmt::format(
+      "[io.preprocessing] --preprocessing_name: unknown preprocessing: got '{}', want one of {}",
+      name, JoinNames(kPreprocessings)));
+}
+
+const Normalization& NormalizationOf(const PreprocessingEntry& entry) {
+  if (entry.normalization) return *entry.normalization;
+  throw UsageError(fmt::format(
+      "[io.preprocessing] --input_dtype: the preprocessing {} standardises each image by "
+      "itself: got uint8, want fp32",
+      entry.name));
+}
+
+void ToPixels(const PreprocessingEntry& entry, std::span<const float> values, int channels,
+              std::span<uint8_t> pixels) {
+  if (entry.normalization)
+    return ToBytes(values, channels, 1 / entry.normalization->multiply,
+                   entry.normalization->subtract, pixels);
+  const auto [least, largest] = std::minmax_element(values.begin(), values.end());
+  const float scale = *largest > *least ? 255 / (*largest - *least) : 1;
+  const float offset = -*least * scale;
+  ToBytes(values, channels, scale, {offset, offset, offset}, pixels);
+}
+
+void CheckPreprocessingSize(const PreprocessingEntry& entry, int height, int width) {
+  if (std::max(height, width) <= entry.max_size) return;
+  throw UsageError(fmt::format(
+      "[io.preprocessing] {}: images too large for it: got {}x{}, want at most {} a side; the crop "
+      "must fit an image whose shorter side is 256",
+      entry.name, height, width, entry.max_size));
+}
+
+void Preprocess(const PreprocessingEntry& entry, PreprocessingFunction function,
+                const PreprocessingTask& task) {
+  const bool to_grey =
+      task.picture.channels() == 3 && std::ssize(task.out) == int64_t{task.height} * task.width;
+  to_grey ? ToGrey(entry, function, task) : function(task);
+}
+
+}  // namespace carole::io

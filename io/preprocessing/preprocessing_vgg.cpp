@@ -1,0 +1,61 @@
+// VGG's and the ResNets' preprocessing: the image is resized with its shape kept, and a crop of it
+// is taken. Only the crop is computed, of the pixels that it needs.
+#include "io/image/resize.h"
+#include "io/preprocessing/distortion.h"
+#include "io/preprocessing/preprocessing.h"
+
+namespace carole::io {
+namespace {
+
+constexpr auto& kMeans = kImagenetMeans;
+
+constexpr PixelMap kVggMap{.subtract = kMeans};
+constexpr PixelMap kImagenetResnetMap{
+    .unit = 1.0f / 255.0f,
+    .subtract = {kMeans[0] / 255.0f, kMeans[1] / 255.0f, kMeans[2] / 255.0f}};
+
+void Cut(const PreprocessingTask& task, const ScaledCrop& crop, const PixelMap& map) {
+  const int height = task.picture.height();
+  const int width = task.picture.width();
+  ResizeBilinear(
+      {.source = {.height = height, .width = width},
+       .rows = {.in = height, .out = crop.height, .first = crop.top, .count = task.height},
+       .columns = {.in = width,
+                   .out = crop.width,
+                   .first = crop.left,
+                   .count = task.width,
+                   .mirrored = crop.mirrored},
+       .map = map},
+      task.picture, task.out);
+}
+
+void Train(const PreprocessingTask& task, SideRounding rounding, const PixelMap& map) {
+  Cut(task,
+      DrawScaledCrop(task.picture.height(), task.picture.width(), task.height, task.width, rounding,
+                     *task.rng),
+      map);
+}
+
+void Eval(const PreprocessingTask& task, SideRounding rounding, const PixelMap& map) {
+  Cut(task,
+      CentralScaledCrop(task.picture.height(), task.picture.width(), task.height, task.width,
+                        rounding),
+      map);
+}
+
+}  // namespace
+
+void PreprocessVggTrain(const PreprocessingTask& task) {
+  Train(task, SideRounding::kHalfEven, kVggMap);
+}
+void PreprocessVggEval(const PreprocessingTask& task) {
+  Eval(task, SideRounding::kHalfEven, kVggMap);
+}
+void PreprocessImagenetResnetTrain(const PreprocessingTask& task) {
+  Train(task, SideRounding::kTruncate, kImagenetResnetMap);
+}
+void PreprocessImagenetResnetEval(const PreprocessingTask& task) {
+  Eval(task, SideRounding::kTruncate, kImagenetResnetMap);
+}
+
+}  // namespace carole::io

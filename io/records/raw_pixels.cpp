@@ -1,0 +1,43 @@
+#include "io/records/raw_pixels.h"
+
+#include <fmt/format.h>
+
+#include "src/core/error.h"
+
+namespace carole::io {
+
+StoredPicture ReadStoredPicture(std::span<const FeatureQuery> found) {
+  const auto encoded = OnlyBytes(found[0]);
+  if (!encoded) {
+    throw DataError(
+        fmt::format("key missing: got no {}; is this a record of images?", found[0].key));
+  }
+  return {
+      .encoded = *encoded, .format = OnlyBytes(found[1]), .height = found[2], .width = found[3]};
+}
+
+std::optional<ImageView> FindRawPixels(const StoredPicture& stored, const RawPixelFormat& format,
+                                       int channels) {
+  const std::string_view encoded = stored.encoded;
+  const int64_t usual = format.image_size;
+  if (!stored.format) {
+    const bool are_pixels = format.without_format && !IsJpeg(encoded) && !IsPng(encoded) &&
+                            static_cast<int64_t>(encoded.size()) == usual * usual * channels;
+    if (!are_pixels) return std::nullopt;
+  } else if (*stored.format != "raw" && *stored.format != "RAW") {
+    return std::nullopt;
+  }
+  const int64_t height = OnlyInt64(stored.height).value_or(usual);
+  const int64_t width = OnlyInt64(stored.width).value_or(usual);
+  CheckImageSize("raw", height, width);
+  if (static_cast<int64_t>(encoded.size()) != height * width * channels) {
+    throw DataError(fmt::format("raw image of wrong size: got {} bytes, want {}x{}x{}",
+                                encoded.size(), height, width, channels));
+  }
+  return ImageView{.pixels = reinterpret_cast<const uint8_t*>(encoded.data()),
+                   .height = static_cast<int>(height),
+                   .width = static_cast<int>(width),
+                   .channels = channels};
+}
+
+}  // namespace carole::io

@@ -1,0 +1,193 @@
+#include "io/tensorflow/leveldb_table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "io/tensorflow/snappy.h"
+#include "src/core/check.h"
+#include "src/core/error.h"
+#include "src/core/files/crc32c.h"
+
+namespace carole::io {
+namespace {
+
+constexpr size_t kFooterBytes = 48;
+constexpr size_t kHandlesBytes = 40;  // of the footer: two handles and zeros
+constexpr size_t kTrailerBytes = 5;   // behind a block: its kind and checksum
+constexpr size_t kBlockBytes = 1 << 18;
+// Each key may share all of the one before: without a bound a small file takes much memory.
+constexpr uint64_t kMaxKeyBytes = 1 << 16;
+constexpr int kRestartInterval = 16;
+enum Compression : char { kPlain = 0, kSnappy = 1 };
+
+// False when the bytes end early or the number is longer than 64 bits.
+bool TakeVarint(std::string_view& bytes, uint64_t& value) {
+  value = 0;
+  for (int shift = 0; shift < 64 && !bytes.empty(); shift += 7) {
+    const auto byte = static_cast<unsigned char>(bytes.front());
+    bytes.remove_prefix(1);
+    value |= static_cast<uint64_t>(byte & 127) << shift;
+    if (byte < 128) return true;
+  }
+  return false;
+}
+
+void AppendVarint(std::string& out, uint64_t value) {
+  for (; value >= 128; value >>= 7) out.push_back(static_cast<char>(value | 128));
+  out.push_back(static_cast<char>(value));
+}
+
+size_t SharedPrefix(std::string_view a, std::string_view b) {
+  return static_cast<size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
+}
+
+std::string ReadExactly(const Source& source, uint64_t offset, uint64_t size) {
+  std::string bytes(size, '\0');
+  if (source.ReadAt(offset, bytes) != size)
+    throw DataError(fmt::format("[io.table] {}: ends early", source.name()));
+  return bytes;
+}
+
+}  // namespace
+
+void TableReader::Refuse(std::string_view what) const {
+  throw DataError(fmt::format("[io.table] {}: {}", source_.name(), what));
+}
+
+TableReader::Handle TableReader::TakeHandle(std::string_view& bytes) const {
+  Handle handle;
+  if (!TakeVarint(bytes, handle.offset) || !TakeVarint(bytes, handle.size))
+    Refuse("a damaged block handle");
+  if (handle.offset > content_bytes_ || handle.size > content_bytes_ - handle.offset ||
+      content_bytes_ - handle.offset - handle.size < kTrailerBytes) {
+    Refuse(fmt::format("a block of {} bytes at {} in a file of {}", handle.size, handle.offset,
+                       content_bytes_ + kFooterBytes));
+  }
+  return handle;
+}
+
+TableReader::TableReader(const Source& source) : source_(source) {
+  const uint64_t bytes = source.size().value_or(0);
+  if (bytes < kFooterBytes) Refuse(fmt::format("{} bytes are too few for a table", bytes));
+  content_bytes_ = bytes - kFooterBytes;
+  const std::string footer = ReadExactly(source, content_bytes_, kFooterBytes);
+  if (!footer.ends_with(kTableMagic)) Refuse("does not end as a table does; is it truncated?");
+  std::string_view handles = std::string_view(footer).substr(0, kHandlesBytes);
+  TakeHandle(handles);  // of the block of filters, which TensorFlow leaves empty
+  const Handle index = TakeHandle(handles);
+  uint64_t end = 0;  // of the block before
+  VisitBlock(ReadBlock(index), [&](std::string_view, std::string_view value) {
+    blocks_.push_back(TakeHandle(value));
+    if (blocks_.back().offset < end) Refuse("its blocks overlap");
+    end = blocks_.back().offset + blocks_.back().size;
+  });
+}
+
+std::string TableReader::ReadBlock(size_t index) const { return ReadBlock(blocks_.at(index)); }
+
+std::string TableReader::ReadBlock(const Handle& handle) const {
+  std::string block = ReadExactly(source_, handle.offset, handle.size + kTrailerBytes);
+  const std::string_view checked = std::string_view(block).substr(0, handle.size + 1);
+  const auto want = LoadLittle<uint32_t>(block.data() + checked.size());
+  if (const uint32_t got = MaskedCrc32c(checked); got != want) {
+    Refuse(
+        fmt::format("block at byte {}: crc mismatch: got {:#010x}, want {:#010x}; copy the file "
+                    "again",
+                    handle.offset, got, want));
+  }
+  const char compression = checked.back();
+  block.resize(handle.size);
+  if (compression == kPlain) return block;
+  if (compression != kSnappy) {
+    Refuse(fmt::format("block at byte {}: compression {}, want 0 (none) or 1 (snappy)",
+                       handle.offset, static_cast<int>(compression)));
+  }
+  try {
+    return UncompressSnappy(block);
+  } catch (const DataError& error) {
+    Refuse(fmt::format("block at byte {}: {}", handle.offset, WithoutTag(error.what())));
+  }
+}
+
+void TableReader::VisitBlock(std::string_view block, const VisitEntry& visit) const {
+  const auto bad = [this] { Refuse("a damaged block"); };
+  if (block.size() < sizeof(uint32_t)) bad();
+  const uint64_t restarts = LoadLittle<uint32_t>(block.end() - sizeof(uint32_t));
+  if (restarts > block.size() / sizeof(uint32_t) - 1) bad();
+  block.remove_suffix((restarts + 1) * sizeof(uint32_t));
+  std::string key;
+  while (!block.empty()) {
+    uint64_t shared = 0, unshared = 0, value_bytes = 0;
+    if (!TakeVarint(block, shared) || !TakeVarint(block, unshared) ||
+        !TakeVarint(block, value_bytes) || shared > key.size() || unshared > block.size() ||
+        value_bytes > block.size() - unshared) {
+      bad();
+    }
+    if (shared + unshared > kMaxKeyBytes)
+      Refuse(fmt::format("a key of more than {} bytes", kMaxKeyBytes));
+    key.resize(shared);
+    key += block.substr(0, unshared);
+    visit(key, block.substr(unshared, value_bytes));
+    block.remove_prefix(unshared + value_bytes);
+  }
+}
+
+void TableReader::Visit(const VisitEntry& visit) const {
+  for (const Handle& handle : blocks_) VisitBlock(ReadBlock(handle), visit);
+}
+
+void TableWriter::Block::Add(std::string_view key, std::string_view value) {
+  if (since_restart == kRestartInterval) {
+    restarts.push_back(static_cast<uint32_t>(bytes.size()));
+    since_restart = 0;
+  }
+  const size_t shared = since_restart == 0 ? 0 : SharedPrefix(last_key, key);
+  AppendVarint(bytes, shared);
+  AppendVarint(bytes, key.size() - shared);
+  AppendVarint(bytes, value.size());
+  bytes += key.substr(shared);
+  bytes += value;
+  last_key = key;
+  ++since_restart;
+}
+
+void TableWriter::Add(std::string_view key, std::string_view value) {
+  CAROLE_CHECK(data_.last_key < key || (data_.bytes.empty() && index_.bytes.empty()),
+               "table: key '{}' does not follow '{}'", key, data_.last_key);
+  if (data_.bytes.size() >= kBlockBytes) {
+    const std::string last_key = data_.last_key;
+    index_.Add(last_key, Flush(data_));
+  }
+  data_.Add(key, value);
+}
+
+std::string TableWriter::Flush(Block& block) {
+  for (uint32_t restart : block.restarts) AppendLittle(block.bytes, restart);
+  AppendLittle(block.bytes, static_cast<uint32_t>(block.restarts.size()));
+  std::string handle;
+  AppendVarint(handle, offset_);
+  AppendVarint(handle, block.bytes.size());
+  block.bytes.push_back(kPlain);
+  AppendLittle(block.bytes, MaskedCrc32c(block.bytes));
+  sink_.Append(block.bytes);
+  offset_ += block.bytes.size();
+  block = Block{.last_key = std::move(block.last_key)};
+  return handle;
+}
+
+void TableWriter::Finish() {
+  if (!data_.bytes.empty()) {
+    const std::string last_key = data_.last_key;
+    index_.Add(last_key, Flush(data_));
+  }
+  Block filters;
+  std::string footer = Flush(filters);
+  footer += Flush(index_);
+  footer.resize(kHandlesBytes, '\0');
+  footer += kTableMagic;
+  sink_.Append(footer);
+}
+
+}  // namespace carole::io

@@ -1,0 +1,176 @@
+#include "io/tensorflow/tf_checkpoint.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <map>
+#include <utility>
+
+#include "io/tensorflow/leveldb_table.h"
+#include "io/tensorflow/tf_proto.h"
+#include "io/tensorflow/tf_tensors.h"
+#include "src/core/error.h"
+#include "src/core/files/crc32c.h"
+#include "src/core/log.h"
+
+namespace carole::io {
+namespace {
+
+constexpr int64_t kMaxShards = 100'000;
+constexpr uint64_t kMaxStateBytes = 1 << 20;
+constexpr std::string_view kIndexSuffix = ".index";
+constexpr std::string_view kDataInfix = ".data-";
+
+class V2Checkpoint final : public TfTensors {
+ public:
+  V2Checkpoint(const std::string& name, std::unique_ptr<Source> index, OpenShard open_shard)
+      : TfTensors(name), index_(std::move(index)), open_shard_(std::move(open_shard)) {
+    std::map<std::string, TfBundleEntry> entries;
+    TableReader(*index_).Visit([&](std::string_view key, std::string_view value) {
+      if (key.empty()) return ReadHeader(value);
+      entries.emplace(key, Parsed([&] { return ParseBundleEntry(value); }));
+    });
+    if (num_shards_ == 0) Refuse("its index has no header");
+    for (auto& [key, entry] : entries) {
+      if (key.front() != '\0') AddTensor(key, entry, entries);  // the others are parts
+    }
+  }
+
+ private:
+  void ReadHeader(std::string_view value) {
+    const TfBundleHeader header = Parsed([&] { return ParseBundleHeader(value); });
+    if (header.big_endian) Refuse("was written by a big-endian machine: cannot be read");
+    if (header.num_shards < 1 || header.num_shards > kMaxShards)
+      Refuse(fmt::format("{} data files: want 1 to {}", header.num_shards, kMaxShards));
+    num_shards_ = header.num_shards;
+  }
+
+  void AddTensor(const std::string& name, const TfBundleEntry& entry,
+                 const std::map<std::string, TfBundleEntry>& entries) {
+    std::vector<TfPart> parts;
+    const auto add = [&](const TfSlice& slice, const TfBundleEntry& place) {
+      parts.push_back({.slice = slice, .place = places_.size()});
+      places_.push_back(place);
+    };
+    if (entry.slices.empty()) add({}, entry);
+    for (const TfSlice& slice : entry.slices) {
+      const auto part = entries.find(EncodeSliceKey(name, slice));
+      if (part == entries.end()) Refuse(fmt::format("{}: a part of it is missing", name));
+      if (part->second.type != entry.type) Refuse(fmt::format("{}: parts of two types", name));
+      add(slice, part->second);
+    }
+    Add(name, entry.type, entry.dims, std::move(parts));
+  }
+
+  const Source& Shard(int64_t number) const {
+    std::unique_ptr<Source>& shard = shards_[number];
+    if (shard == nullptr) {
+      shard = open_shard_(number, num_shards_);
+      bytes_left_ += shard->size().value_or(0);
+    }
+    return *shard;
+  }
+
+  // Tensors must not share bytes: together they would take more memory than the files have.
+  void CheckRoom(const std::string& name, TfType type, const TfPart& part,
+                 uint64_t elements) const override {
+    const TfBundleEntry& place = places_[part.place];
+    const auto refuse = [&] {
+      Refuse(fmt::format("{}: {} elements of {} in {} bytes at {} of data file {}: cannot be", name,
+                         elements, NameOf(type), place.size, place.offset, place.shard));
+    };
+    if (place.shard < 0 || place.shard >= num_shards_ || place.size < 0 || place.offset < 0)
+      refuse();
+    const auto bytes = static_cast<uint64_t>(place.size);
+    const uint64_t file = Shard(place.shard).size().value_or(0);
+    if (bytes != elements * SizeOf(type) || bytes > file || bytes > bytes_left_ ||
+        static_cast<uint64_t>(place.offset) > file - bytes) {
+      refuse();
+    }
+    bytes_left_ -= bytes;
+  }
+
+  void ReadPart(const std::string& name, TfType, const TfPart& part,
+                std::span<char> out) const override {
+    const TfBundleEntry& place = places_[part.place];
+    const Source& shard = Shard(place.shard);
+    if (shard.ReadAt(static_cast<uint64_t>(place.offset), out) != out.size())
+      Refuse(fmt::format("{}: {} ends early", name, shard.name()));
+    if (const uint32_t got = MaskedCrc32c({out.data(), out.size()}); got != place.crc) {
+      Refuse(fmt::format("{}: crc mismatch in {}: got {:#010x}, want {:#010x}; copy the file again",
+                         name, shard.name(), got, place.crc));
+    }
+  }
+
+  const std::unique_ptr<Source> index_;
+  const OpenShard open_shard_;
+  int64_t num_shards_ = 0;
+  std::vector<TfBundleEntry> places_;
+  mutable std::map<int64_t, std::unique_ptr<Source>> shards_;  // opened when first asked for
+  mutable uint64_t bytes_left_ = 0;                            // of those, not yet claimed
+};
+
+bool IsFile(const std::string& path) {
+  std::error_code error;
+  return std::filesystem::is_regular_file(path, error);
+}
+
+bool IsV2(const std::string& prefix) { return IsFile(prefix + std::string(kIndexSuffix)); }
+
+bool IsTfCheckpoint(const std::string& prefix) { return IsV2(prefix) || IsTfTable(prefix); }
+
+// What `model_checkpoint_path: "…"` in a folder's file `checkpoint` means; "" without one.
+std::string LatestOf(const std::filesystem::path& folder) {
+  const std::filesystem::path state = folder / "checkpoint";
+  if (!std::filesystem::is_regular_file(state)) return "";
+  const std::string text = ReadAll(*OpenFile(state), kMaxStateBytes);
+  constexpr std::string_view kKey = "model_checkpoint_path: \"";
+  const size_t begin = text.find(kKey);
+  if (begin == std::string::npos || (begin > 0 && text[begin - 1] != '\n')) return "";
+  const size_t first = begin + kKey.size();
+  const size_t end = text.find('"', first);
+  if (end == std::string::npos) return "";
+  const std::filesystem::path named = folder / text.substr(first, end - first);
+  // A folder that was copied may name the place where it was.
+  const std::filesystem::path latest = IsTfCheckpoint(named) ? named : folder / named.filename();
+  if (!IsTfCheckpoint(latest)) {
+    throw DataError(fmt::format(
+        "[io.tf_checkpoint] {}: names {}, which is not there: copy its files too, or move this "
+        "file away to start afresh",
+        state.string(), latest.string()));
+  }
+  return latest;
+}
+
+}  // namespace
+
+std::optional<std::string> FindTfCheckpoint(const std::string& path) {
+  std::error_code error;
+  std::string prefix = path;
+  if (std::filesystem::is_directory(path, error)) {
+    prefix = LatestOf(path);
+  } else if (path.ends_with(kIndexSuffix)) {
+    prefix.resize(path.size() - kIndexSuffix.size());
+  } else if (const size_t data = path.find(kDataInfix, path.rfind('/') + 1);
+             data != std::string::npos && IsFile(path)) {
+    prefix.resize(data);
+  }
+  if (prefix.empty() || !IsTfCheckpoint(prefix)) return std::nullopt;
+  return prefix;
+}
+
+std::unique_ptr<WeightsReader> ParseTfCheckpoint(const std::string& name,
+                                                 std::unique_ptr<Source> index,
+                                                 OpenShard open_shard) {
+  return std::make_unique<V2Checkpoint>(name, std::move(index), std::move(open_shard));
+}
+
+std::unique_ptr<WeightsReader> OpenTfCheckpoint(const std::string& path) {
+  if (!IsV2(path)) return OpenTfV1Checkpoint(path);
+  return ParseTfCheckpoint(
+      path, OpenFile(path + std::string(kIndexSuffix)), [path](int64_t shard, int64_t num_shards) {
+        return OpenFile(fmt::format("{}.data-{:05}-of-{:05}", path, shard, num_shards));
+      });
+}
+
+}  // namespace carole::io

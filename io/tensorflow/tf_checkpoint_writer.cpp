@@ -1,0 +1,61 @@
+// WriteTfCheckpoint() of tf_checkpoint.h.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "io/tensorflow/leveldb_table.h"
+#include "io/tensorflow/tf_checkpoint.h"
+#include "io/tensorflow/tf_proto.h"
+#include "src/core/check.h"
+#include "src/core/files/crc32c.h"
+#include "src/core/files/disk.h"
+
+namespace carole::io {
+namespace {
+
+// Writes the values one behind another; returns where each lies.
+std::vector<TfBundleEntry> WriteData(const std::string& path, std::span<const TfTensor> tensors) {
+  const std::unique_ptr<Sink> file = CreateFile(path);
+  std::vector<TfBundleEntry> entries;
+  int64_t offset = 0;
+  for (const TfTensor& tensor : tensors) {
+    const std::span<const int64_t> dims = tensor.shape.dims();
+    const auto bytes = static_cast<int64_t>(tensor.bytes.size());
+    CAROLE_CHECK_EQ(bytes, tensor.shape.size() * static_cast<int64_t>(SizeOf(tensor.type)),
+                    "bytes of {}", tensor.name);
+    const std::string_view values(tensor.bytes.data(), tensor.bytes.size());
+    entries.push_back({.type = tensor.type,
+                       .dims = {dims.begin(), dims.end()},
+                       .offset = offset,
+                       .size = bytes,
+                       .crc = MaskedCrc32c(values)});
+    file->Append(values);
+    offset += bytes;
+  }
+  file->Commit();
+  return entries;
+}
+
+}  // namespace
+
+void WriteTfCheckpoint(const std::string& prefix, std::vector<TfTensor> tensors) {
+  std::ranges::sort(tensors, {}, &TfTensor::name);
+  const std::vector<TfBundleEntry> entries = WriteData(prefix + ".data-00000-of-00001", tensors);
+  std::string index;
+  MemorySink sink(&index);
+  TableWriter table(sink);
+  table.Add("", SerializeBundleHeader({.num_shards = 1}));
+  for (size_t i = 0; i < tensors.size(); ++i)
+    table.Add(tensors[i].name, SerializeBundleEntry(entries[i]));
+  table.Finish();
+  WriteWholeFile(prefix + ".index", index);
+
+  const std::filesystem::path path(prefix);
+  const std::string name = path.filename().string();
+  WriteWholeFile(
+      (path.parent_path() / "checkpoint").string(),
+      fmt::format("model_checkpoint_path: \"{0}\"\nall_model_checkpoint_paths: \"{0}\"\n", name));
+}
+
+}  // namespace carole::io

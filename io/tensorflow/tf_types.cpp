@@ -1,0 +1,139 @@
+#include "io/tensorflow/tf_types.h"
+
+#include <fmt/format.h>
+
+#include "src/core/error.h"
+#include "src/core/files/bytes.h"
+
+namespace carole::io {
+namespace {
+
+// 5 exponent bits, of which all 1 mean infinity or no number, and 10 bits behind the point.
+float HalfToFloat(uint16_t half) {
+  const uint32_t sign = static_cast<uint32_t>(half & 0x8000) << 16;
+  const uint32_t exponent = half >> 10 & 31, fraction = half & 1023;
+  if (exponent == 0) {
+    const float magnitude = static_cast<float>(fraction) * 0x1p-24f;
+    return sign != 0 ? -magnitude : magnitude;
+  }
+  const uint32_t widened = exponent == 31 ? 255 : exponent + 112;
+  const uint32_t bits = sign | widened << 23 | fraction << 13;
+  return LoadLittle<float>(reinterpret_cast<const char*>(&bits));
+}
+
+float Bfloat16ToFloat(uint16_t value) {
+  const uint32_t bits = static_cast<uint32_t>(value) << 16;
+  return LoadLittle<float>(reinterpret_cast<const char*>(&bits));
+}
+
+template <typename T>
+void Convert(std::string_view bytes, std::span<float> out) {
+  for (size_t i = 0; i < out.size(); ++i)
+    out[i] = static_cast<float>(LoadLittle<T>(bytes.data() + i * sizeof(T)));
+}
+
+void ConvertHalves(std::string_view bytes, std::span<float> out, float (*convert)(uint16_t)) {
+  for (size_t i = 0; i < out.size(); ++i) out[i] = convert(LoadLittle<uint16_t>(&bytes[2 * i]));
+}
+
+}  // namespace
+
+std::string NameOf(TfType type) {
+  switch (type) {
+    case TfType::kFloat:
+      return "float32";
+    case TfType::kDouble:
+      return "float64";
+    case TfType::kInt32:
+      return "int32";
+    case TfType::kUint8:
+      return "uint8";
+    case TfType::kInt16:
+      return "int16";
+    case TfType::kInt8:
+      return "int8";
+    case TfType::kString:
+      return "string";
+    case TfType::kInt64:
+      return "int64";
+    case TfType::kBool:
+      return "bool";
+    case TfType::kBfloat16:
+      return "bfloat16";
+    case TfType::kUint16:
+      return "uint16";
+    case TfType::kHalf:
+      return "float16";
+    case TfType::kUint32:
+      return "uint32";
+    case TfType::kUint64:
+      return "uint64";
+  }
+  return fmt::format("type {}", static_cast<int32_t>(type));
+}
+
+size_t SizeOf(TfType type) {
+  switch (type) {
+    case TfType::kUint8:
+    case TfType::kInt8:
+    case TfType::kBool:
+      return 1;
+    case TfType::kInt16:
+    case TfType::kUint16:
+    case TfType::kHalf:
+    case TfType::kBfloat16:
+      return 2;
+    case TfType::kFloat:
+    case TfType::kInt32:
+    case TfType::kUint32:
+      return 4;
+    case TfType::kDouble:
+    case TfType::kInt64:
+    case TfType::kUint64:
+      return 8;
+    case TfType::kString:
+      return 0;
+  }
+  return 0;
+}
+
+void ConvertToFloats(TfType type, std::string_view bytes, std::span<float> out) {
+  switch (type) {
+    case TfType::kFloat:
+      return Convert<float>(bytes, out);
+    case TfType::kDouble:
+      return Convert<double>(bytes, out);
+    case TfType::kHalf:
+      return ConvertHalves(bytes, out, HalfToFloat);
+    case TfType::kBfloat16:
+      return ConvertHalves(bytes, out, Bfloat16ToFloat);
+    default:
+      for (size_t i = 0; i < out.size(); ++i)
+        out[i] = static_cast<float>(ConvertToInteger(type, bytes.substr(i * SizeOf(type))));
+  }
+}
+
+int64_t ConvertToInteger(TfType type, std::string_view bytes) {
+  switch (type) {
+    case TfType::kUint8:
+    case TfType::kBool:
+      return LoadLittle<uint8_t>(bytes.data());
+    case TfType::kInt8:
+      return LoadLittle<int8_t>(bytes.data());
+    case TfType::kInt16:
+      return LoadLittle<int16_t>(bytes.data());
+    case TfType::kUint16:
+      return LoadLittle<uint16_t>(bytes.data());
+    case TfType::kInt32:
+      return LoadLittle<int32_t>(bytes.data());
+    case TfType::kUint32:
+      return LoadLittle<uint32_t>(bytes.data());
+    case TfType::kInt64:
+    case TfType::kUint64:
+      return LoadLittle<int64_t>(bytes.data());
+    default:
+      throw DataError(fmt::format("[io.tf] {}: want an integer", NameOf(type)));
+  }
+}
+
+}  // namespace carole::io

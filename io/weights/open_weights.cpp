@@ -1,0 +1,129 @@
+#include "io/weights/open_weights.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <unordered_map>
+#include <utility>
+
+#include "io/checkpoint/checkpoint_folder.h"
+#include "io/checkpoint/hdf5.h"
+#include "io/tensorflow/tf_checkpoint.h"
+#include "io/weights/keras_weights.h"
+#include "src/core/check.h"
+#include "src/core/error.h"
+
+namespace carole::io {
+namespace {
+
+// A checkpoint of this program, read and verified as a whole.
+class CheckpointReader : public WeightsReader {
+ public:
+  explicit CheckpointReader(LoadedCheckpoint loaded) : loaded_(std::move(loaded)) {
+    for (const auto* list : {&loaded_.checkpoint.variables, &loaded_.checkpoint.slots}) {
+      for (const CheckpointVariable& v : *list) {
+        names_.push_back(v.name);
+        variables_[v.name] = &v;
+      }
+    }
+  }
+
+  const std::string& path() const override { return loaded_.path; }
+  const std::vector<std::string>& names() const override { return names_; }
+  bool Has(const std::string& name) const override { return variables_.contains(name); }
+  Shape shape(const std::string& name) const override { return variables_.at(name)->shape; }
+  void Read(const std::string& name, std::span<float> out) const override {
+    const std::vector<float>& data = variables_.at(name)->data;
+    CAROLE_CHECK_EQ(out.size(), data.size(), "elements of {}", name);
+    std::copy(data.begin(), data.end(), out.begin());
+  }
+  std::optional<int64_t> step() const override { return loaded_.checkpoint.step; }
+  const Checkpoint* own() const override { return &loaded_.checkpoint; }
+
+ private:
+  const LoadedCheckpoint loaded_;
+  std::vector<std::string> names_;
+  std::unordered_map<std::string, const CheckpointVariable*> variables_;
+};
+
+bool HoldsCheckpoints(const std::string& path) {
+  if (std::filesystem::is_directory(path)) return !ListCheckpoints(path).empty();
+  if (path.ends_with(".h5")) return true;
+  return std::filesystem::is_regular_file(path) && IsHdf5(path) && IsCheckpoint(path);
+}
+
+std::unique_ptr<WeightsReader> OpenCheckpoint(const std::string& path) {
+  if (!std::filesystem::is_directory(path))
+    return std::make_unique<CheckpointReader>(LoadedCheckpoint{path, ReadCheckpoint(path)});
+  return std::make_unique<CheckpointReader>(std::move(*ReadLatest(path)));
+}
+
+bool HoldsTfCheckpoint(const std::string& path) { return FindTfCheckpoint(path).has_value(); }
+
+std::unique_ptr<WeightsReader> OpenFoundTfCheckpoint(const std::string& path) {
+  return OpenTfCheckpoint(*FindTfCheckpoint(path));
+}
+
+// Keras's, not ours.
+bool HoldsKerasWeights(const std::string& path) {
+  return std::filesystem::is_regular_file(path) && IsHdf5(path) && !IsCheckpoint(path);
+}
+
+struct WeightsFormat {
+  bool (*recognizes)(const std::string& path);
+  std::unique_ptr<WeightsReader> (*open)(const std::string& path);
+};
+
+// The first that recognizes a path opens it.
+constexpr WeightsFormat kFormats[] = {
+    {HoldsKerasWeights, OpenKerasWeights},
+    {HoldsCheckpoints, OpenCheckpoint},
+    {HoldsTfCheckpoint, OpenFoundTfCheckpoint},
+};
+
+// The first of a folder's HDF5 files, in the order of their names: folders are read by names that
+// carry a step, which Keras's users' files need not have.
+std::optional<std::string> FirstHdf5(const std::string& folder) {
+  std::optional<std::string> first;
+  if (!std::filesystem::is_directory(folder)) return first;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string path = entry.path();
+    if (path.ends_with(".h5") && (!first || path < *first)) first = path;
+  }
+  return first;
+}
+
+}  // namespace
+
+std::string WeightsFile(const std::string& path) {
+  const std::string file = path + ".h5";
+  const bool is_meant = !std::filesystem::exists(path) && std::filesystem::is_regular_file(file);
+  return is_meant ? file : path;
+}
+
+std::unique_ptr<WeightsReader> TryOpenWeights(const std::string& path) {
+  const std::string file = WeightsFile(path);
+  for (const WeightsFormat& format : kFormats) {
+    if (format.recognizes(file)) return format.open(file);
+  }
+  return nullptr;
+}
+
+std::unique_ptr<WeightsReader> OpenWeights(const std::string& path) {
+  if (auto reader = TryOpenWeights(path)) return reader;
+  if (std::filesystem::exists(path + "/saved_model.pb"))
+    return OpenWeights(path + "/variables/variables");
+  if (std::filesystem::is_regular_file(path)) {
+    throw DataError(
+        fmt::format("[io.weights] {}: is no checkpoint: got another kind of file, want an .h5 file "
+                    "or the prefix of TensorFlow's; Keras writes one as model.save(\"NAME.h5\")",
+                    path));
+  }
+  const auto file = FirstHdf5(path);
+  throw DataError(
+      fmt::format("[io.weights] {}: no checkpoint there; name a file{}, or a folder that holds one",
+                  path, file ? fmt::format(" such as {}", *file) : ""));
+}
+
+}  // namespace carole::io

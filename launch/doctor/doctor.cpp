@@ -1,0 +1,249 @@
+#include "launch/doctor/doctor.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+
+#include "launch/cluster/text.h"
+#include "launch/job/process.h"
+#include "launch/machine/cores.h"
+#include "launch/machine/memory.h"
+#include "src/core/advice.h"
+#include "src/core/error.h"
+#include "src/core/stopwatch.h"
+#include "src/core/text/join_names.h"
+
+namespace carole::launch {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kMegabyte = 1 << 20;
+constexpr int64_t kGigabyte = 1 << 30;
+
+std::string Bytes(int64_t bytes) {
+  return bytes >= kGigabyte ? fmt::format("{:.1f} GB", static_cast<double>(bytes) / kGigabyte)
+                            : fmt::format("{} MB", bytes / kMegabyte);
+}
+
+int64_t FreeBytes(const std::string& folder) {
+  struct statvfs disk;
+  if (statvfs(folder.c_str(), &disk) != 0) return -1;
+  return static_cast<int64_t>(disk.f_bavail) * static_cast<int64_t>(disk.f_frsize);
+}
+
+int64_t SoftLimit(__rlimit_resource resource) {
+  rlimit limit{};
+  if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return -1;
+  return static_cast<int64_t>(limit.rlim_cur);
+}
+
+// Bridges of containers and virtual machines lead to no other host.
+bool IsVirtual(const std::string& name) {
+  const char* prefixes[] = {"docker", "virbr", "cni", "br-", "veth", "podman", "flannel", "cali"};
+  return std::any_of(std::begin(prefixes), std::end(prefixes),
+                     [&](const char* prefix) { return name.starts_with(prefix); });
+}
+
+// Bytes a second to the disk itself; 0 with errno when it cannot be written.
+double MeasureWriting(const std::string& path) {
+  const std::vector<char> block(4 * kMegabyte, 'c');
+  constexpr int kBlocks = 8;
+  unlink(path.c_str());  // of one that was killed
+  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (file < 0) return 0;
+  const auto start = std::chrono::steady_clock::now();
+  bool good = true;
+  errno = ENOSPC;  // a short write sets none
+  for (int i = 0; i < kBlocks && good; ++i)
+    good = write(file, block.data(), block.size()) == static_cast<ssize_t>(block.size());
+  good = good && fsync(file) == 0;
+  const int error = errno;
+  const double seconds = SecondsSince(start);
+  close(file);
+  unlink(path.c_str());
+  errno = error;
+  return good ? kBlocks * static_cast<double>(block.size()) / seconds : 0;
+}
+
+}  // namespace
+
+const char* VerdictName(Verdict verdict) {
+  constexpr const char* kNames[] = {"ok", "warning", "trouble", "skipped"};
+  return kNames[static_cast<int>(verdict)];
+}
+
+Finding JudgeCores(int bound_cores, int machine_cores, int local_ranks, double quota) {
+  const int share = std::max(1, machine_cores / std::max(1, local_ranks));
+  const std::string text = fmt::format("{} of {} cores for this rank, ranks on the machine: {}{}",
+                                       bound_cores, machine_cores, local_ranks,
+                                       quota > 0 ? fmt::format(", quota of {:g} CPUs", quota) : "");
+  if (bound_cores < share)
+    return {"cores", Verdict::kTrouble, text,
+            fmt::format("start with mpirun --bind-to none, or --map-by slot:PE={}; srun "
+                        "--cpu-bind=none, or --cpus-per-task={}",
+                        share, share)};
+  if (quota > 0 && quota < 1)
+    return {"cores", Verdict::kTrouble, text, "raise the container's CPU limit to 1 or more"};
+  const double most = quota > 0 ? std::min<double>(quota, machine_cores) : machine_cores;
+  if (local_ranks > most) {
+    return {"cores", Verdict::kWarning, text,
+            fmt::format("start no more than {:.0f} ranks on this machine: they share cores",
+                        std::floor(most))};
+  }
+  return {"cores", Verdict::kOk, text, ""};
+}
+
+Finding CheckCores(int local_ranks) {
+  return JudgeCores(FindBoundCores().count, CountCores(), local_ranks, CpuQuota().value_or(0));
+}
+
+Finding JudgeMemory(int64_t available_bytes, int local_ranks) {
+  const int64_t share = available_bytes / std::max(1, local_ranks);
+  const std::string text = fmt::format("{} for each rank", Bytes(share));
+  if (share >= kGigabyte) return {"memory", Verdict::kOk, text, ""};
+  return {"memory", Verdict::kWarning, text,
+          "raise the limit of the job or container (Slurm: --mem), or start fewer ranks: ResNet-50 "
+          "takes some 2.5 GB at batch 32"};
+}
+
+Finding CheckMemory(int local_ranks) { return JudgeMemory(AvailableMemory(), local_ranks); }
+
+Finding JudgeSharedMemory(int64_t free_bytes) {
+  const std::string check = "shared memory";
+  if (free_bytes < 0)
+    return {check, Verdict::kTrouble, "/dev/shm cannot be read", "mount a tmpfs at /dev/shm"};
+  const std::string text = fmt::format("{} free in /dev/shm", Bytes(free_bytes));
+  if (free_bytes >= 512 * kMegabyte) return {check, Verdict::kOk, text, ""};
+  return {check, free_bytes < 64 * kMegabyte ? Verdict::kTrouble : Verdict::kWarning, text,
+          std::string("gradients of large nets do not fit: ") + kMoreSharedMemory};
+}
+
+Finding CheckSharedMemory() { return JudgeSharedMemory(FreeBytes("/dev/shm")); }
+
+Finding JudgeLimits(int64_t open_files, int64_t locked_bytes, bool has_infiniband) {
+  const auto show = [](int64_t limit) {
+    return limit < 0 ? std::string("unlimited") : std::to_string(limit);
+  };
+  const std::string text =
+      fmt::format("open files {}, locked memory {}{}{}", show(open_files), show(locked_bytes),
+                  locked_bytes < 0 ? "" : " bytes", has_infiniband ? ", InfiniBand" : "");
+  if (open_files >= 0 && open_files < 1024)
+    return {"limits", Verdict::kTrouble, text, "ulimit -n 4096 (container: --ulimit nofile=4096)"};
+  if (has_infiniband && locked_bytes >= 0)
+    return {"limits", Verdict::kTrouble, text,
+            "ulimit -l unlimited (container: --ulimit memlock=-1): InfiniBand locks its buffers"};
+  return {"limits", Verdict::kOk, text, ""};
+}
+
+Finding CheckLimits() {
+  std::error_code ignored;
+  return JudgeLimits(SoftLimit(RLIMIT_NOFILE), SoftLimit(RLIMIT_MEMLOCK),
+                     fs::exists("/sys/class/infiniband", ignored) &&
+                         !fs::is_empty("/sys/class/infiniband", ignored));
+}
+
+Finding JudgeInterfaces(const std::vector<std::string>& names, const std::string& chosen) {
+  const std::string text = fmt::format("{}{}", names.empty() ? "loopback only" : JoinTexts(names),
+                                       chosen.empty() ? "" : "; MPI uses " + chosen);
+  std::vector<std::string> real;
+  for (const std::string& name : names) {
+    if (!IsVirtual(name)) real.push_back(name);
+  }
+  if (!chosen.empty() || real.size() == names.size()) return {"network", Verdict::kOk, text, ""};
+  return {"network", Verdict::kWarning, text,
+          fmt::format("between machines, tell MPI the one that leads there: --mca "
+                      "btl_tcp_if_include {0} --mca oob_tcp_if_include {0}; carole launch "
+                      "--network={0}",
+                      real.empty() ? "NAME" : real[0])};
+}
+
+Finding CheckInterfaces() {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return {"network", Verdict::kSkipped, std::strerror(errno), ""};
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> keeper(list, freeifaddrs);
+  std::vector<std::string> names;
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    const bool is_up = (entry->ifa_flags & IFF_UP) != 0 && (entry->ifa_flags & IFF_LOOPBACK) == 0;
+    if (is_up && entry->ifa_addr != nullptr && entry->ifa_addr->sa_family == AF_INET &&
+        std::find(names.begin(), names.end(), entry->ifa_name) == names.end())
+      names.emplace_back(entry->ifa_name);
+  }
+  const char* chosen = std::getenv("OMPI_MCA_btl_tcp_if_include");
+  return JudgeInterfaces(names, chosen == nullptr ? "" : chosen);
+}
+
+Finding JudgeMpi(const std::string& library, const std::string& mpirun) {
+  if (library == "none")
+    return {"MPI", Verdict::kWarning, "carole was built without MPI: one rank only",
+            "install libopenmpi-dev and build again"};
+  const std::string version = FirstMatch(mpirun, kVersionPattern);
+  const std::string text =
+      fmt::format("{}; mpirun {}", library, version.empty() ? "none" : version);
+  if (version.empty())
+    return {"MPI", Verdict::kWarning, text, "install openmpi-bin, or start ranks with srun"};
+  if (mpirun.find("Open MPI") == std::string::npos ||
+      version != FirstMatch(library, kVersionPattern))
+    return {"MPI", Verdict::kTrouble, text,
+            "put the mpirun of the MPI that carole was built with first in PATH"};
+  return {"MPI", Verdict::kOk, text, ""};
+}
+
+Finding CheckMpi(const std::string& library) {
+  std::string mpirun;
+  try {
+    mpirun = RunToEnd({FindProgram("mpirun", "openmpi-bin"), "--version"});
+  } catch (const Error&) {
+    mpirun.clear();  // none
+  }
+  return JudgeMpi(library, mpirun);
+}
+
+Finding JudgeDisk(const std::string& folder, int64_t free_bytes, double bytes_per_second) {
+  const std::string text = fmt::format("{}: {} free, writes {}/s", folder, Bytes(free_bytes),
+                                       Bytes(static_cast<int64_t>(bytes_per_second)));
+  if (free_bytes < 2 * kGigabyte)
+    return {"disk", Verdict::kTrouble, text,
+            "free some: 6 checkpoints of a large net take 5 GB; or --keep_checkpoints=1"};
+  if (bytes_per_second < 20.0 * kMegabyte)
+    return {"disk", Verdict::kWarning, text,
+            "checkpoints will lag behind: a larger --save_interval_secs, or another disk"};
+  return {"disk", Verdict::kOk, text, ""};
+}
+
+Finding CheckDisk(const std::string& folder) {
+  std::error_code error;
+  fs::path existing = fs::absolute(folder, error);
+  while (!fs::exists(existing, error) && existing.has_relative_path())
+    existing = existing.parent_path();
+  const std::string file = existing / fmt::format(".carole-doctor-{}", getpid());
+  const double speed = MeasureWriting(file);
+  if (speed == 0)
+    return {"disk", Verdict::kTrouble,
+            fmt::format("{}: cannot be written: {}", existing.string(), std::strerror(errno)),
+            "name a folder that this user may write with --train_dir"};
+  return JudgeDisk(existing.string(), FreeBytes(existing.string()), speed);
+}
+
+Finding JudgeClocks(double skew_seconds, double error) {
+  const std::string text = fmt::format("{:.3f} s apart (+- {:.3f} s)", skew_seconds, error);
+  if (skew_seconds - error <= 1) return {"clocks", Verdict::kOk, text, ""};
+  return {"clocks", Verdict::kWarning, text,
+          "run a time service (chrony) on all machines: files' times and logs do not agree"};
+}
+
+}  // namespace carole::launch

@@ -1,0 +1,178 @@
+#include "launch/job/process.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <sstream>
+#include <utility>
+
+#include "launch/cluster/text.h"
+#include "src/core/error.h"
+
+namespace carole::launch {
+namespace {
+
+constexpr int kSignals[] = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2};
+constexpr size_t kMaxOutput = 1 << 16;  // that is kept of a child
+
+[[noreturn]] void Fail(const std::string& what, const char* limit) {
+  throw ConfigError(fmt::format("[launch] {}: cannot be started: {}; raise {}", what,
+                                std::strerror(errno), limit));
+}
+
+struct Pipe {
+  FileDescriptor read, write;
+};
+
+Pipe MakePipe(const std::string& program) {
+  std::array<int, 2> ends;
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) Fail(program, "ulimit -n");
+  return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
+}
+
+std::vector<char*> ToArgv(const std::vector<std::string>& words) {
+  std::vector<char*> argv;
+  for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
+  argv.push_back(nullptr);
+  return argv;
+}
+
+// In the child, after fork: only what is safe there.
+[[noreturn]] void Become(char* const* argv, int in, int out, pid_t parent) {
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (getppid() != parent) _exit(127);  // it has died before prctl
+  dup2(in, STDIN_FILENO);
+  if (out >= 0) {
+    dup2(out, STDOUT_FILENO);
+    dup2(out, STDERR_FILENO);
+  }
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  std::signal(SIGPIPE, SIG_DFL);
+  execv(argv[0], argv);
+  _exit(127);
+}
+
+}  // namespace
+
+std::string FindProgram(const std::string& name, const std::string& package) {
+  const char* path = std::getenv("PATH");
+  std::istringstream folders(std::string(path == nullptr ? "/usr/bin:/bin" : path) +
+                             ":/usr/local/sbin:/usr/sbin:/sbin");
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    const std::string file = fmt::format("{}/{}", folder, name);
+    if (folder.starts_with('/') && access(file.c_str(), X_OK) == 0) return file;
+  }
+  throw ConfigError(fmt::format("[launch] {}: no such program in PATH; install {}", name, package));
+}
+
+bool AsksToEnd(int signal) { return signal == SIGTERM || signal == SIGINT || signal == SIGHUP; }
+
+Signals::Signals() {
+  sigemptyset(&set_);
+  for (int signal : kSignals) sigaddset(&set_, signal);
+  struct sigaction hangup {};
+  sigaction(SIGHUP, nullptr, &hangup);
+  if (hangup.sa_handler != SIG_IGN) sigaddset(&set_, SIGHUP);  // nohup ignores it
+  sigprocmask(SIG_BLOCK, &set_, &before_);
+  // Ctrl-C ends `... 2>&1 | tee LOG` before the job has saved: nobody reads its log any more.
+  pipe_before_ = std::signal(SIGPIPE, SIG_IGN);
+}
+
+Signals::~Signals() {
+  std::signal(SIGPIPE, pipe_before_);
+  sigprocmask(SIG_SETMASK, &before_, nullptr);
+}
+
+std::optional<int> Signals::Wait(int milliseconds) {
+  const timespec time{milliseconds / 1000, milliseconds % 1000 * 1'000'000L};
+  const int signal = sigtimedwait(&set_, nullptr, &time);
+  if (signal <= 0) return std::nullopt;
+  // Who closes a terminal does not insist: SIGHUP comes from its shell, and again from its end.
+  if (signal == SIGHUP && asked_to_end_) return std::nullopt;
+  asked_to_end_ = asked_to_end_ || AsksToEnd(signal);
+  return signal;
+}
+
+Process::Process(const Options& options) {
+  std::vector<char*> argv = ToArgv(options.words);
+  Pipe in, out;
+  if (options.pipes) {
+    in = MakePipe(options.words[0]);
+    out = MakePipe(options.words[0]);
+    fcntl(out.read.get(), F_SETFL, O_NONBLOCK);
+  } else {
+    in.read = FileDescriptor(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  }
+  const pid_t parent = getpid();
+  pid_ = fork();
+  if (pid_ == 0) Become(argv.data(), in.read.get(), out.write.get(), parent);
+  if (pid_ < 0) Fail(options.words[0], "ulimit -u, or pids.max of the control group");
+  in_ = std::move(in.write);
+  out_ = std::move(out.read);
+}
+
+Process::~Process() {
+  if (!Running()) return;
+  Signal(SIGKILL);
+  waitpid(pid_, nullptr, 0);
+}
+
+bool Process::Running() {
+  if (pid_ <= 0) return false;
+  int status = 0;
+  if (waitpid(pid_, &status, WNOHANG) != pid_) return true;
+  exit_code_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  pid_ = -1;
+  return false;
+}
+
+void Process::Signal(int signal) const {
+  if (pid_ > 0) kill(pid_, signal);
+}
+
+const std::string& Process::Output() {
+  std::array<char, 4096> bytes;
+  for (ssize_t got; out_.is_open() && (got = read(out_.get(), bytes.data(), bytes.size())) > 0;) {
+    if (output_.size() < kMaxOutput) output_.append(bytes.data(), got);
+  }
+  return output_;
+}
+
+void Process::Finish(const std::string& text) {
+  if (!in_.is_open()) return;
+  // A child that is gone must not end this process.
+  struct sigaction ignore {
+  }, before{};
+  ignore.sa_handler = SIG_IGN;
+  sigaction(SIGPIPE, &ignore, &before);
+  if (write(in_.get(), text.data(), text.size()) < 0 && errno != EPIPE)
+    throw DiskError(fmt::format("[launch] a child hears nothing: {}", std::strerror(errno)));
+  sigaction(SIGPIPE, &before, nullptr);
+  in_ = FileDescriptor();
+}
+
+std::string RunToEnd(const std::vector<std::string>& words) {
+  Process process({.words = words, .pipes = true});
+  process.Finish("");
+  while (process.Running()) {
+    process.Output();
+    usleep(2000);
+  }
+  std::string output = process.Output();
+  if (process.exit_code() != 0)
+    throw ConfigError(fmt::format("[launch] {}: failed: got exit code {} and {}", words[0],
+                                  process.exit_code(), Quote(output)));
+  return output;
+}
+
+}  // namespace carole::launch

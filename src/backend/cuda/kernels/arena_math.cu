@@ -1,0 +1,390 @@
+// The optimizers' rules (src/backend/update_rules.h) over all variables in one launch. What decides
+// whether and how a step is applied stays on the device, where the kernel reads it: nothing waits.
+#include "src/backend/cuda/kernels/arena_math.h"
+#include "src/backend/cuda/kernels/element.h"
+#include "src/backend/cuda/runtime/device_memory.h"
+#include "src/backend/cuda/runtime/launch.h"
+#include "src/backend/update_rules.h"
+#include "src/core/check.h"
+
+namespace carole::cuda {
+namespace {
+
+constexpr double kLargestDouble = 1.7976931348623157e308;
+constexpr float kLargestFloat = 3.402823466e38f;
+
+// Of the step in progress, on the device: a recorded step reads each run's.
+struct StepNumbers {
+  UpdateSums sums;
+  double scale;  // of the gradient
+  UpdateCoefficients now;
+};
+
+// The sum of use(i, read(i)) over the block's threads' i in [begin, end), in thread 0. What use()
+// writes nvcc takes for what is read next: so some are read before any is used.
+template <int kAhead, typename Read, typename Use>
+__device__ auto BlockSum(int64_t begin, int64_t end, const Read& read, const Use& use) {
+  using Sum = decltype(use(begin, read(begin)));
+  __shared__ Sum parts[kThreads];
+  Sum sum = 0;
+  for (int64_t i = begin + threadIdx.x; i < end; i += kAhead * kThreads) {
+    ReadAhead<kAhead>(i, end, kThreads, read,
+                      [&](int64_t j, const auto& value) { sum += use(j, value); });
+  }
+  parts[threadIdx.x] = sum;
+  for (unsigned half = kThreads / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (threadIdx.x < half) parts[threadIdx.x] += parts[threadIdx.x + half];
+  }
+  __syncthreads();  // parts may be used again
+  return parts[0];
+}
+
+// Of f(i).
+template <typename F>
+__device__ auto BlockSum(int64_t begin, int64_t end, const F& f) {
+  return BlockSum<4>(begin, end, f, [](int64_t, const auto& value) { return value; });
+}
+
+__device__ double Square(float x) { return static_cast<double>(x) * x; }
+
+// sums[b] = sum of squares of the b-th kElements values.
+__global__ void __launch_bounds__(kThreads)
+    SquaresKernel(const float* values, int64_t count, double* sums) {
+  const int64_t begin = int64_t{blockIdx.x} * UpdateBlock::kElements;
+  const int64_t end = begin + UpdateBlock::kElements;
+  const double sum =
+      BlockSum(begin, end < count ? end : count, [=](int64_t i) { return Square(values[i]); });
+  if (threadIdx.x == 0) sums[blockIdx.x] = sum;
+}
+
+// One block of threads.
+__global__ void __launch_bounds__(kThreads)
+    AddGradientsKernel(const double* sums, int64_t count, StepNumbers* numbers) {
+  const double sum = BlockSum(0, count, [=](int64_t i) { return sums[i]; });
+  if (threadIdx.x != 0) return;
+  numbers->sums.gradient_squares += sum;
+  if (!(numbers->sums.gradient_squares <= kLargestDouble)) numbers->sums.is_finite = false;
+}
+
+__global__ void __launch_bounds__(kThreads)
+    AddWeightsKernel(const double* sums, int64_t count, StepNumbers* numbers) {
+  if (!numbers->sums.is_finite) return;  // nothing was updated
+  const double sum = BlockSum(0, count, [=](int64_t i) { return sums[i]; });
+  if (threadIdx.x == 0) numbers->sums.weight_squares = sum;
+}
+
+// Sums of squares of a block.
+struct Squares {
+  double weights, gradients;
+};
+
+struct RateTask {
+  const float *weights, *gradients;
+  const UpdateBlock* blocks;
+  const Segment* blocks_of_segments;
+  double trust, weight_decay;
+  Squares* squares;
+  double* rates;
+};
+
+// One block of threads for each block of the arenas.
+__global__ void __launch_bounds__(kThreads) BlockSquaresKernel(RateTask task) {
+  const UpdateBlock block = task.blocks[blockIdx.x];
+  if (block.segment < 0) return;
+  const Segment s = block.range;
+  const double weights =
+      BlockSum(s.begin, s.end, [=](int64_t i) { return Square(task.weights[i]); });
+  const double gradients =
+      BlockSum(s.begin, s.end, [=](int64_t i) { return Square(task.gradients[i]); });
+  if (threadIdx.x == 0) task.squares[blockIdx.x] = {weights, gradients};
+}
+
+// One block of threads for each segment.
+__global__ void __launch_bounds__(kThreads) RatesKernel(RateTask task, const StepNumbers* numbers) {
+  const Segment s = task.blocks_of_segments[blockIdx.x];
+  const double weight =
+      BlockSum(s.begin, s.end, [=](int64_t b) { return task.squares[b].weights; });
+  const double gradient =
+      BlockSum(s.begin, s.end, [=](int64_t b) { return task.squares[b].gradients; });
+  if (threadIdx.x != 0) return;
+  task.rates[blockIdx.x] = numbers->now.learning_rate *
+                           update_rules::Trust(task.trust, task.weight_decay, numbers->now.epsilon,
+                                               sqrt(weight), numbers->scale * sqrt(gradient));
+}
+
+struct UpdateTask {
+  float* weights;
+  const float* gradients;
+  float* slots[kMaxSlots];
+  const UpdateBlock* blocks;
+  double weight_decay;
+  bool copies_are_bf16;  // else fp16
+  const double* rates;   // of segments; null: the step's
+  double* squares;       // of the blocks' weights; null where nothing decays
+};
+
+// The elements of a block, N neighbours at once; their weights' sum of squares in thread 0.
+template <int N, typename Rule>
+__device__ double UpdatePacks(const UpdateTask& task, const UpdateBlock& block, const Rule& rule,
+                              float scale, float decay) {
+  struct Packs {
+    Pack<float, N> weights, gradients, slots[kMaxSlots];
+  };
+  const auto read = [&](int64_t pack) {
+    const int64_t i = pack * N;
+    Packs packs{ReadPack<N>(task.weights + i), ReadPack<N>(task.gradients + i), {}};
+    for (int s = 0; s < Rule::kSlots; ++s) packs.slots[s] = ReadPack<N>(task.slots[s] + i);
+    return packs;
+  };
+  const auto update = [&](int64_t pack, const Packs& packs) {
+    const int64_t i = pack * N;
+    Floats<N> weights = ToFloats(packs.weights), slots[kMaxSlots];
+    const Floats<N> gradients = ToFloats(packs.gradients);
+    for (int s = 0; s < kMaxSlots; ++s) slots[s] = ToFloats(packs.slots[s]);
+    double squares = 0;
+    for (int k = 0; k < N; ++k) {
+      float& weight = weights[k];
+      squares += Square(weight);
+      update_rules::Apply(rule, &weight, scale * gradients[k] + decay * weight, &slots[0][k],
+                          &slots[1][k], 0);
+    }
+    Store(task.weights + i, weights);
+    for (int s = 0; s < Rule::kSlots; ++s) Store(task.slots[s] + i, slots[s]);
+    if (block.copy == nullptr) return squares;
+    const int64_t at = i - block.range.begin;
+    if (task.copies_are_bf16)
+      Store(reinterpret_cast<__nv_bfloat16*>(block.copy) + at, weights);
+    else
+      Store(reinterpret_cast<__half*>(block.copy) + at, weights);
+    return squares;
+  };
+  return BlockSum<2>(block.range.begin / N, block.range.end / N, read, update);
+}
+
+// One block of threads for each block of the arenas.
+template <typename Rule>
+__global__ void __launch_bounds__(kThreads)
+    UpdateKernel(UpdateTask task, const StepNumbers* numbers) {
+  if (!numbers->sums.is_finite) return;
+  const UpdateBlock block = task.blocks[blockIdx.x];
+  const bool regularized = block.segment >= 0;
+  UpdateCoefficients now = numbers->now;
+  if (regularized && task.rates != nullptr) now.learning_rate = task.rates[block.segment];
+  const Rule rule(now);
+  const float scale = static_cast<float>(numbers->scale);
+  const float decay = regularized ? static_cast<float>(task.weight_decay) : 0;
+  constexpr int kNeighbours = kPack<float>;
+  const bool in_packs =
+      (block.range.begin | block.range.end) % kNeighbours == 0 &&
+      reinterpret_cast<uintptr_t>(block.copy) % (kNeighbours * sizeof(__half)) == 0;
+  const double squares = in_packs ? UpdatePacks<kNeighbours>(task, block, rule, scale, decay)
+                                  : UpdatePacks<1>(task, block, rule, scale, decay);
+  if (threadIdx.x == 0 && task.squares != nullptr)
+    task.squares[blockIdx.x] = regularized ? squares : 0;
+}
+
+// parts[range, part]: each range is cut into as many as the grid is wide.
+__global__ void __launch_bounds__(kThreads)
+    HashKernel(const uint32_t* values, const Segment* ranges, uint64_t* parts) {
+  const Segment range = ranges[blockIdx.y];
+  const int64_t share = DivideUp(range.end - range.begin, int64_t{gridDim.x});
+  const int64_t begin = range.begin + share * blockIdx.x;
+  const int64_t end = begin + share;
+  const uint64_t sum = BlockSum(begin, end < range.end ? end : range.end,
+                                [=](int64_t i) { return HashOfValue(values[i], i - range.begin); });
+  if (threadIdx.x == 0) parts[blockIdx.y * gridDim.x + blockIdx.x] = sum;
+}
+
+unsigned Blocks(size_t count) { return static_cast<unsigned>(count); }
+
+// Of each segment's blocks: the first, and one past the last.
+std::vector<Segment> BlocksOfSegments(const std::vector<UpdateBlock>& blocks, size_t segments) {
+  std::vector<Segment> places(segments);
+  for (size_t b = 0; b < blocks.size(); ++b) {
+    if (blocks[b].segment < 0) continue;
+    Segment& place = places[static_cast<size_t>(blocks[b].segment)];
+    const auto number = static_cast<int64_t>(b);
+    if (place.end == 0) place.begin = number;
+    place.end = number + 1;
+  }
+  return places;
+}
+
+class CudaUpdater : public Updater {
+ public:
+  CudaUpdater(const UpdateJob& job, const Device& device) : job_(job), device_(device) {
+    CAROLE_CHECK(job.dtype == DType::kF32, "weights of {}", Name(job.dtype));
+    const std::vector<UpdateBlock> blocks = CutIntoBlocks(job);
+    num_blocks_ = blocks.size();
+    blocks_ = CopyToDevice(blocks, device.stream);
+    const size_t most_parts = num_blocks_ + 1;
+    parts_ = AllocateDevice(most_parts * sizeof(double), device.stream);
+    if (has_rates()) {
+      const size_t segments = job.regularized.size();
+      blocks_of_segments_ = CopyToDevice(BlocksOfSegments(blocks, segments), device.stream);
+      squares_ = AllocateDevice(num_blocks_ * sizeof(Squares), device.stream);
+      rates_ = AllocateDevice(segments * sizeof(double), device.stream);
+    }
+    numbers_ = AllocateDevice(sizeof(StepNumbers), device.stream);
+  }
+
+  void BeginStep(const UpdateCoefficients& coefficients, bool continues) override {
+    StepNumbers* numbers = step_numbers();
+    ForEach(device_.stream, 1, [=] __device__(int64_t) {
+      const bool may_apply = !continues || numbers->sums.is_finite;
+      *numbers = {.sums = {.is_finite = may_apply}, .scale = 1, .now = coefficients};
+    });
+  }
+
+  void Inspect(Segment range) override {
+    const int64_t count = range.end - range.begin;
+    const int64_t parts = DivideUp(count, UpdateBlock::kElements);
+    Launch(device_.stream, dim3(Blocks(parts)), SquaresKernel, gradients() + range.begin, count,
+           doubles(parts_));
+    Launch(device_.stream, dim3(1), AddGradientsKernel, doubles(parts_), parts, step_numbers());
+  }
+
+  void InspectLoss(const Tensor& loss) override {
+    const float* value = loss.as<float>();
+    StepNumbers* numbers = step_numbers();
+    ForEach(device_.stream, 1, [=] __device__(int64_t) {
+      if (!(*value <= kLargestFloat && *value >= -kLargestFloat)) numbers->sums.is_finite = false;
+    });
+  }
+
+  void Update() override {
+    if (num_blocks_ == 0) return;
+    StepNumbers* numbers = step_numbers();
+    const double clip_norm = job_.clip_norm;
+    ForEach(device_.stream, 1, [=] __device__(int64_t) {
+      const double scale = numbers->now.gradient_scale;
+      numbers->scale = scale * update_rules::GradientScale(
+                                   clip_norm, scale * scale * numbers->sums.gradient_squares);
+    });
+    if (has_rates()) FindRates();
+    const bool decays = job_.weight_decay != 0 && !job_.regularized.empty();
+    const UpdateTask task{
+        .weights = floats(job_.weights),
+        .gradients = gradients(),
+        .slots = {floats(job_.slots[0]), floats(job_.slots[1])},
+        .blocks = blocks(),
+        .weight_decay = job_.weight_decay,
+        .copies_are_bf16 = !job_.copies.empty() && job_.copies[0].dtype == DType::kBF16,
+        .rates = has_rates() ? doubles(rates_) : nullptr,
+        .squares = decays ? doubles(parts_) : nullptr};
+    update_rules::Visit<float>(job_.rule, {}, [&](auto rule) {
+      Launch(device_.stream, dim3(Blocks(num_blocks_)), UpdateKernel<decltype(rule)>, task,
+             numbers);
+    });
+    if (decays) {
+      Launch(device_.stream, dim3(1), AddWeightsKernel, doubles(parts_),
+             static_cast<int64_t>(num_blocks_), numbers);
+    }
+  }
+
+  const UpdateSums* sums() const override { return &step_numbers()->sums; }
+
+ private:
+  static float* floats(std::byte* memory) { return reinterpret_cast<float*>(memory); }
+  static double* doubles(const DeviceMemory& memory) {
+    return reinterpret_cast<double*>(memory.get());
+  }
+  const float* gradients() const { return reinterpret_cast<const float*>(job_.gradients); }
+  const UpdateBlock* blocks() const { return reinterpret_cast<const UpdateBlock*>(blocks_.get()); }
+  bool has_rates() const { return job_.trust != 0 && !job_.regularized.empty(); }
+  StepNumbers* step_numbers() const { return reinterpret_cast<StepNumbers*>(numbers_.get()); }
+
+  void FindRates() {
+    const RateTask task{
+        .weights = floats(job_.weights),
+        .gradients = gradients(),
+        .blocks = blocks(),
+        .blocks_of_segments = reinterpret_cast<const Segment*>(blocks_of_segments_.get()),
+        .trust = job_.trust,
+        .weight_decay = job_.weight_decay,
+        .squares = reinterpret_cast<Squares*>(squares_.get()),
+        .rates = doubles(rates_)};
+    Launch(device_.stream, dim3(Blocks(num_blocks_)), BlockSquaresKernel, task);
+    Launch(device_.stream, dim3(Blocks(job_.regularized.size())), RatesKernel, task,
+           step_numbers());
+  }
+
+  const UpdateJob job_;
+  const Device& device_;
+  size_t num_blocks_ = 0;
+  DeviceMemory blocks_, numbers_;
+  DeviceMemory parts_;                                 // of sums over the whole arena
+  DeviceMemory blocks_of_segments_, squares_, rates_;  // of segments that have rates
+};
+
+class CudaArenaMath : public ArenaMath {
+ public:
+  explicit CudaArenaMath(const Device& device) : device_(device) {}
+
+  void Copy(std::byte* to, const std::byte* from, size_t bytes) const override {
+    Check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, device_.stream),
+          "cudaMemcpyAsync");
+  }
+  void Swap(float* a, float* b, int64_t count) const override {
+    ForEach(device_.stream, count, [=] __device__(int64_t i) {
+      const float kept = a[i];
+      a[i] = b[i];
+      b[i] = kept;
+    });
+  }
+  void Add(float* to, const float* from, int64_t count) const override {
+    ForEach(device_.stream, count, [=] __device__(int64_t i) { to[i] += from[i]; });
+  }
+  void CopyUnless(const bool* flag, float* to, const float* from, int64_t count) const override {
+    ForEach(device_.stream, count, [=] __device__(int64_t i) {
+      if (!*flag) to[i] = from[i];
+    });
+  }
+  void UpdateAverage(const bool* flag, float* to, const float* from, int64_t count,
+                     float rest) const override {
+    ForEach(device_.stream, count, [=] __device__(int64_t i) {
+      if (*flag) to[i] = update_rules::MovingAverage(to[i], from[i], rest);
+    });
+  }
+  void Scale(float* to, int64_t count, float factor) const override {
+    ForEach(device_.stream, count, [=] __device__(int64_t i) { to[i] *= factor; });
+  }
+  std::vector<uint64_t> Hashes(const float* arena,
+                               const std::vector<Segment>& ranges) const override {
+    constexpr size_t kParts = 64;
+    std::vector<uint64_t> hashes(ranges.size()), parts(ranges.size() * kParts);
+    if (ranges.empty()) return hashes;
+    const size_t bytes = parts.size() * sizeof(uint64_t);
+    const DeviceMemory places = CopyToDevice(ranges, device_.stream);
+    const DeviceMemory sums = AllocateDevice(bytes, device_.stream);
+    Launch(device_.stream, dim3(kParts, Blocks(ranges.size())), HashKernel,
+           reinterpret_cast<const uint32_t*>(arena), reinterpret_cast<const Segment*>(places.get()),
+           reinterpret_cast<uint64_t*>(sums.get()));
+    Check(cudaMemcpyAsync(parts.data(), sums.get(), bytes, cudaMemcpyDeviceToHost, device_.stream),
+          "cudaMemcpyAsync");
+    Check(cudaStreamSynchronize(device_.stream), "cudaStreamSynchronize");
+    for (size_t i = 0; i < parts.size(); ++i) hashes[i / kParts] += parts[i];
+    return hashes;
+  }
+  std::unique_ptr<Updater> MakeUpdater(const UpdateJob& job) const override {
+    return std::make_unique<CudaUpdater>(job, device_);
+  }
+  int device() const override {
+    int device = 0;
+    Check(cudaGetDevice(&device), "cudaGetDevice");
+    return device;
+  }
+  void* stream() const override { return device_.stream; }
+
+ private:
+  const Device& device_;
+};
+
+}  // namespace
+
+std::unique_ptr<ArenaMath> MakeArenaMath(const Device& device) {
+  return std::make_unique<CudaArenaMath>(device);
+}
+
+}  // namespace carole::cuda

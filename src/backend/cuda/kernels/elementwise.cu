@@ -1,0 +1,305 @@
+// Activations, sums and scalings, element by element, and pixels to what nets take.
+#include "src/backend/cuda/kernels/bias.h"
+#include "src/backend/cuda/kernels/channel_sums.h"
+#include "src/backend/cuda/kernels/element.h"
+#include "src/backend/cuda/runtime/launch.h"
+
+namespace carole::cuda {
+namespace {
+
+float Top(const OpSpec& spec) {
+  return static_cast<float>(ReluTop(spec.attributes_as<ReluAttributes>().ceiling));
+}
+
+struct Relu {
+  float top;
+  __device__ float operator()(float x, float) const { return Clamp(x, 0, top); }
+};
+
+struct ReluBackward {
+  float top;
+  __device__ float operator()(float dy, float y) const { return y > 0 && y < top ? dy : 0; }
+};
+
+struct HardActivation {
+  bool swish;
+  float factor;
+  __device__ float operator()(float x, float) const {
+    const float gate = Clamp(x + 3, 0, 6);
+    return (swish ? x * gate : gate) * factor;
+  }
+};
+
+struct HardActivationBackward {
+  bool swish;
+  float factor;
+  __device__ float operator()(float dy, float x) const {
+    const float shifted = x + 3;
+    const float slope = shifted > 0 && shifted < 6 ? 1 : 0;
+    return dy * factor * (swish ? Clamp(shifted, 0, 6) + x * slope : slope);
+  }
+};
+
+struct Scale {
+  float factor;
+  __device__ float operator()(float x, float) const { return factor * x; }
+};
+
+struct ScaledAdd {
+  float factor;
+  __device__ float operator()(float a, float b) const { return a + factor * b; }
+};
+
+// y[i] = f(a[i], b[i]); functions of one operand get it twice.
+template <typename T, int N, typename F>
+struct Map {
+  static constexpr int kAhead = 4;
+  const T *a, *b;
+  T* y;
+  F f;
+
+  struct Packs {
+    Pack<T, N> a, b;
+  };
+  __device__ Packs Read(int64_t pack) const {
+    Packs packs{ReadPack<N>(a + pack * N), {}};
+    packs.b = b == a ? packs.a : ReadPack<N>(b + pack * N);
+    return packs;
+  }
+  __device__ void Write(int64_t pack, const Packs& read) const {
+    Floats<N> left = ToFloats(read.a);
+    const Floats<N> right = ToFloats(read.b);
+    for (int i = 0; i < N; ++i) left[i] = f(left[i], right[i]);
+    Store<N>(y + pack * N, left);
+  }
+};
+
+template <typename T, int N, typename F>
+class Elementwise : public CudaKernel {
+ public:
+  Elementwise(const OpSpec& spec, const Device& device, F f) : CudaKernel(spec, device), f_(f) {}
+  int InPlaceInput(int output) const override { return output == 0 ? 0 : -1; }
+
+  void Run(const RunContext&) override {
+    const T* a = in<T>(0);
+    const T* b = spec_.inputs.size() > 1 ? in<T>(1) : a;
+    ForEach(device_.stream, in_shape(0).size() / N, Map<T, N, F>{a, b, out<T>(0), f_});
+  }
+
+ private:
+  const F f_;
+};
+
+// Rows of a matrix, masked, and their sum.
+template <typename T, int N>
+struct MaskedRows {
+  static constexpr int kAhead = 4;
+  const T *dy, *y;
+  T* dx;
+  int64_t rows, columns;
+  ReluBackward mask;
+
+  struct Packs {
+    Pack<T, N> dy, y;
+  };
+  __device__ int64_t Pixels() const { return rows; }
+  __device__ int64_t Column(int64_t column) const { return column; }
+  __device__ Packs Read(int64_t column, int64_t row) const {
+    const int64_t place = row * columns + column;
+    return {ReadPack<N>(dy + place), ReadPack<N>(y + place)};
+  }
+  __device__ void Add(int64_t column, int64_t row, const Packs& read, Floats<N>* sums) const {
+    Floats<N> values = ToFloats(read.dy);
+    const Floats<N> results = ToFloats(read.y);
+    for (int i = 0; i < N; ++i) {
+      values[i] = mask(values[i], results[i]);
+      sums[0][i] += values[i];
+    }
+    Store<N>(dx + row * columns + column, values);
+  }
+};
+
+template <typename T, int N>
+class ReluBackwardAndSums : public CudaKernel {
+ public:
+  ReluBackwardAndSums(const OpSpec& spec, const Device& device)
+      : CudaKernel(spec, device),
+        matrix_{
+            .rows = in_shape(0).size() / channels(), .columns = channels(), .mask = {Top(spec)}} {
+    workspace_bytes_ = PartialSumsBytes<1, N>(matrix_.rows, channels());
+  }
+  int InPlaceInput(int output) const override { return output == 0 ? 0 : -1; }
+
+  void Run(const RunContext&) override {
+    matrix_.dy = in<T>(ReluBackwardPlaces::kDy);
+    matrix_.y = in<T>(ReluBackwardPlaces::kY);
+    matrix_.dx = out<T>(ReluBackwardPlaces::kDx);
+    ChannelSums<1, N>(device_.stream, matrix_.rows, channels(), memory_.workspace, matrix_,
+                      WriteSum<float>{out<float>(ReluBackwardPlaces::kDb)});
+  }
+
+ private:
+  int64_t channels() const { return out_shape(ReluBackwardPlaces::kDb)[0]; }
+
+  MaskedRows<T, N> matrix_;
+};
+
+template <typename F>
+std::unique_ptr<Kernel> Make(const OpSpec& spec, const Device& device, F f) {
+  return WithPacks(ElementType(spec), spec.inputs[0].shape.size(),
+                   [&]<typename T, int N>() -> std::unique_ptr<Kernel> {
+                     return std::make_unique<Elementwise<T, N, F>>(spec, device, f);
+                   });
+}
+
+constexpr int kManyOperands = 8;
+
+// Some of the operands of a sum: kMost, or fewer where that is kManyOperands.
+template <typename T, int N, int kMost>
+struct Sum {
+  static constexpr int kAhead = 8 / kMost;
+  const T* operands[kMost];
+  int count = 0;
+  T* y;
+
+  struct Packs {
+    Pack<T, N> packs[kMost];
+  };
+  __device__ bool Has(int operand) const { return kMost < kManyOperands || operand < count; }
+  __device__ Packs Read(int64_t pack) const {
+    Packs read{};
+    for (int j = 0; j < kMost; ++j)  // by constants: else a thread copies the pointers first
+      if (Has(j)) read.packs[j] = ReadPack<N>(operands[j] + pack * N);
+    return read;
+  }
+  __device__ void Write(int64_t pack, const Packs& read) const {
+    Floats<N> sum = ToFloats(read.packs[0]);
+    for (int j = 1; j < kMost; ++j) {
+      const Floats<N> next = ToFloats(read.packs[j]);
+      for (int i = 0; i < N; ++i) sum[i] = Has(j) ? sum[i] + next[i] : sum[i];
+    }
+    Store<N>(y + pack * N, sum);
+  }
+};
+
+template <typename T, int N>
+class Add : public CudaKernel {
+ public:
+  using CudaKernel::CudaKernel;
+  int InPlaceInput(int output) const override { return output == 0 ? 0 : -1; }
+
+  void Run(const RunContext&) override {
+    switch (spec_.inputs.size()) {
+      case 2:
+        return Launches<2>();
+      case 3:
+        return Launches<3>();
+      default:
+        return Launches<kManyOperands>();
+    }
+  }
+
+ private:
+  // As many inputs as one launch takes, then y and the next ones.
+  template <int kMost>
+  void Launches() const {
+    for (size_t next = 0; next < spec_.inputs.size();) {
+      Sum<T, N, kMost> sum{.y = out<T>(0)};
+      if (next > 0) sum.operands[sum.count++] = sum.y;
+      while (next < spec_.inputs.size() && sum.count < kMost)
+        sum.operands[sum.count++] = in<T>(next++);
+      ForEach(device_.stream, in_shape(0).size() / N, sum);
+    }
+  }
+};
+
+// y = (x - subtract[its channel]) * multiply
+template <typename T, int N>
+struct NormalizePixels {
+  const uint8_t* x;
+  T* y;
+  int64_t channels;
+  NormalizeAttributes a;
+
+  // By constants: else a thread copies all of them first.
+  __device__ float Subtracted(int64_t channel) const {
+    return channel == 0 ? a.subtract[0] : channel == 1 ? a.subtract[1] : a.subtract[2];
+  }
+  __device__ void operator()(int64_t pack) const {
+    Floats<N> values = Load<N>(x + pack * N);
+    int64_t channel = pack * N % channels;
+    for (int i = 0; i < N; ++i) {
+      values[i] = (values[i] - Subtracted(channel)) * a.multiply;
+      channel = channel + 1 < channels ? channel + 1 : 0;
+    }
+    Store<N>(y + pack * N, values);
+  }
+};
+
+template <typename T, int N>
+class Normalize : public CudaKernel {
+ public:
+  using CudaKernel::CudaKernel;
+
+  void Run(const RunContext&) override {
+    ForEach(device_.stream, in_shape(0).size() / N,
+            NormalizePixels<T, N>{in<uint8_t>(0), out<T>(0), in_shape(0)[1],
+                                  spec_.attributes_as<NormalizeAttributes>()});
+  }
+};
+
+float Factor(const OpSpec& spec) {
+  return static_cast<float>(spec.attributes_as<ScaleAttributes>().factor);
+}
+
+template <typename F>
+std::unique_ptr<Kernel> MakeActivation(const OpSpec& spec, const Device& device) {
+  const auto& a = spec.attributes_as<HardActivationAttributes>();
+  return Make(spec, device, F{.swish = a.swish, .factor = static_cast<float>(a.factor())});
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> MakeElementwise(const OpSpec& spec, const Device& device) {
+  switch (spec.kind) {
+    case OpKind::kRelu:
+      return Make(spec, device, Relu{Top(spec)});
+    case OpKind::kReluBackward:
+      if (IsPresent(spec.outputs, ReluBackwardPlaces::kDb))
+        return MakePacked<ReluBackwardAndSums>(spec, device, spec.inputs[0].shape[1]);
+      return Make(spec, device, ReluBackward{Top(spec)});
+    case OpKind::kHardActivation:
+      return MakeActivation<HardActivation>(spec, device);
+    case OpKind::kHardActivationBackward:
+      return MakeActivation<HardActivationBackward>(spec, device);
+    case OpKind::kScale:
+      return Make(spec, device, Scale{Factor(spec)});
+    case OpKind::kScaledAdd:
+      return Make(spec, device, ScaledAdd{Factor(spec)});
+    default:
+      return MakePacked<Add>(spec, device, spec.inputs[0].shape.size());
+  }
+}
+
+std::unique_ptr<Kernel> MakeNormalize(const OpSpec& spec, const Device& device) {
+  return WithPacks(spec.outputs[0].dtype, spec.inputs[0].shape.size(),
+                   [&]<typename T, int N>() -> std::unique_ptr<Kernel> {
+                     return std::make_unique<Normalize<T, N>>(spec, device);
+                   });
+}
+
+void MaskGradient(cudaStream_t stream, DType type, void* dx, const void* y, int64_t rows,
+                  int64_t columns, float* db, std::byte* workspace) {
+  const ReluBackward mask{static_cast<float>(ReluTop(0))};
+  // Without sums the elements may lie across rows in a pack.
+  WithPacks(type, db == nullptr ? rows * columns : columns, [&]<typename T, int N>() {
+    T* const to = static_cast<T*>(dx);
+    const T* const results = static_cast<const T*>(y);
+    if (db == nullptr)
+      return ForEach(stream, rows * columns / N, Map<T, N, ReluBackward>{to, results, to, mask});
+    const MaskedRows<T, N> matrix{to, results, to, rows, columns, mask};
+    ChannelSums<1, N>(stream, rows, columns, workspace, matrix, WriteSum<float>{db});
+  });
+}
+
+}  // namespace carole::cuda

@@ -1,0 +1,273 @@
+// Fully connected layers by cuBLASLt: x (N,C), w stored (C,K), y (N,K), multiplied in the type of
+// x, summed in fp32. The library counts columns first, so it sees each matrix transposed: y^T (K,N)
+// = w^T (K,C) x^T (C,N).
+#include <cublasLt.h>
+#include <cuda_runtime.h>
+
+#include <memory>
+#include <type_traits>
+
+#include "src/backend/cuda/kernels/bias.h"
+#include "src/backend/cuda/runtime/cuda.h"
+#include "src/backend/cuda/runtime/scratch.h"
+#include "src/core/check.h"
+#include "src/tensor/buffer.h"
+
+namespace carole::cuda {
+namespace {
+
+void Check(cublasStatus_t status, const char* call) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  throw DeviceError(fmt::format("[cublas] {}: {}", call, cublasLtGetStatusString(status)));
+}
+
+cudaDataType_t LibraryType(DType dtype) {
+  return dtype == DType::kBF16 ? CUDA_R_16BF : dtype == DType::kF16 ? CUDA_R_16F : CUDA_R_32F;
+}
+
+// What the library describes things by, owned.
+template <auto destroy>
+struct Destroy {
+  template <typename T>
+  void operator()(T* description) const {
+    destroy(description);
+  }
+};
+template <typename Pointer, auto destroy>
+using Owned = std::unique_ptr<std::remove_pointer_t<Pointer>, Destroy<destroy>>;
+using Matrix = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
+using Operation = Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
+using Preference = Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
+
+template <typename T>
+void Set(const Operation& operation, cublasLtMatmulDescAttributes_t attribute, const T& value) {
+  Check(cublasLtMatmulDescSetAttribute(operation.get(), attribute, &value, sizeof value),
+        "cublasLtMatmulDescSetAttribute");
+}
+template <typename T>
+void Set(const Preference& preference, cublasLtMatmulPreferenceAttributes_t attribute,
+         const T& value) {
+  Check(cublasLtMatmulPreferenceSetAttribute(preference.get(), attribute, &value, sizeof value),
+        "cublasLtMatmulPreferenceSetAttribute");
+}
+
+// Columns one after the other.
+Matrix MakeMatrix(DType dtype, int64_t rows, int64_t columns) {
+  cublasLtMatrixLayout_t layout = nullptr;
+  Check(cublasLtMatrixLayoutCreate(&layout, LibraryType(dtype), static_cast<uint64_t>(rows),
+                                   static_cast<uint64_t>(columns), rows),
+        "cublasLtMatrixLayoutCreate");
+  return Matrix(layout);
+}
+
+Operation MakeOperation(bool tf32, bool transpose_a, bool transpose_b) {
+  cublasLtMatmulDesc_t descriptor = nullptr;
+  Check(cublasLtMatmulDescCreate(
+            &descriptor, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F),
+        "cublasLtMatmulDescCreate");
+  Operation operation(descriptor);
+  Set(operation, CUBLASLT_MATMUL_DESC_TRANSA, transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
+  Set(operation, CUBLASLT_MATMUL_DESC_TRANSB, transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
+  return operation;
+}
+
+constexpr size_t kMaxWorkspaceBytes = 32 << 20;  // what NVIDIA advises for its newest GPUs
+
+// Sums in fp32, within the workspace and the alignment that plans have.
+Preference MakePreference() {
+  cublasLtMatmulPreference_t made = nullptr;
+  Check(cublasLtMatmulPreferenceCreate(&made), "cublasLtMatmulPreferenceCreate");
+  Preference preference(made);
+  Set<uint64_t>(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kMaxWorkspaceBytes);
+  Set<uint32_t>(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
+  for (const auto matrix :
+       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
+    Set<uint32_t>(preference, matrix, Buffer::kAlignment);
+  return preference;
+}
+
+// The algorithm that the library thinks fastest.
+cublasLtMatmulHeuristicResult_t Choose(const Device& device, const Operation& operation,
+                                       const Matrix& a, const Matrix& b, const Matrix& result) {
+  const Preference preference = MakePreference();
+  cublasLtMatmulHeuristicResult_t found{};
+  int count = 0;
+  Check(cublasLtMatmulAlgoGetHeuristic(device.blas, operation.get(), a.get(), b.get(), result.get(),
+                                       result.get(), preference.get(), 1, &found, &count),
+        "cublasLtMatmulAlgoGetHeuristic");
+  if (count == 0 || found.state != CUBLAS_STATUS_SUCCESS)
+    throw DeviceError("[cublas] the library has no algorithm for this product");
+  return found;
+}
+
+// result (m,n) = op(a) op(b), all counted columns first, and what is done to the result.
+struct ProductOptions {
+  bool transpose_a = false, transpose_b = false;
+  int64_t m = 0, n = 0, inner = 0;
+  cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+};
+
+class Product : public CudaKernel {
+ public:
+  Product(const OpSpec& spec, const Device& device, const ProductOptions& o)
+      : CudaKernel(spec, device),
+        operation_(MakeOperation(device.tf32 && ElementType(spec) == DType::kF32, o.transpose_a,
+                                 o.transpose_b)),
+        a_(MakeMatrix(ElementType(spec), o.transpose_a ? o.inner : o.m,
+                      o.transpose_a ? o.m : o.inner)),
+        b_(MakeMatrix(ElementType(spec), o.transpose_b ? o.n : o.inner,
+                      o.transpose_b ? o.inner : o.n)),
+        result_(MakeMatrix(spec.outputs[0].dtype, o.m, o.n)) {
+    Set(operation_, CUBLASLT_MATMUL_DESC_EPILOGUE, o.epilogue);
+    if ((o.epilogue & CUBLASLT_EPILOGUE_BIAS) != 0)
+      SetBias(reinterpret_cast<const float*>(Buffer::kAlignment));  // its alignment counts by now
+    chosen_ = Choose(device_, operation_, a_, b_, result_);
+    workspace_bytes_ = chosen_.workspaceSize + kScratchAlignment;
+  }
+
+ protected:
+  void SetBias(const float* bias) { Set(operation_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias); }
+
+  // Of inputs number a and b.
+  void Multiply(size_t a, size_t b) {
+    const float one = 1, zero = 0;
+    std::byte* const result = memory_.outputs[0].data;
+    Check(cublasLtMatmul(device_.blas, operation_.get(), &one, memory_.inputs[a].data, a_.get(),
+                         memory_.inputs[b].data, b_.get(), &zero, result, result_.get(), result,
+                         result_.get(), &chosen_.algo, AlignScratch(memory_.workspace),
+                         chosen_.workspaceSize, device_.stream),
+          "cublasLtMatmul");
+  }
+
+ private:
+  const Operation operation_;
+  const Matrix a_, b_, result_;
+  cublasLtMatmulHeuristicResult_t chosen_{};
+};
+
+class Linear : public Product {
+ public:
+  Linear(const OpSpec& spec, const Device& device)
+      : Product(spec, device,
+                {.m = spec.inputs[1].shape[0],
+                 .n = spec.inputs[0].shape[0],
+                 .inner = spec.inputs[1].shape[1],
+                 .epilogue = Epilogue(spec)}) {
+    input_layouts_[1] = Layout::Filter();
+  }
+
+  void Bind(const KernelMemory& memory) override {
+    Product::Bind(memory);
+    if (AddsBias(spec_)) SetBias(in<float>(2));  // the library refuses one that it does not add
+  }
+
+  void Run(const RunContext&) override {
+    Multiply(1, 0);
+    const float* bias = in<float>(2);
+    if (bias == nullptr || AddsBias(spec_)) return;
+    AddBiasRelu(device_.stream, spec_.outputs[0].dtype, memory_.outputs[0].data, bias, nullptr,
+                out_shape(0)[0], out_shape(0)[1], spec_.attributes_as<LinearAttributes>().relu);
+  }
+
+ private:
+  // The library adds biases in the type of the result only, which must not round ours.
+  static bool AddsBias(const OpSpec& spec) {
+    return IsPresent(spec.inputs, 2) && spec.outputs[0].dtype == DType::kF32;
+  }
+  static cublasLtEpilogue_t Epilogue(const OpSpec& spec) {
+    const bool relu = spec.attributes_as<LinearAttributes>().relu;
+    if (AddsBias(spec)) return relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS;
+    return relu && !IsPresent(spec.inputs, 2) ? CUBLASLT_EPILOGUE_RELU : CUBLASLT_EPILOGUE_DEFAULT;
+  }
+};
+
+// Its filter lies as those of convolutions do, (K,C): y^T (K,N) = w (K,C) x^T (C,N). The bias is
+// added in fp32.
+class WideProduct : public Product {
+ public:
+  WideProduct(const OpSpec& spec, const Device& device)
+      : Product(spec, device,
+                {.transpose_a = true,
+                 .m = spec.inputs[1].shape[0],
+                 .n = spec.inputs[0].shape[0],
+                 .inner = spec.inputs[1].shape[1]}) {
+    input_layouts_[1] = Layout::Nhwc();
+  }
+
+  void Run(const RunContext&) override {
+    Multiply(1, 0);
+    AddBiasRelu(device_.stream, DType::kF32, memory_.outputs[0].data, in<float>(2), nullptr,
+                out_shape(0)[0], out_shape(0)[1], spec_.attributes_as<Conv2dAttributes>().relu);
+  }
+};
+
+// dx^T (C,N) = w (C,K) dy^T (K,N)
+class LinearBackwardData : public Product {
+ public:
+  LinearBackwardData(const OpSpec& spec, const Device& device)
+      : Product(spec, device,
+                {.transpose_a = true,
+                 .m = spec.inputs[1].shape[1],
+                 .n = spec.inputs[0].shape[0],
+                 .inner = spec.inputs[1].shape[0]}) {
+    input_layouts_[1] = Layout::Filter();
+  }
+
+  void Run(const RunContext&) override { Multiply(1, 0); }
+};
+
+// Of a matrix of filters: dw^T (K,C) = dy^T (K,N) x (N,C) where those lie (C,K), and dw^T (C,K) =
+// x^T (C,N) dy (N,K) where they lie as those of convolutions do, (K,C). `first`: x's place or dy's.
+template <FilterGradientPlaces::Input first>
+class MatrixBackwardFilter : public Product {
+  using Places = FilterGradientPlaces;
+  static constexpr auto kSecond = first == Places::kX ? Places::kDy : Places::kX;
+
+ public:
+  MatrixBackwardFilter(const OpSpec& spec, const Device& device)
+      : Product(spec, device,
+                {.transpose_b = true,
+                 .m = Columns(spec.inputs[first].shape),
+                 .n = Columns(spec.inputs[kSecond].shape),
+                 .inner = spec.inputs[first].shape[0]}) {
+    output_layouts_[Places::kDw] = first == Places::kX ? Layout::Nhwc() : Layout::Filter();
+    if (IsPresent(spec.outputs, Places::kDb)) {
+      workspace_bytes_ = std::max(workspace_bytes_,
+                                  ColumnSumsBytes(ElementType(spec), dy_shape()[0], dy_shape()[1]));
+    }
+  }
+
+  void Run(const RunContext&) override {
+    Multiply(first, kSecond);
+    if (float* db = out<float>(Places::kDb)) {
+      ColumnSums(device_.stream, ElementType(spec_), memory_.inputs[Places::kDy].data,
+                 dy_shape()[0], dy_shape()[1], db, memory_.workspace);
+    }
+  }
+
+ private:
+  static int64_t Columns(const Shape& matrix) { return matrix.size() / matrix[0]; }
+  const Shape& dy_shape() const { return in_shape(Places::kDy); }
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> MakeLinear(const OpSpec& spec, const Device& device) {
+  return std::make_unique<Linear>(spec, device);
+}
+std::unique_ptr<Kernel> MakeWideProduct(const OpSpec& spec, const Device& device) {
+  return std::make_unique<WideProduct>(spec, device);
+}
+std::unique_ptr<Kernel> MakeLinearBackwardData(const OpSpec& spec, const Device& device) {
+  return std::make_unique<LinearBackwardData>(spec, device);
+}
+std::unique_ptr<Kernel> MakeLinearBackwardFilter(const OpSpec& spec, const Device& device) {
+  return std::make_unique<MatrixBackwardFilter<FilterGradientPlaces::kDy>>(spec, device);
+}
+std::unique_ptr<Kernel> MakeWideProductBackwardFilter(const OpSpec& spec, const Device& device) {
+  return std::make_unique<MatrixBackwardFilter<FilterGradientPlaces::kX>>(spec, device);
+}
+
+}  // namespace carole::cuda

@@ -1,0 +1,84 @@
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "src/backend/cuda/runtime/device_memory.h"
+#include "src/backend/cuda/runtime/launch.h"
+
+namespace carole::cuda {
+namespace {
+
+std::string Megabytes(size_t bytes) { return fmt::format("{} MB", bytes >> 20); }
+
+[[noreturn]] void ThrowOutOfMemory(size_t bytes) {
+  cudaGetLastError();  // not to be found by the next call
+  size_t free = 0, all = 0;
+  cudaMemGetInfo(&free, &all);
+  throw DeviceMemoryError(fmt::format(
+      "[cuda] GPU memory: not enough: got {} free of {}, want {}; use a smaller --batch_size, or "
+      "--activation_memory",
+      Megabytes(free), Megabytes(all), Megabytes(bytes)));
+}
+
+void Free(std::byte* memory) { cudaFree(memory); }
+
+}  // namespace
+
+void Check(cudaError_t status, const char* call) {
+  if (status == cudaSuccess) return;
+  throw DeviceError(fmt::format("[cuda] {}: {} ({})", call, cudaGetErrorString(status),
+                                cudaGetErrorName(status)));
+}
+
+DeviceMemory AllocateDevice(size_t bytes, CUstream_st* stream) {
+  void* memory = nullptr;
+  if (bytes == 0) return nullptr;
+  const cudaError_t status = cudaMalloc(&memory, bytes);
+  if (status == cudaErrorMemoryAllocation) ThrowOutOfMemory(bytes);
+  Check(status, "cudaMalloc");
+  DeviceMemory owner(static_cast<std::byte*>(memory), Free);
+  Check(cudaMemsetAsync(memory, 0, bytes, stream), "cudaMemsetAsync");
+  return owner;
+}
+
+DeviceMemory AllocateManaged(size_t bytes) {
+  void* memory = nullptr;
+  if (bytes == 0) return nullptr;
+  DeviceMemory owner;
+  if (cudaMallocManaged(&memory, bytes) == cudaSuccess) {
+    owner = {static_cast<std::byte*>(memory), Free};
+  } else {  // some hypervisors and vGPUs have none; the host's memory serves, slowly
+    (void)cudaGetLastError();
+    owner = AllocatePinned(bytes);
+    memory = owner.get();
+  }
+  Check(cudaMemset(memory, 0, bytes), "cudaMemset");
+  Check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  return owner;
+}
+
+DeviceMemory AllocatePinned(size_t bytes) {
+  void* memory = nullptr;
+  if (bytes == 0) return nullptr;
+  Check(cudaMallocHost(&memory, bytes), "cudaMallocHost");
+  std::memset(memory, 0, bytes);
+  return {static_cast<std::byte*>(memory), [](std::byte* p) { cudaFreeHost(p); }};
+}
+
+DeviceMemory CopyToDevice(const void* data, size_t bytes, CUstream_st* stream) {
+  DeviceMemory copy = AllocateDevice(bytes, stream);
+  if (bytes == 0) return copy;
+  Check(cudaMemcpyAsync(copy.get(), data, bytes, cudaMemcpyHostToDevice, stream),
+        "cudaMemcpyAsync");
+  Check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+  return copy;
+}
+
+__global__ void SetNumbersKernel(RunNumbers* to, RunNumbers from) { *to = from; }
+
+void SetNumbers(const Device& device, const RunNumbers& numbers) {
+  Launch(device.stream, dim3(1), SetNumbersKernel, const_cast<RunNumbers*>(device.numbers),
+         numbers);
+}
+
+}  // namespace carole::cuda

@@ -1,0 +1,37 @@
+#include "src/backend/cuda/runtime/uploads.h"
+
+#include "src/backend/cuda/runtime/status.h"
+
+namespace carole::cuda {
+
+Uploads::Uploads(CUstream_st* kernels) : kernels_(kernels) {
+  Check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+  // Who waits sleeps: the cores have images to decode.
+  Check(cudaEventCreateWithFlags(&copied_, cudaEventDisableTiming | cudaEventBlockingSync),
+        "cudaEventCreate");
+  Check(cudaEventCreateWithFlags(&read_, cudaEventDisableTiming), "cudaEventCreate");
+}
+
+Uploads::~Uploads() {
+  cudaStreamSynchronize(stream_);
+  cudaEventDestroy(read_);
+  cudaEventDestroy(copied_);
+  cudaStreamDestroy(stream_);
+}
+
+// The event is the last EndReading()'s; one that was never recorded holds up nothing.
+void Uploads::Copy(std::byte* device, const std::byte* host, size_t bytes) {
+  Check(cudaStreamWaitEvent(stream_, read_, 0), "cudaStreamWaitEvent");
+  Check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream_), "cudaMemcpyAsync");
+  Check(cudaEventRecord(copied_, stream_), "cudaEventRecord");
+}
+
+void Uploads::WaitOnHost() const { Check(cudaEventSynchronize(copied_), "cudaEventSynchronize"); }
+
+void Uploads::BeginReading() {
+  Check(cudaStreamWaitEvent(kernels_, copied_, 0), "cudaStreamWaitEvent");
+}
+
+void Uploads::EndReading() { Check(cudaEventRecord(read_, kernels_), "cudaEventRecord"); }
+
+}  // namespace carole::cuda

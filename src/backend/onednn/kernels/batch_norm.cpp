@@ -1,0 +1,300 @@
+// Batch normalization fused with ReLU and residual add, on blocked and NHWC layouts.
+//
+// It is bound by memory: forward reads x twice (statistics, then result), backward reads dy and x
+// twice. The gradient of the residual is written over dy and dx over x, so that stores hit lines
+// that the loads have brought. Sums are made for each piece of a fixed grid and joined in a fixed
+// order: results do not depend on timing.
+
+#include <algorithm>
+#include <cmath>
+
+#include "src/backend/batch_moments.h"
+#include "src/backend/onednn/kernels/planes.h"
+#include "src/backend/onednn/vector/vector.h"
+#include "src/core/divide_up.h"
+#include "src/tensor/buffer.h"
+
+namespace carole::onednn {
+namespace {
+
+using In = BatchNormPlaces;
+using Back = BatchNormBackwardPlaces;
+
+// Planes cut into pieces: small enough for the cache, the grain of the work.
+struct Grid : Planes {
+  Grid(const Shape& shape, const Layout& layout) : Planes(shape, layout) {
+    piece = std::clamp<int64_t>(16384 / lanes, 32, 1024);
+    pieces = DivideUp(pixels, piece);
+  }
+
+  int64_t units() const { return images * blocks * pieces; }
+  int64_t rows() const { return images * pieces; }  // partial sums for each channel
+
+  int64_t piece, pieces;
+};
+
+struct Unit {
+  Unit(const Grid& g, int64_t unit) {
+    const int64_t p = unit % g.pieces, block = unit / g.pieces % g.blocks;
+    image = unit / g.pieces / g.blocks;
+    row = image * g.pieces + p;
+    channel = block * g.lanes;
+    pixel = p * g.piece;
+    offset = g.Offset(image, block) + pixel * g.lanes;
+    plane = {std::min(g.piece, g.pixels - pixel), g.lanes, g.lanes};
+  }
+  int64_t image, row, channel, pixel, offset;
+  Plane plane;
+};
+
+class BatchNormKernel : public Kernel {
+ public:
+  BatchNormKernel(const OpSpec& spec, int activation, int threads)
+      : attributes_(spec.attributes_as<BatchNormAttributes>()),
+        top_(static_cast<float>(ReluTop(attributes_.ceiling))),
+        grid_(spec.inputs[activation].shape, KnownLayout(spec.inputs[activation])),
+        threads_(threads) {
+    const Shape& shape = spec.inputs[activation].shape;
+    const Layout layout = KnownLayout(spec.inputs[activation]);
+    // A (C) tensor never has the activation's rank, 2 at least. A gradient may have more channels.
+    auto choose = [&](const TensorSpec& t) {
+      if (!t.present || t.shape.rank() != shape.rank()) return Layout::RowMajor();
+      return t.shape == shape ? layout : LayoutLike(t.shape, layout);
+    };
+    for (const TensorSpec& t : spec.inputs) input_layouts_.push_back(choose(t));
+    for (const TensorSpec& t : spec.outputs) output_layouts_.push_back(choose(t));
+    workspace_bytes_ = sizeof(float) * static_cast<size_t>(grid_.padded_channels() *
+                                                           (2 * grid_.rows() + kChannelArrays)) +
+                       sizeof(double) * ChannelSums::Size(grid_.channels);
+  }
+
+  void Bind(const KernelMemory& memory) override { memory_ = memory; }
+
+ protected:
+  static constexpr int kChannelArrays = 8;
+
+  // Of a parameter or statistic; of an activation, which is stored as T. nullptr: absent.
+  template <typename T = float>
+  T* in(int place) const {
+    return memory_.inputs[place].data ? memory_.inputs[place].as<T>() : nullptr;
+  }
+  template <typename T = float>
+  T* out(int place) const {
+    return memory_.outputs[place].data ? memory_.outputs[place].as<T>() : nullptr;
+  }
+
+  // Partial sums of row r, quantity 0 or 1; and arrays of one value for each (padded) channel.
+  float* Partial(int quantity, int64_t row) const {
+    return reinterpret_cast<float*>(memory_.workspace) +
+           (quantity * grid_.rows() + row) * grid_.padded_channels();
+  }
+  float* Channels(int array) const { return Partial(2, 0) + array * grid_.padded_channels(); }
+  // Behind them, at a multiple of 8 bytes as the arrays are even in number.
+  ChannelSums Sums() const {
+    static_assert(kChannelArrays % 2 == 0);
+    return {reinterpret_cast<double*>(Channels(kChannelArrays)), grid_.channels};
+  }
+
+  int64_t ValidImages(const RunContext& c) const {
+    if (c.valid_rows == RunContext::kNoRows) return 0;
+    return c.valid_rows > 0 ? std::min(c.valid_rows, grid_.images) : grid_.images;
+  }
+
+  template <typename F>
+  void ForUnits(int64_t images, F f) const {
+    const int64_t units = images * grid_.blocks * grid_.pieces;
+#pragma omp parallel for num_threads(threads_) schedule(static)
+    for (int64_t u = 0; u < units; ++u) f(Unit(grid_, u));
+  }
+
+  template <typename F>
+  void ForChannels(F f) const {
+#pragma omp parallel for num_threads(threads_) \
+    schedule(static) if (grid_.rows() * grid_.channels > 8192)
+    for (int64_t c = 0; c < grid_.channels; ++c) f(c);
+  }
+
+  BatchNormAttributes attributes_;
+  float top_;  // of the ReLU
+  Grid grid_;
+  int threads_;
+  KernelMemory memory_;
+};
+
+template <typename T>
+class BatchNorm : public BatchNormKernel {
+ public:
+  BatchNorm(const OpSpec& spec, int threads) : BatchNormKernel(spec, In::kX, threads) {}
+
+  int InPlaceInput(int output) const override {
+    return output == In::kY && !attributes_.training ? In::kX : -1;
+  }
+
+  void Run(const RunContext& context) override {
+    float *scale = Channels(0), *shift = Channels(1);
+    // Padding channels of a blocked layout must stay zero: y = x * 0 + 0.
+    std::fill_n(scale, 2 * grid_.padded_channels(), 0.f);
+    const int64_t valid = ValidImages(context);
+    if (attributes_.training) {
+      ForUnits(valid, [&](const Unit& u) {
+        Vectors<T>().moments(in<T>(In::kX) + u.offset, u.plane, Partial(0, u.row) + u.channel,
+                             Partial(1, u.row) + u.channel);
+      });
+    }
+    const ChannelSums moments = Sums();
+    if (attributes_.training) {
+      ForChannels([&](int64_t c) { Join(c, valid, moments); });
+      moments.count() = static_cast<double>(valid * grid_.pixels);
+      if (context.sum_over_ranks) JoinMomentsOfRanks(context, moments);
+    }
+    ForChannels([&](int64_t c) {
+      const auto [mean, rstd] = attributes_.training ? Settle(c, moments) : Moving(c);
+      const double gamma = in(In::kGamma) ? in(In::kGamma)[c] : 1.0;
+      scale[c] = static_cast<float>(gamma * rstd);
+      shift[c] = static_cast<float>((in(In::kBeta) ? in(In::kBeta)[c] : 0.0) - mean * gamma * rstd);
+    });
+    const T* residual = in<T>(In::kResidual);
+    ForUnits(grid_.images, [&](const Unit& u) {
+      Vectors<T>().normalize(in<T>(In::kX) + u.offset, residual ? residual + u.offset : nullptr,
+                             out<T>(In::kY) + u.offset, u.plane, scale + u.channel,
+                             shift + u.channel, attributes_.relu, top_);
+    });
+  }
+
+ private:
+  // Joins the pieces' moments (Chan, Golub & LeVeque 1979).
+  void Join(int64_t c, int64_t valid, const ChannelSums& moments) const {
+    double n = 0, mean = 0, m2 = 0;
+    for (int64_t row = 0; row < valid * grid_.pieces; ++row) {
+      const int64_t p = row % grid_.pieces;
+      const double count =
+          static_cast<double>(std::min(grid_.piece, grid_.pixels - p * grid_.piece));
+      const double delta = Partial(0, row)[c] - mean;
+      m2 += Partial(1, row)[c] + delta * delta * n * count / (n + count);
+      mean += delta * count / (n + count);
+      n += count;
+    }
+    moments.first(c) = mean;
+    moments.second(c) = m2;
+  }
+
+  // Saves the statistics and moves the moving ones.
+  std::pair<double, double> Settle(int64_t c, const ChannelSums& moments) const {
+    const double n = moments.count(), mean = moments.first(c), m2 = moments.second(c);
+    const double variance = m2 / n, rstd = 1.0 / std::sqrt(variance + attributes_.epsilon);
+    // The rounded values are used from here on: backward computes the ReLU's mask from them again,
+    // bit for bit.
+    const float saved_mean = out(In::kMean)[c] = static_cast<float>(mean);
+    const float saved_rstd = out(In::kRstd)[c] = static_cast<float>(rstd);
+    const double rate = 1.0 - attributes_.decay, unbiased = n > 1 ? m2 / (n - 1) : variance;
+    float &moving_mean = in(In::kMovingMean)[c], &moving_variance = in(In::kMovingVariance)[c];
+    moving_mean = static_cast<float>(moving_mean + rate * (mean - moving_mean));
+    moving_variance = static_cast<float>(moving_variance + rate * (unbiased - moving_variance));
+    return {saved_mean, saved_rstd};
+  }
+
+  std::pair<double, double> Moving(int64_t c) const {
+    return {in(In::kMovingMean)[c],
+            1.0 / std::sqrt(in(In::kMovingVariance)[c] + attributes_.epsilon)};
+  }
+};
+
+template <typename T>
+class BatchNormBackward : public BatchNormKernel {
+ public:
+  BatchNormBackward(const OpSpec& spec, int threads)
+      : BatchNormKernel(spec, Back::kX, threads),
+        dy_(spec.inputs[Back::kDy].shape, input_layouts_[Back::kDy]) {}
+
+  int InPlaceInput(int output) const override {
+    if (output == Back::kDx) return Back::kX;
+    return output == Back::kDresidual && dy_.channels == grid_.channels ? Back::kDy : -1;
+  }
+
+  void Run(const RunContext& context) override {
+    const int64_t valid = ValidImages(context);
+    float *mean = Channels(0), *a = Channels(1), *k1 = Channels(2), *k2 = Channels(3),
+          *scale = Channels(4), *shift = Channels(5), *zero = Channels(6);
+    std::fill_n(mean, 7 * grid_.padded_channels(), 0.f);
+    const bool again = attributes_.relu && in<T>(Back::kY) == nullptr;
+    for (int64_t c = 0; c < grid_.channels; ++c) {
+      const double gamma = in(Back::kGamma) ? in(Back::kGamma)[c] : 1.0, rstd = in(Back::kRstd)[c];
+      mean[c] = in(Back::kMean)[c];
+      a[c] = static_cast<float>(gamma * rstd);
+      scale[c] = a[c];
+      shift[c] =
+          static_cast<float>((in(Back::kBeta) ? in(Back::kBeta)[c] : 0.0) - mean[c] * gamma * rstd);
+    }
+    auto mask_at = [&](const Unit& u) {
+      ReluMask<T> mask{.top = top_};
+      if (again) {
+        mask.scale = scale + u.channel;
+        mask.shift = shift + u.channel;
+      } else if (attributes_.relu) {
+        mask.y = in<T>(Back::kY) + u.offset;
+      }
+      return mask;
+    };
+    T* masked = out<T>(Back::kDresidual);
+    const T *dy2 = in<T>(Back::kDy2), *addend = in<T>(Back::kAddend);
+    ForUnits(grid_.images, [&](const Unit& u) {
+      Vectors<T>().backward_sums(ArrivingAt(u), dy_.lanes, dy2 ? dy2 + u.offset : nullptr,
+                                 in<T>(Back::kX) + u.offset, mask_at(u), mean + u.channel, u.plane,
+                                 Partial(0, u.row) + u.channel, Partial(1, u.row) + u.channel,
+                                 masked ? masked + u.offset : nullptr);
+    });
+    const ChannelSums sums = Sums();
+    ForChannels([&](int64_t c) { SumChannel(c, valid, sums); });
+    sums.count() = static_cast<double>(valid * grid_.pixels);
+    if (context.sum_over_ranks) context.sum_over_ranks(sums.all());
+    for (int64_t c = 0; c < grid_.channels; ++c) {
+      const double n = sums.count(), rstd = in(Back::kRstd)[c];
+      k1[c] = static_cast<float>(sums.first(c) / n);
+      k2[c] = static_cast<float>(sums.second(c) * rstd * rstd / n);
+    }
+    ForUnits(grid_.images, [&](const Unit& u) {
+      const bool counts =
+          u.image < valid;  // rows that had no part in the statistics get no part of their gradient
+      // Where the masked gradient was stored, it needs no mask any more.
+      Vectors<T>().backward_data(
+          masked ? masked + u.offset : ArrivingAt(u), masked ? grid_.lanes : dy_.lanes,
+          in<T>(Back::kX) + u.offset, masked ? ReluMask<T>{} : mask_at(u), mean + u.channel,
+          a + u.channel, (counts ? k1 : zero) + u.channel, (counts ? k2 : zero) + u.channel,
+          addend ? addend + u.offset : nullptr, u.plane, out<T>(Back::kDx) + u.offset);
+    });
+  }
+
+ private:
+  // Of dy. Where its pixels hold all channels, so do x's; else both lie in blocks of so many lanes.
+  const T* ArrivingAt(const Unit& u) const {
+    const int64_t channel = attributes_.dy_begin + u.channel;
+    return in<T>(Back::kDy) + dy_.Offset(u.image, channel / dy_.lanes) + u.pixel * dy_.lanes +
+           channel % dy_.lanes;
+  }
+
+  void SumChannel(int64_t c, int64_t valid, const ChannelSums& sums) const {
+    double sum_g = 0, sum_gx = 0;
+    for (int64_t row = 0; row < valid * grid_.pieces; ++row) {
+      sum_g += Partial(0, row)[c];
+      sum_gx += Partial(1, row)[c];
+    }
+    sums.first(c) = sum_g;
+    sums.second(c) = sum_gx;
+    if (out(Back::kDbeta)) out(Back::kDbeta)[c] = static_cast<float>(sum_g);
+    if (out(Back::kDgamma)) out(Back::kDgamma)[c] = static_cast<float>(sum_gx * in(Back::kRstd)[c]);
+  }
+
+  Planes dy_;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> MakeBatchNorm(const OpSpec& spec, int threads) {
+  return MakeTyped<BatchNorm>(spec, threads);
+}
+
+std::unique_ptr<Kernel> MakeBatchNormBackward(const OpSpec& spec, int threads) {
+  return MakeTyped<BatchNormBackward>(spec, threads);
+}
+
+}  // namespace carole::onednn

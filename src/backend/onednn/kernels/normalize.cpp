@@ -1,0 +1,48 @@
+// Pixels to what nets take.
+#include "src/backend/onednn/kernels/onednn.h"
+#include "src/backend/plain_kernel.h"
+
+namespace carole::onednn {
+namespace {
+
+template <typename T>
+class Normalize : public PlainKernel {
+ public:
+  Normalize(const OpSpec& spec, int threads)
+      : PlainKernel(spec),
+        multiply_(spec.attributes_as<NormalizeAttributes>().multiply),
+        threads_(threads) {
+    const auto& subtract = spec.attributes_as<NormalizeAttributes>().subtract;
+    const int64_t channels = in_shape(0)[1];
+    for (int64_t i = 0; i < in_shape(0)[3] * channels; ++i)
+      subtract_.push_back(subtract[i % channels]);
+  }
+
+  void Run(const RunContext&) override {
+    const auto values = static_cast<int64_t>(subtract_.size());
+    const int64_t rows = in_shape(0).size() / values;
+#pragma omp parallel for num_threads(threads_) schedule(static)
+    for (int64_t row = 0; row < rows; ++row)
+      NormalizeRow(in<uint8_t>(0) + row * values, out<T>(0) + row * values);
+  }
+
+ private:
+  void NormalizeRow(const uint8_t* __restrict x, T* __restrict y) const {
+    for (size_t i = 0; i < subtract_.size(); ++i)
+      y[i] = static_cast<T>((static_cast<float>(x[i]) - subtract_[i]) * multiply_);
+  }
+
+  std::vector<float> subtract_;  // of each value of a row
+  const float multiply_;
+  const int threads_;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> MakeNormalize(const OpSpec& spec, int threads) {
+  if (spec.outputs[0].dtype == DType::kBF16)
+    return std::make_unique<Normalize<Bf16>>(spec, threads);
+  return std::make_unique<Normalize<float>>(spec, threads);
+}
+
+}  // namespace carole::onednn

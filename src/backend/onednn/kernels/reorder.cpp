@@ -1,0 +1,32 @@
+// Copies from one layout to another.
+
+#include "src/backend/onednn/kernels/onednn.h"
+
+namespace carole::onednn {
+namespace {
+
+class Reorder : public PrimitiveKernel {
+ public:
+  Reorder(const OpSpec& spec, int threads) : PrimitiveKernel(spec, threads) {
+    Md from = ToMd(spec.inputs[0]), to = ToMd(spec.outputs[0]);
+    // A grouped filter has one dimension more in the library's eyes: look at the plain side in the
+    // same way.
+    if (from.get_ndims() < to.get_ndims()) from = GroupedFilterMd(spec.inputs[0], to.get_dims()[0]);
+    if (to.get_ndims() < from.get_ndims())
+      to = GroupedFilterMd(spec.outputs[0], from.get_dims()[0]);
+    const dnnl::reorder::primitive_desc pd(Engine(), from, Engine(), to, UserScratchpad());
+    SetPrimitive(dnnl::reorder(pd), pd.scratchpad_desc());
+    Input(0, DNNL_ARG_FROM, from);
+    Output(0, DNNL_ARG_TO, to);
+    input_layouts_ = {spec.inputs[0].layout};
+    output_layouts_ = {spec.outputs[0].layout};
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> MakeReorder(const OpSpec& spec, int threads) {
+  return std::make_unique<Reorder>(spec, threads);
+}
+
+}  // namespace carole::onednn

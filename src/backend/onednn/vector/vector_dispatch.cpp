@@ -1,0 +1,31 @@
+// Picks vector.h's kernels for this CPU.
+#include "src/backend/onednn/vector/vector.h"
+#include "src/core/simd.h"
+
+namespace carole::onednn {
+
+#define CAROLE_VECTOR_TABLES(level)          \
+  namespace level {                          \
+  extern const VectorKernels<float> kFloats; \
+  extern const VectorKernels<Bf16> kBf16s;   \
+  }
+CAROLE_VECTOR_TABLES(simd_v2)
+CAROLE_VECTOR_TABLES(simd_v3)
+CAROLE_VECTOR_TABLES(simd_v4)
+#undef CAROLE_VECTOR_TABLES
+
+template <>
+const VectorKernels<float>& Vectors() {
+  static const VectorKernels<float>* const table =
+      PickSimd(&simd_v2::kFloats, &simd_v3::kFloats, &simd_v4::kFloats);
+  return *table;
+}
+
+template <>
+const VectorKernels<Bf16>& Vectors() {
+  static const VectorKernels<Bf16>* const table =
+      PickSimd(&simd_v2::kBf16s, &simd_v3::kBf16s, &simd_v4::kBf16s);
+  return *table;
+}
+
+}  // namespace carole::onednn

@@ -1,0 +1,62 @@
+#include "src/commands/cli/flag_files.h"
+
+#include <fmt/format.h>
+
+#include <CLI/StringTools.hpp>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <string_view>
+
+#include "src/commands/cli/command_line.h"
+#include "src/core/error.h"
+
+namespace carole::commands {
+namespace {
+
+constexpr int kMostNested = 16;
+
+Arguments Expand(const Arguments& words, int depth);
+
+Arguments ReadFile(std::string path, int depth) {
+  const char* const home = std::getenv("HOME");
+  if (path.starts_with("~/") && home != nullptr) path.replace(0, 1, home);
+  if (const std::string refused = RefuseFlagFile(path); !refused.empty())
+    throw UsageError("[flags] --flagfile: " + refused);
+  std::ifstream file(path);
+  if (!file) throw UsageError("[flags] --flagfile: " + path + ": cannot be read");
+  if (depth == kMostNested)
+    throw UsageError(fmt::format("[flags] --flagfile: {}: comes to itself", path));
+  Arguments words;
+  for (std::string line; std::getline(file, line);) {
+    CLI::detail::trim(line);
+    if (!line.empty() && !line.starts_with('#') && !line.starts_with("//")) words.push_back(line);
+  }
+  return Expand(words, depth + 1);
+}
+
+Arguments Expand(const Arguments& words, int depth) {
+  constexpr std::string_view kFlag = "-flagfile";
+  Arguments expanded;
+  for (size_t i = 0; i < words.size(); ++i) {
+    std::string_view word = words[i];
+    if (word.starts_with("--")) word.remove_prefix(1);
+    const bool has_value = word.starts_with(std::string(kFlag) + "=");
+    if (!has_value && word != kFlag) {
+      expanded.push_back(words[i]);
+      continue;
+    }
+    if (!has_value && ++i == words.size())
+      throw UsageError("[flags] --flagfile: its value is missing, want a file");
+    const std::string path(has_value ? word.substr(kFlag.size() + 1) : std::string_view(words[i]));
+    const Arguments inside = ReadFile(path, depth);
+    expanded.insert(expanded.end(), inside.begin(), inside.end());
+  }
+  return expanded;
+}
+
+}  // namespace
+
+Arguments ReadFlagFiles(const Arguments& words) { return Expand(words, 0); }
+
+}  // namespace carole::commands

@@ -1,0 +1,25 @@
+#include "src/commands/flags/flag_check.h"
+
+#include <map>
+#include <set>
+
+#include "collectives/ranks/fact_check.h"
+#include "src/commands/cli/version.h"
+
+namespace carole::commands {
+namespace {
+
+const std::set<std::string> kOwnOfRank = {"dataset_dir", "train_dir", "log_dir",
+                                          "work_dir",    "threads",   "num_preprocessing_threads"};
+
+}  // namespace
+
+void RequireSameFlags(const CommandLine& line, collectives::Communicator& communicator) {
+  std::map<std::string, std::string> facts = {{"version", Build()}};
+  for (const auto& [name, value] : line.Given()) {
+    if (kOwnOfRank.count(name) == 0) facts["--" + name] = value;
+  }
+  collectives::RequireSameFacts(communicator, facts);
+}
+
+}  // namespace carole::commands

@@ -1,0 +1,78 @@
+#include "src/commands/setup/data_check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <numeric>
+
+#include "io/datasets/datasets.h"
+#include "io/datasets/verify.h"
+#include "io/records/record_index.h"
+#include "io/records/tfrecord.h"
+#include "src/commands/setup/raw_data.h"
+#include "src/core/error.h"
+
+namespace carole::commands {
+namespace {
+
+using launch::Finding;
+using launch::Verdict;
+
+// Throws DataError and DiskError.
+void CheckEnds(const std::filesystem::path& shard, const io::DatasetEntry& dataset,
+               int num_classes) {
+  const auto source = io::OpenSeekableRecords(shard);
+  const std::vector<uint64_t> offsets = io::ScanRecords(*source);
+  const auto num_records = static_cast<int64_t>(offsets.size()) - 1;
+  if (num_records <= 0) io::FailEmptyShard(shard.string());
+  std::string buffer;
+  io::Image image;
+  for (const int64_t record : {int64_t{0}, num_records - 1}) {
+    const auto example = io::ReadRecordAt(*source, offsets[record], record, buffer);
+    try {
+      io::CheckExample(example.value_or(""), &dataset, num_classes, &image);
+    } catch (const DataError& error) {
+      throw DataError(
+          io::AtPlace(io::RecordPlace(shard.string(), record, offsets[record]), error.what()));
+    }
+  }
+}
+
+}  // namespace
+
+Finding CheckData(const DatasetFlags& flags, double seconds) {
+  using Clock = std::chrono::steady_clock;
+  try {
+    const io::DatasetEntry& dataset = io::FindDataset(flags.dataset_name);
+    if (HoldsOnlyRawFiles(dataset, flags.dataset_dir)) {
+      return {"data", Verdict::kOk,
+              fmt::format("{}: raw files; training writes their TFRecords once", flags.dataset_dir),
+              ""};
+    }
+    const auto shards = io::FindShards(dataset, flags.dataset_split_name, flags.dataset_dir);
+    const int num_classes = io::NumClasses(dataset, flags.dataset_dir);
+    size_t step = std::max<size_t>(1, shards.size() * 5 / 8);  // comes by every shard once
+    while (std::gcd(step, shards.size()) != 1) ++step;
+    const auto end = Clock::now() + std::chrono::duration<double>(seconds);
+    size_t looked_at = 0;
+    for (; looked_at < shards.size() && (looked_at == 0 || Clock::now() < end); ++looked_at)
+      CheckEnds(shards[looked_at * step % shards.size()], dataset, num_classes);
+    return {"data", Verdict::kOk,
+            fmt::format("{} shards in {}; first and last record good in the {} that the time "
+                        "allowed to read",
+                        shards.size(), flags.dataset_dir, looked_at),
+            ""};
+  } catch (const UsageError& error) {
+    return {"data", Verdict::kTrouble, error.what(), "correct the flag"};
+  } catch (const DataError& error) {
+    return {
+        "data", Verdict::kTrouble, error.what(),
+        "correct --dataset_dir, or copy what is missing or damaged again; carole dataset verify "
+        "looks at every record"};
+  } catch (const std::exception& error) {
+    return {"data", Verdict::kTrouble, error.what(), "give this user the right to it"};
+  }
+}
+
+}  // namespace carole::commands

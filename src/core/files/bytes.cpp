@@ -1,0 +1,173 @@
+#include "src/core/files/bytes.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+
+#include "src/core/error.h"
+#include "src/core/files/disk.h"
+#include "src/core/host_name.h"
+
+namespace carole {
+namespace {
+
+constexpr std::string_view kTag = "io.bytes";
+
+class FileSource : public Source {
+ public:
+  explicit FileSource(const std::filesystem::path& path)
+      : name_(path.string()),
+        file_(open(name_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {  // not for a pipe's writer
+    if (!file_.is_open()) ThrowDiskError(kTag, name_, "open", errno);
+    struct stat info;
+    if (fstat(file_.get(), &info) != 0) ThrowDiskError(kTag, name_, "read the size", errno);
+    if (!S_ISREG(info.st_mode)) {
+      throw DiskError(fmt::format(
+          "[io.bytes] {}: is no regular file: a folder, device or pipe; want a file", name_));
+    }
+    size_ = static_cast<uint64_t>(info.st_size);
+  }
+
+  const std::string& name() const override { return name_; }
+  std::optional<uint64_t> size() const override { return size_; }
+
+  size_t ReadAt(uint64_t offset, std::span<char> out) const override {
+    size_t done = 0;
+    while (done < out.size()) {
+      const ssize_t got = pread(file_.get(), out.data() + done, out.size() - done,
+                                static_cast<off_t>(offset + done));
+      if (got == 0) break;
+      if (got < 0 && errno != EINTR) {
+        ThrowDiskError(kTag, name_, fmt::format("read {} bytes at byte {}", out.size(), offset),
+                       errno);
+      }
+      if (got > 0) done += static_cast<size_t>(got);
+    }
+    return done;
+  }
+
+  void ExpectRandomReads() const override { posix_fadvise(file_.get(), 0, 0, POSIX_FADV_RANDOM); }
+  void WillNeed(uint64_t offset, uint64_t length) const override {
+    posix_fadvise(file_.get(), static_cast<off_t>(offset), static_cast<off_t>(length),
+                  POSIX_FADV_WILLNEED);
+  }
+
+ private:
+  std::string name_;
+  FileDescriptor file_;
+  uint64_t size_ = 0;
+};
+
+class FileSink : public Sink {
+ public:
+  explicit FileSink(const std::filesystem::path& path) : path_(path) {
+    RequireNoDevice(kTag, path.string());
+    file_ = CreateNewFile(
+        kTag, [&] { return TemporaryName(path); }, temporary_);
+    buffer_.reserve(kBufferBytes);
+  }
+
+  ~FileSink() override {
+    if (!committed_) unlink(temporary_.c_str());
+  }
+
+  void Append(std::string_view bytes) override {
+    if (buffer_.size() + bytes.size() > kBufferBytes) Flush();
+    if (bytes.size() >= kBufferBytes) {
+      WriteOut(bytes);
+    } else {
+      buffer_.append(bytes);
+    }
+  }
+
+  void Commit() override {
+    Flush();
+    CommitFile(kTag, temporary_, path_.string());
+    committed_ = true;
+  }
+
+ private:
+  static constexpr size_t kBufferBytes = size_t{1} << 20;
+
+  // Unique among the processes and threads of all hosts that may write the same file at once.
+  static std::string TemporaryName(const std::filesystem::path& path) {
+    static std::atomic<int> counter{0};
+    return path.parent_path() / fmt::format(".{}.{}-{}-{}.tmp", path.filename().string(),
+                                            HostName(), getpid(), counter++);
+  }
+
+  void Flush() {
+    WriteOut(buffer_);
+    buffer_.clear();
+  }
+
+  void WriteOut(std::string_view bytes) {
+    while (!bytes.empty()) {
+      const ssize_t wrote = write(file_.get(), bytes.data(), bytes.size());
+      if (wrote < 0 && errno != EINTR) ThrowDiskError(kTag, path_.string(), "write", errno);
+      if (wrote > 0) bytes.remove_prefix(static_cast<size_t>(wrote));
+    }
+  }
+
+  std::filesystem::path path_;
+  std::string temporary_;
+  FileDescriptor file_;
+  std::string buffer_;
+  bool committed_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Source> OpenFile(const std::filesystem::path& path) {
+  return std::make_unique<FileSource>(path);
+}
+
+size_t MemorySource::ReadAt(uint64_t offset, std::span<char> out) const {
+  if (offset >= bytes_.size()) return 0;
+  const size_t count = std::min<size_t>(out.size(), bytes_.size() - offset);
+  std::memcpy(out.data(), bytes_.data() + offset, count);
+  return count;
+}
+
+std::string ReadAll(const Source& source, uint64_t max_bytes) {
+  std::string all;
+  // A known size is read at once; otherwise grow piece by piece, so that a small file cannot claim
+  // much memory.
+  size_t piece = source.size() ? std::min(*source.size(), max_bytes) + 1 : size_t{1} << 20;
+  for (;;) {
+    const size_t start = all.size();
+    all.resize(start + piece);
+    const size_t got = source.ReadAt(start, std::span(all).subspan(start));
+    all.resize(start + got);
+    if (all.size() > max_bytes) {
+      throw DataError(
+          fmt::format("[io.bytes] {}: is too long: got more than {} bytes, want at most that",
+                      source.name(), max_bytes));
+    }
+    if (got < piece) return all;
+    piece = std::max(piece, start);
+  }
+}
+
+void CopyFile(const std::filesystem::path& from, const std::filesystem::path& to) {
+  const std::unique_ptr<Source> source = OpenFile(from);
+  const std::unique_ptr<Sink> sink = CreateFile(to);
+  std::string piece(size_t{1} << 20, '\0');
+  for (uint64_t at = 0;; at += piece.size()) {
+    piece.resize(source->ReadAt(at, piece));
+    if (piece.empty()) break;
+    sink->Append(piece);
+  }
+  sink->Commit();
+}
+
+std::unique_ptr<Sink> CreateFile(const std::filesystem::path& path) {
+  return std::make_unique<FileSink>(path);
+}
+
+}  // namespace carole

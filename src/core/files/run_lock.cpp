@@ -1,0 +1,89 @@
+#include "src/core/files/run_lock.h"
+
+#include <fcntl.h>
+#include <fmt/chrono.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+#include "src/core/error.h"
+#include "src/core/host_name.h"
+#include "src/core/log.h"
+
+namespace carole {
+namespace {
+
+constexpr char kTag[] = "io.run_lock";
+
+std::string ReadHolder(int file) {
+  std::array<char, 512> text{};
+  const ssize_t size = pread(file, text.data(), text.size(), 0);
+  const std::string_view holder(text.data(), size > 0 ? static_cast<size_t>(size) : 0);
+  const std::string_view line = holder.substr(0, holder.find('\n'));
+  return line.empty() ? "another process" : std::string(line);
+}
+
+std::string LockPath(const std::string& folder) {
+  return (std::filesystem::path(folder) / ".lock").string();
+}
+
+void WriteHolder(int file, const std::string& path, const std::string& holder) {
+  const std::string line = holder + "\n";
+  errno = ENOSPC;  // a short write sets none
+  if (ftruncate(file, 0) != 0 ||
+      pwrite(file, line.data(), line.size(), 0) != static_cast<ssize_t>(line.size())) {
+    ThrowDiskError(kTag, path, "write", errno);
+  }
+}
+
+}  // namespace
+
+RunLock::RunLock(const std::string& folder, OfAnother of_another)
+    : folder_(folder),
+      holder_(fmt::format("process {} on {} since {:%Y-%m-%dT%H:%M:%SZ}", getpid(), HostName(),
+                          fmt::gmtime(std::time(nullptr)))) {
+  constexpr std::chrono::milliseconds kPoll{200};
+  const std::string path = LockPath(folder);
+  file_ = FileDescriptor(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+  if (!file_.is_open()) ThrowDiskError(kTag, path, "create", errno);
+  for (bool told = false; flock(file_.get(), LOCK_EX | LOCK_NB) != 0;) {
+    if (errno == EINTR) continue;
+    if (errno != EWOULDBLOCK) {
+      LogWarning(kTag,
+                 "{}: this file system cannot lock ({}): take care that no two runs write this "
+                 "folder",
+                 folder, std::strerror(errno));
+      break;
+    }
+    const std::string what =
+        fmt::format("{}: is being written by another run: {}", folder, ReadHolder(file_.get()));
+    if (of_another == OfAnother::kThrows)
+      throw ConfigError(fmt::format("[{}] {}; stop that one or choose another folder", kTag, what));
+    if (!std::exchange(told, true)) LogInfo(kTag, "{}; waiting for it", what);
+    std::this_thread::sleep_for(kPoll);
+  }
+  WriteHolder(file_.get(), path, holder_);
+}
+
+// By what the file says: numbers of inodes change on some file systems.
+void RunLock::RequireHeld() const {
+  const FileDescriptor file(open(LockPath(folder_).c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.is_open() && errno != ENOENT) ThrowDiskError(kTag, LockPath(folder_), "open", errno);
+  if (file.is_open() && ReadHolder(file.get()) == holder_) return;
+  throw ConfigError(fmt::format(
+      "[{}] {}: is not this run's any more, {}: the folder, or its .lock, was moved or removed; "
+      "give each run a folder of its own",
+      kTag, folder_,
+      file.is_open() ? "but written by another: " + ReadHolder(file.get()) : "and nobody's"));
+}
+
+}  // namespace carole

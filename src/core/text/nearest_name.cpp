@@ -1,0 +1,67 @@
+#include "src/core/text/nearest_name.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+namespace carole {
+namespace {
+
+std::string Lower(std::string_view word) {
+  std::string lower(word);
+  for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return lower;
+}
+
+int EditDistance(std::string_view a, std::string_view b) {
+  std::vector<int> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), 0);
+  for (size_t i = 1; i <= a.size(); ++i) {
+    int diagonal = std::exchange(row[0], static_cast<int>(i));
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const int replaced = diagonal + (a[i - 1] != b[j - 1]);
+      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, replaced}));
+    }
+  }
+  return row.back();
+}
+
+// Whether its letters are in the name in this order, the first one first: resnet50, resnet_v1_50.
+bool Abbreviates(std::string_view word, std::string_view name) {
+  if (word.empty() || name.empty() || word[0] != name[0]) return false;
+  size_t found = 0;
+  for (const char c : name) found += found < word.size() && c == word[found] ? 1 : 0;
+  return found == word.size();
+}
+
+}  // namespace
+
+std::string NearestName(std::string_view word, const std::vector<std::string>& candidates) {
+  const std::string wanted = Lower(word);
+  const auto size = static_cast<int>(wanted.size());
+  std::string nearest;
+  std::string holds_it, spells_it_out;  // the shortest of those: epochs, train_epochs
+  int least = std::numeric_limits<int>::max();
+  for (const std::string& candidate : candidates) {
+    const std::string name = Lower(candidate);
+    const int distance = EditDistance(wanted, name);
+    if (distance < least) {
+      least = distance;
+      nearest = candidate;
+    }
+    const auto is_shorter = [&](const std::string& than) {
+      return than.empty() || name.size() < than.size();
+    };
+    const bool holds = size > 2 ? name.find(wanted) != std::string::npos : name.starts_with(wanted);
+    if (holds && is_shorter(holds_it)) holds_it = candidate;
+    if (Abbreviates(wanted, name) && is_shorter(spells_it_out)) spells_it_out = candidate;
+  }
+  if (least < 2) return nearest;
+  if (!holds_it.empty()) return holds_it;
+  if (least <= std::max(2, size / 3)) return nearest;
+  if (size > 3 && !spells_it_out.empty()) return spells_it_out;
+  return least <= size / 2 ? nearest : "";
+}
+
+}  // namespace carole

@@ -1,0 +1,313 @@
+#include "src/export/keras_layers.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "io/checkpoint/keras_layout.h"
+#include "src/core/check.h"
+#include "src/core/divide_up.h"
+
+namespace carole::train {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Extent {
+  int64_t h, w;
+};
+
+// How Keras says this padding: "valid" and "same" (TensorFlow's), or "" for any other.
+std::string PaddingName(const Padding& p, Extent image, Extent window, Extent stride) {
+  if (p == Padding{}) return "valid";
+  const auto total = [](int64_t n, int64_t size, int64_t step) {
+    return std::max<int64_t>((DivideUp(n, step) - 1) * step + size - n, 0);
+  };
+  const int64_t rows = total(image.h, window.h, stride.h);
+  const int64_t columns = total(image.w, window.w, stride.w);
+  const Padding same{rows / 2, columns / 2, rows - rows / 2, columns - columns / 2};
+  return p == same ? "same" : "";
+}
+
+class Converter {
+ public:
+  explicit Converter(const Graph& graph) : graph_(graph) {}
+
+  std::vector<KerasNode> Convert(ValueId value) && {
+    const ValueId images = graph_.input("images");
+    const Shape& in = graph_.shape(images);
+    layer_of_[images] =
+        Append("InputLayer", "images", {}, {{"batch_input_shape", {nullptr, in[2], in[3], in[1]}}});
+    const std::set<NodeId> wanted = FindAncestors(value);
+    for (NodeId id : wanted) ConvertNode(graph_.nodes()[static_cast<size_t>(id)]);
+    const int logits = layer_of_.at(value);
+    Append("Softmax", "predictions", {logits}, {{"axis", -1}});
+    return std::move(layers_);
+  }
+
+ private:
+  // Nodes are in an order in which they can run, so a set is sorted well.
+  std::set<NodeId> FindAncestors(ValueId value) const {
+    std::set<NodeId> found;
+    std::vector<ValueId> open{value};
+    while (!open.empty()) {
+      const ValueId v = open.back();
+      open.pop_back();
+      if (v == kNone) continue;
+      const NodeId producer = graph_.value(v).producer;
+      if (producer == kNone || !found.insert(producer).second) continue;
+      const Node& node = graph_.nodes()[static_cast<size_t>(producer)];
+      open.insert(open.end(), node.inputs.begin(), node.inputs.end());
+    }
+    return found;
+  }
+
+  int Append(const std::string& class_name, const std::string& scope, std::vector<int> inputs,
+             const Json& config, bool has_weights = false) {
+    std::string name = io::KerasLayerName(scope);
+    for (int i = 1; !names_.insert(name).second; ++i) {
+      CAROLE_CHECK(!has_weights, "two layers with weights are called {}", scope);
+      name = fmt::format("{}_{}", io::KerasLayerName(scope), i);
+    }
+    Json full{{"name", name}, {"dtype", "float32"}};
+    full.update(config);
+    layers_.push_back({class_name, name, std::move(full), std::move(inputs), has_weights});
+    return static_cast<int>(layers_.size()) - 1;
+  }
+
+  int Input(const Node& node, size_t i = 0) const { return layer_of_.at(node.inputs[i]); }
+
+  // The variable at an input that may be absent.
+  const Variable* VariableAt(const Node& node, size_t i) const {
+    if (i >= node.inputs.size() || node.inputs[i] == kNone) return nullptr;
+    return &graph_.variables()[static_cast<size_t>(graph_.value(node.inputs[i]).variable)];
+  }
+
+  // A scope of its own for a layer without weights, unless the node's name says it all.
+  static std::string Scope(const Node& node, const char* what) {
+    if (io::LeafOf(node.name) == what) return node.name;
+    return node.name.empty() ? what : fmt::format("{}/{}", node.name, what);
+  }
+
+  int Pad(const Node& node, int input, const Padding& p) {
+    return Append(
+        "ZeroPadding2D", Scope(node, "pad"), {input},
+        {{"padding", {{p.top, p.bottom}, {p.left, p.right}}}, {"data_format", "channels_last"}});
+  }
+
+  int Rescale(const Node& node, int input, double scale, double offset) {
+    return Append("Rescaling", Scope(node, "rescale"), {input},
+                  {{"scale", scale}, {"offset", offset}});
+  }
+
+  // relu6(x + 3) * factor, and that times x.
+  int ConvertActivation(const Node& node) {
+    const auto& attributes = std::get<HardActivationAttributes>(node.attributes);
+    int y = Rescale(node, Input(node), 1, 3);
+    y = Append("ReLU", Scope(node, "relu"), {y}, {{"max_value", 6.0}});
+    y = Rescale(node, y, attributes.factor(), 0);
+    if (!attributes.swish) return y;
+    return Append("Multiply", Scope(node, "multiply"), {Input(node), y}, Json::object());
+  }
+
+  // Strides and padding of a convolution. Where Keras cannot say the padding, a layer of its own
+  // before it; `input` is then that layer.
+  Json WindowConfig(const Node& node, const Variable& weights, int& input) {
+    const auto& a = std::get<Conv2dAttributes>(node.attributes);
+    const Shape& x = graph_.shape(node.inputs[0]);
+    const auto effective = [&](int64_t size) { return (size - 1) * a.dilation + 1; };
+    const Extent window{weights.tf_shape[0], weights.tf_shape[1]};
+    std::string padding =
+        PaddingName(a.padding, {x[2], x[3]}, {effective(window.h), effective(window.w)},
+                    {a.stride_h, a.stride_w});
+    if (padding.empty()) {
+      input = Pad(node, input, a.padding);
+      padding = "valid";
+    }
+    return {{"kernel_size", {window.h, window.w}},
+            {"strides", {a.stride_h, a.stride_w}},
+            {"padding", padding},
+            {"dilation_rate", {a.dilation, a.dilation}},
+            {"activation", "linear"},
+            {"data_format", "channels_last"}};
+  }
+
+  int ConvertConv2d(const Node& node) {
+    const Variable& weights = *VariableAt(node, 1);
+    const std::string scope(io::ScopeOf(weights.name));
+    const std::string_view leaf = io::LeafOf(weights.name);
+    int input = Input(node);
+    Json config = WindowConfig(node, weights, input);
+    config["use_bias"] = VariableAt(node, 2) != nullptr;
+    if (leaf == "pointwise_weights") return ConvertPointwise(node, scope, std::move(config));
+    if (leaf == "depthwise_weights") {
+      config["depth_multiplier"] = weights.tf_shape[3];
+      if (HasPointwise(scope)) {
+        depthwise_[scope] = {.config = std::move(config), .inputs = {input}};
+        return input;  // not used: the pointwise half follows
+      }
+      return Append("DepthwiseConv2D", scope, {input}, config, true);
+    }
+    config["filters"] = weights.tf_shape[3];
+    config["groups"] = std::get<Conv2dAttributes>(node.attributes).groups;
+    return Append("Conv2D", scope, {input}, config, true);
+  }
+
+  bool HasPointwise(const std::string& scope) const {
+    return std::ranges::any_of(graph_.variables(), [&](const Variable& v) {
+      return v.name == scope + "/pointwise_weights";
+    });
+  }
+
+  // Both halves of a separable convolution are one layer.
+  int ConvertPointwise(const Node& node, const std::string& scope, Json config) {
+    const KerasNode& depthwise = depthwise_.at(scope);
+    const Json use_bias = config["use_bias"];
+    config = depthwise.config;
+    config["use_bias"] = use_bias;
+    config["filters"] = VariableAt(node, 1)->tf_shape[3];
+    return Append("SeparableConv2D", scope, depthwise.inputs, config, true);
+  }
+
+  int ConvertBatchNorm(const Node& node) {
+    const auto& a = std::get<BatchNormAttributes>(node.attributes);
+    const Variable& mean = *VariableAt(node, BatchNormPlaces::kMovingMean);
+    return Append("BatchNormalization", std::string(io::ScopeOf(mean.name)), {Input(node)},
+                  {{"axis", -1},
+                   {"momentum", a.decay},
+                   {"epsilon", a.epsilon},
+                   {"scale", VariableAt(node, BatchNormPlaces::kGamma) != nullptr},
+                   {"center", VariableAt(node, BatchNormPlaces::kBeta) != nullptr}},
+                  true);
+  }
+
+  int ConvertLinear(const Node& node) {
+    const Variable& weights = *VariableAt(node, 1);
+    return Append("Dense", std::string(io::ScopeOf(weights.name)), {Input(node)},
+                  {{"units", weights.tf_shape[1]},
+                   {"use_bias", VariableAt(node, 2) != nullptr},
+                   {"activation", "linear"}},
+                  true);
+  }
+
+  int ConvertPool2d(const Node& node) {
+    const auto& a = std::get<Pool2dAttributes>(node.attributes);
+    const Shape& x = graph_.shape(node.inputs[0]);
+    const std::string padding =
+        PaddingName(a.padding, {x[2], x[3]}, {a.window_h, a.window_w}, {a.stride_h, a.stride_w});
+    if (padding.empty()) throw NoKerasLayer{Scope(node, "pool")};
+    const bool is_max = a.mode == Pool2dAttributes::Mode::kMax;
+    return Append(is_max ? "MaxPooling2D" : "AveragePooling2D", Scope(node, "pool"), {Input(node)},
+                  {{"pool_size", {a.window_h, a.window_w}},
+                   {"strides", {a.stride_h, a.stride_w}},
+                   {"padding", padding},
+                   {"data_format", "channels_last"}});
+  }
+
+  int ConvertPad2d(const Node& node) {
+    const Padding& p = std::get<Pad2dAttributes>(node.attributes).padding;
+    const Padding added{std::max<int64_t>(p.top, 0), std::max<int64_t>(p.left, 0),
+                        std::max<int64_t>(p.bottom, 0), std::max<int64_t>(p.right, 0)};
+    const Padding cut{added.top - p.top, added.left - p.left, added.bottom - p.bottom,
+                      added.right - p.right};
+    int y = Input(node);
+    if (added != Padding{}) y = Pad(node, y, added);
+    if (cut == Padding{}) return y;
+    return Append("Cropping2D", Scope(node, "crop"), {y},
+                  {{"cropping", {{cut.top, cut.bottom}, {cut.left, cut.right}}},
+                   {"data_format", "channels_last"}});
+  }
+
+  int ConvertReshape(const Node& node) {
+    const Shape& y = graph_.shape(node.outputs[0]);
+    if (y.rank() == 2)
+      return Append("Flatten", Scope(node, "flatten"), {Input(node)},
+                    {{"data_format", "channels_last"}});
+    return Append("Reshape", Scope(node, "reshape"), {Input(node)},
+                  {{"target_shape", {y[2], y[3], y[1]}}});
+  }
+
+  int ConvertDropout(const Node& node) {
+    const auto& a = std::get<DropoutAttributes>(node.attributes);
+    Json config{{"rate", std::round((1 - a.keep) * 1e12) / 1e12}};  // 0.2 again, not 0.1999…
+    if (a.per_row) config["noise_shape"] = {nullptr, 1, 1, 1};
+    return Append("Dropout", Scope(node, "dropout"), {Input(node)}, config);
+  }
+
+  int ConvertRelu(const Node& node) {
+    const double ceiling = std::get<ReluAttributes>(node.attributes).ceiling;
+    Json config = Json::object();
+    if (ceiling > 0) config["max_value"] = ceiling;
+    return Append("ReLU", Scope(node, "relu"), {Input(node)}, config);
+  }
+
+  int ConvertMerge(const Node& node, const char* class_name, const Json& config) {
+    std::vector<int> inputs;
+    for (size_t i = 0; i < node.inputs.size(); ++i) inputs.push_back(Input(node, i));
+    return Append(class_name, Scope(node, class_name), std::move(inputs), config);
+  }
+
+  int ConvertScaledAdd(const Node& node) {
+    const double factor = std::get<ScaleAttributes>(node.attributes).factor;
+    const int scaled = Rescale(node, Input(node, 1), factor, 0);
+    return Append("Add", Scope(node, "add"), {Input(node, 0), scaled}, Json::object());
+  }
+
+  int ConvertByKind(const Node& node) {
+    switch (node.kind) {
+      case OpKind::kConv2d:
+        return ConvertConv2d(node);
+      case OpKind::kLinear:
+        return ConvertLinear(node);
+      case OpKind::kBatchNorm:
+        return ConvertBatchNorm(node);
+      case OpKind::kRelu:
+        return ConvertRelu(node);
+      case OpKind::kHardActivation:
+        return ConvertActivation(node);
+      case OpKind::kAdd:
+        return ConvertMerge(node, "Add", Json::object());
+      case OpKind::kConcat:
+        return ConvertMerge(node, "Concatenate", {{"axis", -1}});
+      case OpKind::kScaleChannels:
+        return ConvertMerge(node, "Multiply", Json::object());
+      case OpKind::kScaledAdd:
+        return ConvertScaledAdd(node);
+      case OpKind::kScale:
+        return Rescale(node, Input(node), std::get<ScaleAttributes>(node.attributes).factor, 0);
+      case OpKind::kPool2d:
+        return ConvertPool2d(node);
+      case OpKind::kPad2d:
+        return ConvertPad2d(node);
+      case OpKind::kReshape:
+        return ConvertReshape(node);
+      case OpKind::kDropout:
+        return ConvertDropout(node);
+      case OpKind::kNormalize:  // users give what it makes
+        return Input(node);
+      default:
+        throw NoKerasLayer{std::string(Name(node.kind))};
+    }
+  }
+
+  void ConvertNode(const Node& node) { layer_of_[node.outputs[0]] = ConvertByKind(node); }
+
+  const Graph& graph_;
+  std::vector<KerasNode> layers_;
+  std::map<ValueId, int> layer_of_;
+  std::map<std::string, KerasNode> depthwise_;  // by scope: first halves of separable convolutions
+  std::set<std::string> names_;
+};
+
+}  // namespace
+
+std::vector<KerasNode> ConvertToKeras(const Graph& graph, ValueId logits) {
+  return Converter(graph).Convert(logits);
+}
+
+}  // namespace carole::train

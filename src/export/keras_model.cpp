@@ -1,0 +1,133 @@
+#include "src/export/keras_model.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "src/core/log.h"
+#include "src/export/keras_layers.h"
+
+namespace carole::train {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// The order in which Keras keeps the layers of a model and expects their weights: by the longest
+// way to the output, longest first; among equals by when a search from the output, inputs in their
+// order, came to them first.
+class KerasOrder {
+ public:
+  KerasOrder(const std::vector<KerasNode>& layers, int output)
+      : layers_(layers), found_(layers.size(), -1), depth_(layers.size(), 0) {
+    Search(output);
+    // Inputs come before what uses them, so going backwards all users of a layer are done.
+    for (int i = output; i >= 0; --i) {
+      const auto index = static_cast<size_t>(i);
+      if (found_[index] < 0) continue;
+      order_.push_back(i);
+      for (int input : layers_[index].inputs) {
+        int& depth = depth_[static_cast<size_t>(input)];
+        depth = std::max(depth, depth_[index] + 1);
+      }
+    }
+    std::ranges::sort(order_, [&](int a, int b) {
+      const auto i = static_cast<size_t>(a), j = static_cast<size_t>(b);
+      return depth_[i] != depth_[j] ? depth_[i] > depth_[j] : found_[i] < found_[j];
+    });
+  }
+
+  const std::vector<int>& order() const { return order_; }
+
+ private:
+  void Search(int layer) {
+    const auto index = static_cast<size_t>(layer);
+    if (found_[index] >= 0) return;
+    found_[index] = count_++;
+    for (int input : layers_[index].inputs) Search(input);
+  }
+
+  const std::vector<KerasNode>& layers_;
+  std::vector<int> found_;  // number in the search; -1: not found
+  std::vector<int> depth_;
+  std::vector<int> order_;
+  int count_ = 0;
+};
+
+Json ToJson(const KerasNode& layer, const std::vector<KerasNode>& layers) {
+  Json call = Json::array();
+  for (int input : layer.inputs)
+    call.push_back({layers[static_cast<size_t>(input)].name, 0, 0, Json::object()});
+  return {{"class_name", layer.class_name},
+          {"config", layer.config},
+          {"name", layer.name},
+          {"inbound_nodes", call.empty() ? Json::array() : Json::array({call})}};
+}
+
+}  // namespace
+
+std::string MakeKerasTraining(const optim::UpdatePlan& optimizer, double learning_rate) {
+  const UpdateCoefficients& c = optimizer.coefficients;
+  std::string name;
+  Json config{{"learning_rate", learning_rate}};
+  switch (optimizer.rule) {
+    case UpdateRule::kSgd:
+    case UpdateRule::kMomentum:
+    case UpdateRule::kNesterov:
+      name = "SGD";
+      config.update(
+          {{"momentum", c.momentum}, {"nesterov", optimizer.rule == UpdateRule::kNesterov}});
+      break;
+    case UpdateRule::kRmsProp:
+      name = "RMSprop";
+      config.update({{"rho", c.decay}, {"momentum", c.momentum}, {"epsilon", c.epsilon}});
+      break;
+    case UpdateRule::kAdam:
+      name = "Adam";
+      config.update({{"beta_1", c.decay}, {"beta_2", c.decay2}, {"epsilon", c.epsilon}});
+      break;
+    default:
+      return "";
+  }
+  // Keras 2 takes "accuracy" alone for that of one-hot labels.
+  const Json accuracy{{"class_name", "SparseCategoricalAccuracy"},
+                      {"config", {{"name", "accuracy"}, {"dtype", "float32"}}}};
+  return Json{{"loss", "sparse_categorical_crossentropy"},
+              {"metrics", Json::array({accuracy})},
+              {"weighted_metrics", nullptr},
+              {"loss_weights", nullptr},
+              {"optimizer_config", {{"class_name", name}, {"config", config}}}}
+      .dump();
+}
+
+std::optional<io::KerasModel> MakeKerasModel(const Graph& graph, ValueId logits,
+                                             const std::string& name) try {
+  const std::vector<KerasNode> layers = ConvertToKeras(graph, logits);
+  const int output = static_cast<int>(layers.size()) - 1;
+  io::KerasModel model;
+  Json list = Json::array();
+  const KerasOrder sorted(layers, output);
+  for (int i : sorted.order()) {
+    const KerasNode& layer = layers[static_cast<size_t>(i)];
+    list.push_back(ToJson(layer, layers));
+    if (layer.has_weights) model.layers.push_back(layer.name);
+  }
+  const Json config{{"name", name},
+                    {"layers", list},
+                    {"input_layers", {{layers.front().name, 0, 0}}},
+                    {"output_layers", {{layers.back().name, 0, 0}}}};
+  model.config = Json{
+      {"class_name", "Functional"},
+      {"config", config},
+      {"keras_version", io::kKerasVersion},
+      {"backend",
+       "tensorflow"}}.dump();
+  return model;
+} catch (const NoKerasLayer& missing) {
+  LogInfo("keras",
+          "{}: Keras has no layer for {}: its checkpoints hold the weights in Keras's layout, but "
+          "load_model() cannot rebuild the net",
+          name, missing.operation);
+  return std::nullopt;
+}
+
+}  // namespace carole::train

@@ -1,0 +1,256 @@
+#include "src/monitoring/report/report_page.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <sstream>
+
+#include "src/core/error.h"
+#include "src/monitoring/progress/work_progress.h"
+#include "src/monitoring/report/chart.h"
+#include "src/monitoring/report/confusion.h"
+#include "src/monitoring/report/report_style.h"
+
+namespace carole::watch {
+namespace {
+
+constexpr std::string_view kDataBegins = "<script type=\"application/json\" id=\"history\">";
+constexpr std::string_view kDataEnds = "</script>";
+
+std::vector<double> Values(const History& history, double (*value)(const Row&)) {
+  std::vector<double> values;
+  for (const Row& row : history.rows()) values.push_back(value(row));
+  return values;
+}
+
+std::vector<double> Steps(const History& history) {
+  return Values(history, [](const Row& row) { return row[kStep]; });
+}
+
+template <Column column>
+std::vector<double> Means(const History& history) {
+  return Values(history, [](const Row& row) { return Mean(row, column); });
+}
+
+constexpr char kSmoothed[] = "smoothed; faint: as measured";
+
+// With what it was before smoothing behind it.
+void AddSmooth(const std::string& name, int colour, const std::vector<double>& x,
+               const std::vector<double>& y, std::vector<Series>& series) {
+  series.push_back({.name = name, .x = x, .y = y, .faint = true, .colour = colour});
+  series.push_back({.name = name, .x = x, .y = Smooth(y), .colour = colour});
+}
+
+std::string DrawLoss(const History& history) {
+  const auto x = Steps(history);
+  std::vector<Series> series;
+  AddSmooth("total", 0, x, Means<kTotalLoss>(history), series);
+  AddSmooth("cross entropy", 1, x, Means<kDataLoss>(history), series);
+  if (history.Total(kRegularization) > 0) {
+    series.push_back(
+        {.name = "regularisation", .x = x, .y = Means<kRegularization>(history), .colour = 2});
+  }
+  Series evaluation{.name = "evaluation, cross entropy", .markers = true, .colour = 3};
+  for (const EvaluationPoint& p : history.evaluations()) {
+    evaluation.x.push_back(static_cast<double>(p.step));
+    evaluation.y.push_back(p.loss);
+  }
+  if (!evaluation.x.empty()) series.push_back(evaluation);
+  return DrawChart({.id = "loss", .title = "loss", .unit = kSmoothed}, series);
+}
+
+std::string DrawAccuracy(const History& history) {
+  std::vector<Series> series;
+  AddSmooth("training batches", 0, Steps(history), Means<kAccuracy>(history), series);
+  Series top1{.name = "evaluation", .markers = true, .colour = 1};
+  Series top5{.name = "evaluation, top 5", .markers = true, .colour = 2};
+  for (const EvaluationPoint& p : history.evaluations()) {
+    for (Series* s : {&top1, &top5}) s->x.push_back(static_cast<double>(p.step));
+    top1.y.push_back(p.accuracy);
+    top5.y.push_back(p.recall_5);
+  }
+  if (!top1.x.empty()) series.insert(series.end(), {top1, top5});
+  return DrawChart(
+      {.id = "accuracy", .title = "accuracy", .unit = kSmoothed, .from_zero = true, .y_max = 1},
+      series);
+}
+
+std::string DrawRate(const History& history) {
+  const std::string title = "learning rate";
+  return DrawChart({.id = "rate", .title = title},
+                   {{.name = title, .x = Steps(history), .y = Means<kLearningRate>(history)}});
+}
+
+std::string DrawNorm(const History& history) {
+  const std::string title = "gradient norm";
+  std::vector<Series> series;
+  AddSmooth(title, 0, Steps(history), Means<kGradientNorm>(history), series);
+  return DrawChart({.id = "norm", .title = title, .unit = kSmoothed}, series);
+}
+
+// Smoothed are times, which add up as rates do not.
+std::string DrawThroughput(const History& history) {
+  const std::string title = "throughput";
+  std::vector<double> values = Smooth(Values(
+      history, [](const Row& row) { return row[kSeconds] / std::max<double>(row[kImages], 1); }));
+  for (double& value : values) value = 1 / value;
+  return DrawChart({.id = "throughput",
+                    .title = title,
+                    .unit = "images/s, all ranks; smoothed",
+                    .from_zero = true},
+                   {{.name = title, .x = Steps(history), .y = values}});
+}
+
+// Adds milliseconds of a step, if what happens now and then is shared by the steps since the time
+// before.
+void AddSpread(const History& history, Column seconds, std::vector<double>& ms) {
+  double steps = 0;
+  size_t begin = 0;
+  for (size_t i = 0; i < ms.size(); ++i) {
+    const Row& row = history.rows()[i];
+    steps += row[kSteps];
+    if (row[seconds] == 0) continue;
+    for (; begin <= i; ++begin) ms[begin] += 1e3 * row[seconds] / steps;
+    steps = 0;
+  }
+}
+
+std::vector<double> EvaluationAndSaving(const History& history) {
+  std::vector<double> ms(history.rows().size());
+  AddSpread(history, kEvalSeconds, ms);
+  AddSpread(history, kSaveSeconds, ms);
+  return ms;
+}
+
+std::string DrawParts(const History& history) {
+  struct Part {
+    const char* name;
+    std::vector<double> ms;
+  };
+  const Part parts[] = {{"forward", Means<kForwardMs>(history)},
+                        {"backward", Means<kBackwardMs>(history)},
+                        {"waiting for sums", Means<kExposedMs>(history)},
+                        {"optimizer", Means<kOptimizerMs>(history)},
+                        {"waiting for input", Means<kInputMs>(history)},
+                        {"evaluation and saving", EvaluationAndSaving(history)}};
+  std::vector<Series> series;
+  int colour = 0;
+  for (const Part& part : parts) {
+    const bool any = std::any_of(part.ms.begin(), part.ms.end(), [](double ms) { return ms > 0; });
+    if (any)
+      series.push_back({.name = part.name, .x = Steps(history), .y = part.ms, .colour = colour});
+    ++colour;
+  }
+  return DrawChart(
+      {.id = "time", .title = "time by part", .unit = "ms of a step, rank 0", .stacked = true},
+      series);
+}
+
+std::string LossText(double loss) {
+  return std::abs(loss) < 1e4 ? fmt::format("{:.4f}", loss) : fmt::format("{:.4g}", loss);
+}
+
+std::string DrawTiles(const ReportFacts& facts, const History& history) {
+  std::string html = "<div class=\"tiles\">";
+  const auto tile = [&](const std::string& value, const std::string& what) {
+    html += fmt::format("<div><b>{}</b><span>{}</span></div>", value, what);
+  };
+  tile(facts.max_steps > 0 ? fmt::format("{} / {}", facts.step, facts.max_steps)
+                           : std::to_string(facts.step),
+       fmt::format("steps, {:.2f} epochs", facts.epochs));
+  if (!history.rows().empty()) {
+    const Row& last = history.rows().back();
+    tile(LossText(Mean(last, kTotalLoss)),
+         last[kSteps] == 1 ? "last loss" : fmt::format("loss, mean of {} steps", last[kSteps]));
+  }
+  const auto& evaluations = history.evaluations();
+  if (!evaluations.empty()) {
+    const auto best =
+        std::max_element(evaluations.begin(), evaluations.end(),
+                         [](const auto& a, const auto& b) { return a.accuracy < b.accuracy; });
+    tile(fmt::format("{:.4f}", evaluations.back().accuracy), "last evaluation, top 1");
+    tile(LossText(evaluations.back().loss), "last evaluation, cross entropy");
+    tile(fmt::format("{:.4f}", best->accuracy),
+         fmt::format("best evaluation, step {}", best->step));
+  }
+  const double seconds = history.Total(kSeconds);
+  if (seconds > 0) tile(Short(std::round(history.Total(kImages) / seconds)), "images/s, mean");
+  tile(FormatTime(seconds + history.Total(kEvalSeconds) + history.Total(kSaveSeconds)),
+       "of training, evaluation, saving");
+  return html + "</div>\n";
+}
+
+// Flags stay whole where lines are broken, as browsers break them behind "--".
+std::string MarkFlags(const std::string& text) {
+  std::string html;
+  std::istringstream words(text);
+  for (std::string word; std::getline(words, word, ' ');) {
+    const bool is_flag = word.starts_with("--");
+    html += fmt::format("{}{}{}{}", html.empty() ? "" : " ", is_flag ? "<span>" : "",
+                        EscapeHtml(word), is_flag ? "</span>" : "");
+  }
+  return html;
+}
+
+std::string DrawSettings(const ReportFacts& facts) {
+  std::string html = "<figure id=\"settings\"><figcaption>settings</figcaption><table>";
+  for (const auto& [name, value] : facts.settings)
+    html += fmt::format("<tr><td>{}</td><td>{}</td></tr>", EscapeHtml(name), MarkFlags(value));
+  return html + "</table></figure>\n";
+}
+
+// ", 2026-11-27 06:52:01 +0000", and for scripts.
+std::string TimeOf(const ReportFacts& facts) {
+  return fmt::format(", <time{} datetime=\"{:%Y-%m-%dT%H:%M:%SZ}\">{:%Y-%m-%d %H:%M:%S %z}</time>",
+                     facts.is_running ? " class=\"running\"" : "", fmt::gmtime(facts.updated),
+                     fmt::localtime(facts.updated));
+}
+
+// `more`: of the head; `updated`: HTML.
+std::string BeginPage(const std::string& title, const std::string& status, const std::string& more,
+                      const std::string& updated) {
+  const std::string name = EscapeHtml(title), state = EscapeHtml(status);
+  return fmt::format(
+      "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">"
+      "<link rel=\"icon\" href=\"data:,\">{}<title>{}: {}</title><style>{}</style></head>\n<body>"
+      "<header><h1>{}</h1><p>{}{}</p></header>\n",
+      more, name, state, kReportStyle, name, state, updated);
+}
+
+}  // namespace
+
+std::string MakeReport(const ReportFacts& facts, const History& history) {
+  std::string html = BeginPage(
+      facts.title, facts.status,
+      facts.is_running ? "<meta http-equiv=\"refresh\" content=\"30\">" : "", TimeOf(facts));
+  html += DrawTiles(facts, history);
+  html += "<div class=\"charts\">\n";
+  html += DrawLoss(history) + DrawAccuracy(history);
+  html += DrawRate(history) + DrawNorm(history);
+  html += DrawThroughput(history) + DrawParts(history);
+  html += DrawConfusion(history.confusion(), facts.class_names);
+  html += DrawSettings(facts) + "</div>\n";
+  html += fmt::format("{}{}{}\n<script>{}</script>\n</body></html>\n", kDataBegins,
+                      history.ToJson(), kDataEnds, kReportScript);
+  return html;
+}
+
+std::string MakeConfusionPage(const ConfusionFacts& facts, const train::Metrics& metrics) {
+  const std::string status =
+      fmt::format("top 1 {:.4f}, top 5 {:.4f}, cross entropy {:.4f}, {} images", metrics.accuracy(),
+                  metrics.recall_5(), metrics.loss(), metrics.samples());
+  return BeginPage(facts.title, status, "", "") +
+         DrawConfusion(Confusion::Of(metrics, facts.step), facts.class_names) + "</body></html>\n";
+}
+
+History HistoryOfReport(std::string_view page) {
+  const size_t begin = page.find(kDataBegins);
+  if (begin == std::string_view::npos) throw DataError("[watch] report: carries no history");
+  page.remove_prefix(begin + kDataBegins.size());
+  return History::FromJson(page.substr(0, page.find(kDataEnds)));
+}
+
+}  // namespace carole::watch

@@ -1,0 +1,117 @@
+#include "src/monitoring/trace/trace_json.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "collectives/communicator.h"
+
+namespace carole::watch {
+namespace {
+
+enum Track { kSteps = 1, kCollectives = 2 };
+
+std::string Quoted(std::string_view text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+double Seconds(TraceEvent::Time::duration time) {
+  return std::chrono::duration<double>(time).count();
+}
+
+// `"ts":…,"dur":…` in microseconds. Both ends are rounded, not the duration, so that what was
+// nested stays nested.
+std::string Span(TraceEvent::Time start, TraceEvent::Time end, TraceEvent::Time zero,
+                 double offset) {
+  const auto micros = [&](TraceEvent::Time time) {
+    return std::llround((Seconds(time - zero) + offset) * 1e9);
+  };
+  const int64_t from = micros(start), length = std::max<int64_t>(0, micros(end) - from);
+  return fmt::format(R"("ts":{:.3f},"dur":{:.3f})", static_cast<double>(from) * 1e-3,
+                     static_cast<double>(length) * 1e-3);
+}
+
+std::string Complete(const RankOfTrace& rank, Track track, std::string_view name,
+                     std::string_view category, const std::string& span, const std::string& args) {
+  return fmt::format(R"({{"ph":"X","pid":{},"tid":{},"name":{},"cat":"{}",{},"args":{{{}}}}})",
+                     rank.rank, static_cast<int>(track), Quoted(name), category, span, args);
+}
+
+}  // namespace
+
+double BusBandwidth(std::string_view operation, uint64_t bytes, double seconds, int size) {
+  if (seconds <= 0) return 0;
+  const double share = operation == "all_reduce" ? collectives::AllReduceShare(size) : 1;
+  return share * static_cast<double>(bytes) / seconds;
+}
+
+void TraceJson::Add(const std::string& event) {
+  out_ << (is_first_ ? "\n" : ",\n") << event;
+  is_first_ = false;
+}
+
+void TraceJson::AddNames(const RankOfTrace& rank) {
+  const auto name = [&](const char* what, int track, const std::string& args) {
+    Add(fmt::format(R"({{"ph":"M","pid":{},"tid":{},"name":"{}","args":{{{}}}}})", rank.rank, track,
+                    what, args));
+  };
+  name("process_name", 0, R"("name":)" + Quoted(rank.name));
+  name("process_sort_index", 0, fmt::format(R"("sort_index":{})", rank.rank));
+  name("thread_name", kSteps, R"("name":"steps")");
+  name("thread_sort_index", kSteps, R"("sort_index":1)");
+  name("thread_name", kCollectives, R"("name":"collectives")");
+  name("thread_sort_index", kCollectives, R"("sort_index":2)");
+}
+
+void TraceJson::AddCollective(const RankOfTrace& rank, const TraceEvents& all,
+                              const TraceEvent& event) {
+  const std::string& operation = all.names[event.detail];
+  const double bandwidth =
+      BusBandwidth(operation, event.bytes, Seconds(event.end - event.agreed), rank.size);
+  std::string name = all.names[event.name].empty() ? operation : all.names[event.name];
+  if (name == "gradients") name += fmt::format(" {}", event.bucket);
+  const double offset = rank.clock_offset;
+  Add(Complete(
+      rank, kCollectives, name, "collective", Span(event.start, event.end, zero_, offset),
+      fmt::format(
+          R"("operation":"{}","algorithm":"{}","bytes":{},"bucket":{},"step":{},"sequence":{},)"
+          R"("waited_ms":{:.3f},"bus_GB_per_s":{:.3f})",
+          operation, all.names[event.algorithm], event.bytes, event.bucket, event.step,
+          event.sequence, Seconds(event.agreed - event.start) * 1e3, bandwidth * 1e-9)));
+  Add(Complete(rank, kCollectives, "wait for ranks", "wait",
+               Span(event.start, event.agreed, zero_, offset), ""));
+}
+
+void TraceJson::AddRank(const RankOfTrace& rank, const TraceEvents& all) {
+  AddNames(rank);
+  for (const TraceEvent& event : all.events) {
+    const std::string span = Span(event.start, event.end, zero_, rank.clock_offset);
+    const std::string step = fmt::format(R"("step":{})", event.step);
+    const std::string& name = all.names[event.name];
+    switch (event.kind) {
+      case TraceKind::kStep:
+        Add(Complete(rank, kSteps, fmt::format("step {}", event.step), "step", span, step));
+        break;
+      case TraceKind::kPhase:
+        Add(Complete(rank, kSteps, name, "phase", span, step));
+        break;
+      case TraceKind::kKernel:
+        Add(Complete(rank, kSteps, name.empty() ? all.names[event.detail] : name, "kernel", span,
+                     fmt::format(R"("op":"{}")", all.names[event.detail])));
+        break;
+      case TraceKind::kCollective:
+        AddCollective(rank, all, event);
+        break;
+      case TraceKind::kInput:
+        Add(fmt::format(R"({{"ph":"C","pid":{},"name":"input threads, ms of a step",{},"args":)"
+                        R"({{"read":{:.3f},"parse":{:.3f},"decode":{:.3f},"augment":{:.3f}}}}})",
+                        rank.rank, span, event.input_ms[0], event.input_ms[1], event.input_ms[2],
+                        event.input_ms[3]));
+        break;
+    }
+  }
+}
+
+void TraceJson::Close() { out_ << "\n]\n"; }
+
+}  // namespace carole::watch

@@ -1,0 +1,56 @@
+#include "src/train/evaluation/inference.h"
+
+#include <utility>
+
+#include "src/core/check.h"
+#include "src/graph/precision.h"
+#include "src/graph/rewrites.h"
+#include "src/train/step/micro_batch.h"
+
+namespace carole::train {
+
+Inference::Inference(std::unique_ptr<Graph> graph, ValueId logits, const Backend& backend,
+                     VariableStore* share)
+    : graph_(std::move(graph)), logits_(logits), store_(share) {
+  graph_->MarkOutput(logits_);
+  Fuse(*graph_, backend);
+  StoreActivationsAs(backend.activation_dtype(), *graph_);
+  executable_ = std::make_unique<Executable>(*graph_, backend, share);
+  if (store_ == nullptr) {
+    own_store_ = executable_->MakeStore();
+    store_ = own_store_.get();
+  }
+}
+
+void Inference::Bind() {
+  if (!is_bound_) executable_->Bind(*store_);
+  is_bound_ = true;
+}
+
+void Inference::Begin(std::span<const float> images, int64_t valid) {
+  CAROLE_CHECK(num_under_way() < kMostUnderWay, "{} batches are under way", num_under_way());
+  Bind();
+  UnderWay& batch = Slot(begun_++);
+  CopyImages(images, *executable_);
+  executable_->Run({.valid_rows = valid});
+  if (executable_->backend().on_host()) {
+    batch.logits = executable_->Output(logits_);
+  } else {
+    executable_->BeginOutput(logits_, batch.download);
+  }
+}
+
+std::vector<double> Inference::End() {
+  CAROLE_CHECK(num_under_way() > 0, "no batch is under way");
+  UnderWay& batch = Slot(ended_++);
+  if (batch.download == nullptr) return std::move(batch.logits);
+  const auto* logits = reinterpret_cast<const float*>(batch.download->Wait());
+  return {logits, logits + graph_->shape(logits_).size()};
+}
+
+std::vector<double> Inference::Run(std::span<const float> images, int64_t valid) {
+  Begin(images, valid);
+  return End();
+}
+
+}  // namespace carole::train

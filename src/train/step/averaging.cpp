@@ -1,0 +1,85 @@
+#include "src/train/step/averaging.h"
+
+#include <algorithm>
+#include <span>
+#include <string_view>
+
+#include "src/backend/host_view.h"
+
+namespace carole::train {
+namespace {
+
+template <typename T>
+void AverageBytes(collectives::Communicator& communicator, const Replica& replica,
+                  std::span<std::byte> bytes, std::string_view what, int64_t step) {
+  if (communicator.size() == 1 || bytes.empty()) return;
+  const HostView view(replica.store.backend(), bytes.data(), bytes.size());
+  communicator.AllReduce(view.as<T>(), {.what = what, .step = step});
+  const T factor = T{1} / static_cast<T>(communicator.size());
+  for (T& value : view.as<T>()) value *= factor;
+  view.Store();
+}
+
+template <typename T>
+void AverageWeightsAs(collectives::Communicator& communicator, const Replica& replica,
+                      int64_t step) {
+  AverageBytes<T>(communicator, replica, std::as_writable_bytes(replica.store.weights<T>()),
+                  "mean of weights", step);
+  optim::Optimizer& optimizer = replica.optimizer;
+  for (size_t s = 0; s < optimizer.slots().size(); ++s) {
+    AverageBytes<T>(communicator, replica,
+                    {optimizer.slot(static_cast<int>(s)), optimizer.slot_bytes()}, "mean of slots",
+                    step);
+  }
+  if (replica.averages == nullptr) return;
+  AverageBytes<T>(communicator, replica, replica.averages->shadow(0), "mean of averages", step);
+}
+
+template <typename T>
+void AverageStatisticsAs(collectives::Communicator& communicator, const Replica& replica,
+                         const std::vector<collectives::Range>& ranges, int64_t step) {
+  for (const auto& [offset, count] : ranges) {
+    const size_t begin = offset * sizeof(T), bytes = count * sizeof(T);
+    AverageBytes<T>(communicator, replica, {replica.store.statistics_base() + begin, bytes},
+                    "mean of statistics", step);
+    if (replica.averages == nullptr) continue;
+    AverageBytes<T>(communicator, replica, replica.averages->shadow(1).subspan(begin, bytes),
+                    "mean of averages", step);
+  }
+}
+
+}  // namespace
+
+void AverageWeights(collectives::Communicator& communicator, const Replica& replica, int64_t step) {
+  replica.store.dtype() == DType::kF64 ? AverageWeightsAs<double>(communicator, replica, step)
+                                       : AverageWeightsAs<float>(communicator, replica, step);
+}
+
+std::vector<collectives::Range> MovingStatistics(const VariableStore& store,
+                                                 const std::vector<int>& frozen) {
+  std::vector<collectives::Range> ranges;
+  for (size_t v = 0; v < store.places().size(); ++v) {
+    const VariablePlace& p = store.places()[v];
+    if (p.trainable || std::ranges::count(frozen, static_cast<int>(v)) > 0) continue;
+    ranges.push_back({static_cast<size_t>(p.offset), static_cast<size_t>(p.count)});
+  }
+  std::ranges::sort(ranges, {}, &collectives::Range::offset);
+  std::vector<collectives::Range> joined;
+  for (const collectives::Range& range : ranges) {
+    if (!joined.empty() && joined.back().offset + joined.back().count == range.offset) {
+      joined.back().count += range.count;
+    } else {
+      joined.push_back(range);
+    }
+  }
+  return joined;
+}
+
+void AverageStatistics(collectives::Communicator& communicator, const Replica& replica,
+                       const std::vector<collectives::Range>& ranges, int64_t step) {
+  replica.store.dtype() == DType::kF64
+      ? AverageStatisticsAs<double>(communicator, replica, ranges, step)
+      : AverageStatisticsAs<float>(communicator, replica, ranges, step);
+}
+
+}  // namespace carole::train

@@ -1,0 +1,41 @@
+#include "src/train/step/device_losses.h"
+
+#include <span>
+#include <utility>
+
+#include "src/backend/arena_math.h"
+
+namespace carole::train {
+
+DeviceLosses::DeviceLosses(const Graph& graph, const Executable& executable, const Backend& backend,
+                           collectives::Communicator& communicator)
+    : graph_(graph),
+      executable_(executable),
+      backend_(backend),
+      communicator_(communicator),
+      sums_(backend.Allocate(graph.losses().size() * sizeof(float))) {}
+
+void DeviceLosses::Collect() {
+  const ArenaMath& math = *backend_.arena_math();
+  const bool is_begun = std::exchange(is_begun_, true);
+  auto* sum = reinterpret_cast<float*>(sums_.get());
+  for (const auto& [name, value] : graph_.losses()) {
+    const Tensor loss = executable_.OutputMemory(value);
+    if (is_begun) {
+      math.Add(sum, loss.as<float>(), 1);
+    } else {
+      math.Copy(reinterpret_cast<std::byte*>(sum), loss.data, sizeof(float));
+    }
+    ++sum;
+  }
+}
+
+void DeviceLosses::Inspect(optim::Optimizer& optimizer, int64_t step) {
+  const size_t count = graph_.losses().size();
+  communicator_.AllReduce(std::span(reinterpret_cast<float*>(sums_.get()), count),
+                          {.what = "losses on devices", .step = step});
+  for (size_t i = 0; i < count; ++i)
+    optimizer.InspectLoss({.data = sums_.get() + i * sizeof(float), .shape = {}});
+}
+
+}  // namespace carole::train

@@ -1,0 +1,107 @@
+#include "src/train/step/micro_batch.h"
+
+#include <fmt/format.h>
+#include <omp.h>
+
+#include <algorithm>
+
+#include "src/core/check.h"
+#include "src/core/divide_up.h"
+#include "src/core/error.h"
+
+namespace carole::train {
+namespace {
+
+// Those that copy for a device: as fast as memory, and the others' cores are left to decoders,
+// which threads that wait for the next copy would keep busy.
+int CopyThreads(const Backend& backend) {
+  constexpr int kDeviceThreads = 4;
+  const int all = omp_get_max_threads();
+  return backend.on_host() ? all : std::min(kDeviceThreads, all);
+}
+
+template <typename To, typename From>
+void CopyValues(std::span<const From> from, const Tensor& images, const Executable& executable) {
+  CAROLE_CHECK_EQ(static_cast<int64_t>(from.size()), images.size(), "pixels of a batch");
+  To* to = images.as<To>();
+  const auto count = static_cast<int64_t>(from.size());
+  const int threads = CopyThreads(executable.backend());
+#pragma omp parallel for simd schedule(static) if (count > (1 << 18)) num_threads(threads)
+  for (int64_t i = 0; i < count; ++i) to[i] = from[i];
+}
+
+template <typename T>
+void SetWeights(int64_t valid, double row_weight, const Tensor& weights) {
+  std::fill_n(weights.as<T>(), weights.size(), T(0));
+  std::fill_n(weights.as<T>(), valid, static_cast<T>(row_weight));
+}
+
+}  // namespace
+
+io::Batch MicroBatch(const io::Batch& batch, int64_t index, int64_t rows) {
+  const auto all_rows = static_cast<int64_t>(batch.labels.size());
+  CAROLE_CHECK(rows > 0 && (index + 1) * rows <= all_rows, "piece {} of {} rows in a batch of {}",
+               index, rows, all_rows);
+  const auto first = static_cast<size_t>(index * rows), count = static_cast<size_t>(rows);
+  io::Batch piece = batch;
+  const auto rows_of = [&](auto images) {
+    const size_t values = images.size() / batch.labels.size();
+    return images.subspan(first * values, count * values);
+  };
+  piece.images = rows_of(batch.images);
+  piece.pixels = rows_of(batch.pixels);
+  piece.labels = batch.labels.subspan(first, count);
+  piece.valid = std::clamp<int64_t>(batch.valid - index * rows, 0, rows);
+  piece.first_sample = batch.first_sample + index * rows;
+  return piece;
+}
+
+int64_t CountMicroBatches(const io::Batch& batch, int64_t pieces) {
+  const auto all_rows = static_cast<int64_t>(batch.labels.size());
+  const int64_t rows = all_rows / pieces;
+  const int64_t most =
+      batch.most_valid >= 0 ? batch.most_valid : std::min(batch.global_valid, all_rows);
+  return std::max<int64_t>(1, DivideUp(most, rows));
+}
+
+void CheckBatch(const io::Batch& batch, int64_t num_classes) {
+  CAROLE_CHECK(batch.valid <= static_cast<int64_t>(batch.labels.size()) && batch.global_valid > 0,
+               "a batch with {} valid rows of {}, {} over all ranks", batch.valid,
+               batch.labels.size(), batch.global_valid);
+  for (int32_t label : batch.labels) {
+    if (label >= 0 && label < num_classes) continue;
+    throw DataError(
+        fmt::format("[train] epoch {}: label out of range: got {}, want 0 to {}; look "
+                    "at --labels_offset and at the number of classes",
+                    batch.epoch, label, num_classes - 1));
+  }
+}
+
+void CopyImages(std::span<const float> from, const Executable& executable) {
+  const Tensor images = executable.Input("images");
+  if (images.dtype == DType::kF64) {
+    CopyValues<double>(from, images, executable);
+  } else {
+    CopyValues<float>(from, images, executable);
+  }
+}
+
+void CopyIn(const io::Batch& batch, double row_weight, const Executable& executable) {
+  const Tensor images = executable.Input("images");
+  const Tensor labels = executable.Input("labels");
+  const Tensor weights = executable.Input("weights");
+  CAROLE_CHECK_EQ(static_cast<int64_t>(batch.labels.size()), labels.size(), "labels of a batch");
+  std::copy(batch.labels.begin(), batch.labels.end(), labels.as<int32_t>());
+  if (images.dtype == DType::kU8) {
+    CopyValues<uint8_t>(batch.pixels, images, executable);
+  } else {
+    CopyImages(batch.images, executable);
+  }
+  if (weights.dtype == DType::kF64) {
+    SetWeights<double>(batch.valid, row_weight, weights);
+  } else {
+    SetWeights<float>(batch.valid, row_weight, weights);
+  }
+}
+
+}  // namespace carole::train

@@ -1,0 +1,66 @@
+#include "src/train/step/phase.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "src/core/error.h"
+
+namespace carole::train {
+namespace {
+
+struct Fault {
+  std::string place;  // "RANK:STEP:PHASE"
+  void (*happen)() = nullptr;
+};
+
+constexpr struct {
+  const char* kind;
+  void (*happen)();
+} kFaults[] = {
+    {"kill", [] { raise(SIGKILL); }},
+    {"segv",
+     [] {
+       signal(SIGSEGV, SIG_DFL);
+       raise(SIGSEGV);
+     }},
+    {"stop", [] { raise(SIGSTOP); }},
+    {"exit", [] { std::exit(3); }},
+    {"quit", [] { _exit(0); }},
+};
+
+std::optional<Fault> ReadFault() {
+  const char* text = std::getenv("CAROLE_TEST_FAULT");
+  if (text == nullptr) return std::nullopt;
+  const std::string words = text;
+  const size_t colon = words.rfind(':');
+  for (const auto& [kind, happen] : kFaults) {
+    if (colon != std::string::npos && words.substr(colon + 1) == kind)
+      return Fault{.place = words.substr(0, colon), .happen = happen};
+  }
+  throw UsageError("[train] CAROLE_TEST_FAULT: got " + words + ", want RANK:STEP:PHASE:KIND");
+}
+
+// Ranks may be threads of one process.
+thread_local PhaseObserver phase_observer;
+
+}  // namespace
+
+void SetPhaseObserver(PhaseObserver observer) { phase_observer = std::move(observer); }
+
+void EnterPhase(collectives::Communicator& communicator, collectives::RankPhase phase,
+                int64_t step) {
+  communicator.SetPhase(phase, step);
+  if (phase_observer) phase_observer(phase, step);
+  static const std::optional<Fault> fault = ReadFault();
+  if (!fault) return;
+  if (fault->place == fmt::format("{}:{}:{}", communicator.rank(), step, Name(phase)))
+    fault->happen();
+}
+
+}  // namespace carole::train

@@ -1,0 +1,127 @@
+#include "src/train/step/replica.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "collectives/ranks/fact_check.h"
+#include "collectives/ranks/rank_local_work.h"
+#include "src/core/error.h"
+#include "src/graph/autodiff.h"
+#include "src/graph/precision.h"
+#include "src/graph/recompute.h"
+#include "src/graph/rewrites.h"
+#include "src/optim/update.h"
+#include "src/train/state/freeze.h"
+#include "src/train/step/step_losses.h"
+#include "src/train/step/step_memory.h"
+
+namespace carole::train {
+namespace {
+
+// By place.
+std::vector<Segment> RegularizedSegments(const VariableStore& store) {
+  std::vector<Segment> segments;
+  for (const VariablePlace& p : store.places()) {
+    if (p.trainable && p.l2_regularized) segments.push_back({p.offset, p.offset + p.count});
+  }
+  std::sort(segments.begin(), segments.end(),
+            [](const auto& a, const auto& b) { return a.begin < b.begin; });
+  return segments;
+}
+
+}  // namespace
+
+OwnedReplica::OwnedReplica(std::unique_ptr<Graph> net, const Backend& backend,
+                           collectives::Communicator& communicator, const StepOptions& options)
+    : graph(std::move(net)),
+      frozen(FreezeOutside(*graph, options.trainable_scopes)),
+      loss_scale(options.loss_scale),
+      weight_decay_(options.optimizer_options.weight_decay) {
+  graph->MarkOutput(StepLosses::LogitsOf(*graph));
+  Fuse(*graph, backend);
+  Differentiate(*graph);
+  FuseGradients(*graph, backend);
+  StoreActivationsAs(backend.activation_dtype(), *graph);
+  // A rank whose cache lacks the plans of kernels looks for them, which may take minutes.
+  collectives::WorkApart(communicator, "plans", [&] {
+    executable = options.activation_bytes == 0
+                     ? std::make_unique<Executable>(*graph, backend)
+                     : CompileWithin(*graph, backend, options.activation_bytes);
+  });
+  CheckLayouts(communicator);
+  MakeStore(backend, communicator, options);
+  executable->Bind(*store);
+  if (options.sync_batch_norm) CheckSchedule(communicator);
+  MakeOptimizer(backend, options);
+  if (options.moving_average_decay != 0) MakeAverages(backend, options.moving_average_decay);
+}
+
+// What ranks sum on the host lies in memory that they share.
+void OwnedReplica::MakeStore(const Backend& backend, collectives::Communicator& communicator,
+                             const StepOptions& options) {
+  RequireMemory(backend, *graph, executable->statistics().arena_bytes, options);
+  VariableStore::Allocate allocate_gradients;
+  if (backend.on_host()) {
+    allocate_gradients = [&](size_t bytes) {
+      gradients = communicator.AllocateArena(bytes);
+      return gradients->data();
+    };
+  }
+  store = executable->MakeStore(allocate_gradients);
+}
+
+// Gradients and weights travel in the kernels' own layouts.
+void OwnedReplica::CheckLayouts(collectives::Communicator& communicator) const {
+  const std::vector<uint64_t> all =
+      AllGather(communicator, executable->LayoutHash(), {.what = "layouts"});
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    throw ConfigError(
+        fmt::format("[train] layouts: rank {} keeps its weights in other layouts than rank 0: got "
+                    "plan {:016x}, want {:016x}; start all ranks with the same program and flags "
+                    "on CPUs of one kind, or set ONEDNN_MAX_CPU_ISA alike",
+                    rank, all[rank], all[0]));
+  }
+}
+
+// What is computed again depends on the memory that there is, and batch norms meet in their order.
+void OwnedReplica::CheckSchedule(collectives::Communicator& communicator) const {
+  collectives::RequireSameFacts(
+      communicator, {{"order of kernels (--sync_batch_norm wants one --activation_memory for all)",
+                      fmt::format("hash {:016x}", executable->ScheduleHash())}});
+}
+
+void OwnedReplica::MakeOptimizer(const Backend& backend, const StepOptions& options) {
+  optim::Arenas arenas{.dtype = store->dtype(),
+                       .weights = store->weights_base(),
+                       .gradients = store->gradients_base(),
+                       .count = store->trainable_count(),
+                       .regularized = RegularizedSegments(*store),
+                       .copies = executable->TakeWeightCopies()};
+  optimizer = std::make_unique<optim::Optimizer>(optim::FindOptimizer(options.optimizer),
+                                                 options.optimizer_options, arenas, backend);
+}
+
+void OwnedReplica::MakeAverages(const Backend& backend, double decay) {
+  averages = std::make_unique<optim::MovingAverages>(
+      decay, store->dtype(),
+      std::vector{std::span(store->weights_base(), store->weights_bytes()),
+                  std::span(store->statistics_base(), store->statistics_bytes())},
+      backend);
+}
+
+double OwnedReplica::FrozenLoss() {
+  if (frozen_loss_) return *frozen_loss_;
+  double squares = 0;
+  for (int v : frozen) {
+    const VariablePlace& p = store->places()[v];
+    if (!p.l2_regularized) continue;
+    std::vector<double> values(static_cast<size_t>(p.tf_shape.size()));
+    store->ReadFrom(store->statistics_base(), v, std::span<double>(values));
+    squares += optim::SumOfSquares(values.data(), p.tf_shape.size());
+  }
+  frozen_loss_ = 0.5 * weight_decay_ * squares;
+  return *frozen_loss_;
+}
+
+}  // namespace carole::train

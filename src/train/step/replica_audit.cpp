@@ -1,0 +1,109 @@
+#include "src/train/step/replica_audit.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "collectives/ranks/replica_check.h"
+#include "src/backend/arena_math.h"
+#include "src/core/error.h"
+#include "src/core/rng.h"
+
+namespace carole::train {
+namespace {
+
+// One hash for each variable of each arena, the weights first.
+class Hashes {
+ public:
+  Hashes(const Replica& replica, std::span<const int> frozen) : store_(replica.store) {
+    std::vector<int> trainable;
+    for (size_t v = 0; v < store_.places().size(); ++v) {
+      if (store_.places()[v].trainable) trainable.push_back(static_cast<int>(v));
+    }
+    Add(store_.weights_base(), trainable, "");
+    for (size_t s = 0; s < replica.optimizer.slots().size(); ++s) {
+      Add(replica.optimizer.slot(static_cast<int>(s)), trainable,
+          "/" + replica.optimizer.slots()[s].name);
+    }
+    if (replica.averages != nullptr) {
+      Add(replica.averages->shadow(0).data(), trainable, kAverageSuffix);
+    }
+    if (!frozen.empty()) Add(store_.statistics_base(), frozen, "");
+  }
+
+  std::span<const uint64_t> all() const { return hashes_; }
+
+  uint64_t Sum() const {
+    uint64_t sum = 0;
+    for (uint64_t hash : hashes_) sum = SplitMix64(sum ^ hash);
+    return sum;
+  }
+
+  // "a/weights", "a/weights/Momentum"
+  std::string NameOf(size_t index) const {
+    for (const Arena& arena : arenas_) {
+      if (index < arena.variables.size())
+        return store_.places()[arena.variables[index]].name + arena.suffix;
+      index -= arena.variables.size();
+    }
+    return "?";
+  }
+
+ private:
+  struct Arena {
+    std::vector<int> variables;
+    std::string suffix;  // of their names
+  };
+
+  void Add(const std::byte* arena, std::span<const int> variables, const std::string& suffix) {
+    arenas_.push_back({{variables.begin(), variables.end()}, suffix});
+    const auto* floats = reinterpret_cast<const float*>(arena);
+    std::vector<Segment> ranges;  // of floats, as whose bits other types are taken, too
+    const auto floats_in_one = static_cast<int64_t>(SizeOf(store_.dtype()) / sizeof(float));
+    for (int v : variables) {
+      const VariablePlace& p = store_.places()[v];
+      ranges.push_back({p.offset * floats_in_one, (p.offset + p.count) * floats_in_one});
+    }
+    if (const ArenaMath* math = store_.backend().arena_math()) {
+      const std::vector<uint64_t> hashes = math->Hashes(floats, ranges);
+      hashes_.insert(hashes_.end(), hashes.begin(), hashes.end());
+      return;
+    }
+    for (const Segment& range : ranges)
+      hashes_.push_back(collectives::HashOfFloats({floats + range.begin, floats + range.end}));
+  }
+
+  const VariableStore& store_;
+  std::vector<Arena> arenas_;
+  std::vector<uint64_t> hashes_;
+};
+
+bool AllEqual(std::span<const uint64_t> values) {
+  return std::adjacent_find(values.begin(), values.end(), std::not_equal_to<>()) == values.end();
+}
+
+}  // namespace
+
+void AuditReplicas(collectives::Communicator& communicator, const Replica& replica,
+                   std::span<const int> frozen, int64_t step) {
+  if (communicator.size() == 1) return;
+  const Hashes hashes(replica, frozen);
+  const uint64_t sum = hashes.Sum();
+  const collectives::Tag tag{.what = "audit", .step = step};
+  if (AllEqual(AllGather(communicator, sum, tag))) return;
+  const auto all = collectives::AllGatherValues<uint64_t>(communicator, hashes.all(), tag);
+  const size_t num_hashes = hashes.all().size();
+  for (size_t i = 0; i < num_hashes; ++i) {
+    std::vector<uint64_t> values;
+    for (size_t at = i; at < all.size(); at += num_hashes) values.push_back(all[at]);
+    if (AllEqual(values)) continue;
+    throw CommError(fmt::format(
+        "[audit] {}: replicas differ at step {}: {}; memory or network of the odd ranks is "
+        "suspect, the last checkpoint is good",
+        hashes.NameOf(i), step, collectives::DescribeOdd(communicator, values)));
+  }
+}
+
+}  // namespace carole::train

@@ -1,0 +1,92 @@
+#include "src/train/step/step_guard.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <span>
+
+#include "src/backend/arena_math.h"
+#include "src/backend/host_view.h"
+#include "src/train/step/averaging.h"
+
+namespace carole::train {
+namespace {
+
+// What one rank found.
+struct Finding {
+  double loss = 0;
+  int32_t weight = -1;    // variable
+  int32_t gradient = -1;  // variable
+};
+
+template <typename T>
+bool AreFinite(const std::byte* values, int64_t count) {
+  const T* begin = reinterpret_cast<const T*>(values);
+  return std::all_of(begin, begin + count, [](T x) { return std::isfinite(x); });
+}
+
+std::string Describe(const Finding& finding, const std::vector<VariablePlace>& places) {
+  std::string text;
+  auto add = [&](const std::string& part) { text += (text.empty() ? "" : ", ") + part; };
+  if (!std::isfinite(finding.loss)) add(fmt::format("loss {}", finding.loss));
+  if (finding.weight >= 0) add("weights of " + places[finding.weight].name);
+  if (finding.gradient >= 0) add("gradient of " + places[finding.gradient].name);
+  return text;
+}
+
+}  // namespace
+
+StepGuard::StepGuard(const VariableStore& store, const std::vector<int>& frozen)
+    : store_(store),
+      statistics_(MovingStatistics(store, frozen)),
+      saved_(store.backend().Allocate(store.statistics_bytes())) {}
+
+void StepGuard::Copy(std::byte* to, const std::byte* from) const {
+  const size_t element = SizeOf(store_.dtype());
+  for (const auto& [offset, count] : statistics_) {
+    const size_t begin = offset * element;
+    store_.backend().Copy(to + begin, from + begin, count * element);
+  }
+}
+
+void StepGuard::Save() const { Copy(saved_.get(), store_.statistics_base()); }
+
+void StepGuard::Restore() const { Copy(store_.statistics_base(), saved_.get()); }
+
+void StepGuard::RestoreUnless(const bool* applied) const {
+  const std::span<float> statistics = store_.statistics<float>();
+  const auto* saved = reinterpret_cast<const float*>(saved_.get());
+  for (const auto& [offset, count] : statistics_) {
+    store_.backend().arena_math()->CopyUnless(applied, statistics.data() + offset, saved + offset,
+                                              static_cast<int64_t>(count));
+  }
+}
+
+int StepGuard::FirstBad(const std::vector<int>& variables, std::byte* arena) const {
+  const size_t element = SizeOf(store_.dtype());
+  const HostView view(store_.backend(), arena, store_.weights_bytes());
+  const bool f64 = store_.dtype() == DType::kF64;
+  for (int v : variables) {
+    const VariablePlace& p = store_.places()[v];
+    const std::byte* begin = view.as<std::byte>().data() + static_cast<size_t>(p.offset) * element;
+    if (!(f64 ? AreFinite<double>(begin, p.count) : AreFinite<float>(begin, p.count))) return v;
+  }
+  return -1;
+}
+
+std::string StepGuard::Blame(double local_loss, collectives::Communicator& communicator) const {
+  const std::vector<int>& variables = store_.ready_order();
+  const Finding mine{.loss = local_loss,
+                     .weight = FirstBad(variables, store_.weights_base()),
+                     .gradient = FirstBad(variables, store_.gradients_base())};
+  const std::vector<Finding> all = AllGather(communicator, mine, {.what = "findings"});
+  std::string text;
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    const std::string words = Describe(all[rank], store_.places());
+    if (!words.empty()) text += fmt::format("{}rank {}: {}", text.empty() ? "" : "; ", rank, words);
+  }
+  return text.empty() ? "the sum of the ranks' finite gradients" : text;
+}
+
+}  // namespace carole::train

@@ -1,0 +1,62 @@
+// What is chosen by timing, without a GPU.
+#include "src/backend/cuda/plans/choose_once.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/temporary_folder.h"
+
+namespace carole::cuda {
+namespace {
+
+class ChooseOnceTest : public ::testing::Test {
+ protected:
+  bool Choose(const Device& device, std::optional<bool> timed, bool untimed = false) {
+    return ChooseOnce("a task, in pairs", device, untimed, [&] {
+      ++timings_;
+      return timed;
+    });
+  }
+
+  TemporaryFolder folder_;
+  ChoiceCache cache_{folder_ / "plans", "a GPU"};
+  int timings_ = 0;
+};
+
+TEST_F(ChooseOnceTest, TimesOnceAndRemembers) {
+  Device device, later;
+  device.plans = later.plans = &cache_;
+  EXPECT_TRUE(Choose(device, true));
+  EXPECT_TRUE(Choose(device, false)) << "known";
+  EXPECT_TRUE(Choose(later, false)) << "known from the file";
+  EXPECT_EQ(timings_, 1);
+  EXPECT_EQ(cache_.Find("a task, in pairs"), "yes");
+}
+
+// Another process may write another answer meanwhile.
+TEST_F(ChooseOnceTest, StaysWithItsAnswer) {
+  Device device;
+  device.plans = &cache_;
+  EXPECT_FALSE(Choose(device, false));
+  cache_.Add("a task, in pairs", "yes");
+  EXPECT_FALSE(Choose(device, true));
+}
+
+TEST_F(ChooseOnceTest, WithoutMemoryToTimeInIsNotRemembered) {
+  Device device, later;
+  device.plans = later.plans = &cache_;
+  EXPECT_TRUE(Choose(device, std::nullopt, true));
+  EXPECT_TRUE(Choose(device, false)) << "a kernel that is made again";
+  EXPECT_FALSE(Choose(later, false)) << "the next run times it";
+  EXPECT_EQ(timings_, 2);
+}
+
+TEST_F(ChooseOnceTest, UntimedOrForcedAsksNobody) {
+  Device untimed, forced;
+  forced.takes_optional = true;
+  EXPECT_FALSE(Choose(untimed, true));
+  EXPECT_TRUE(Choose(forced, false));
+  EXPECT_EQ(timings_, 0);
+}
+
+}  // namespace
+}  // namespace carole::cuda

@@ -1,0 +1,39 @@
+// What the CUDA backend does when a call of CUDA fails, on the emulated runtime.
+#include <gmock/gmock.h>
+
+#include "src/backend/cuda/runtime/device_memory.h"
+#include "src/core/error.h"
+#include "tests/support/cuda_emulation/backend.h"
+#include "tests/support/op_runner.h"
+#include "tests/support/op_specs.h"
+
+namespace carole::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+// A kernel's fault shows in the next call, whichever that is, and in all that follow.
+TEST(DeviceErrors, StickyErrorNamesTheCallAndUnwinds) {
+  const auto backend = MakeEmulatedCudaBackend(1);
+  DeviceMemory memory = cuda::AllocateDevice(64, nullptr);
+  const FailEveryCall broken;
+  const OpSpec spec = SameShapeSpec(OpKind::kRelu, ReluAttributes{}, {2, 3}, 1);
+  EXPECT_THAT([&] { RunPlain(*backend, spec, {Elements(6, 1.0)}); },
+              ThrowsMessage<DeviceError>(AllOf(HasSubstr("[cuda] cudaLaunchKernelEx"),
+                                               HasSubstr("cudaErrorIllegalAddress"))));
+  EXPECT_THAT([&] { cuda::AllocateDevice(64, nullptr); },
+              ThrowsMessage<DeviceError>(HasSubstr("[cuda] cudaMalloc: ")));
+  memory.reset();  // throws nothing
+}
+
+TEST(DeviceErrors, OutOfMemorySaysWhatIsFreeAndWhatHelps) {
+  EXPECT_THAT([] { cuda::AllocateDevice(size_t{1} << 60, nullptr); },
+              ThrowsMessage<DeviceMemoryError>(AllOf(
+                  HasSubstr("[cuda] GPU memory: not enough: got 16384 MB free of 16384 MB, want"),
+                  HasSubstr("use a smaller --batch_size, or --activation_memory"))));
+}
+
+}  // namespace
+}  // namespace carole::testing

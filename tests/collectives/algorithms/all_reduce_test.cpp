@@ -1,0 +1,293 @@
+// Every algorithm on every number of ranks, alone on a host and spread over several.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <fstream>
+#include <thread>
+
+#include "collectives/algorithms/algorithms.h"
+#include "src/core/error.h"
+#include "src/core/files/choice_cache.h"
+#include "tests/support/collective_cases.h"
+#include "tests/support/run_ranks.h"
+#include "tests/support/temporary_folder.h"
+
+namespace carole::testing {
+namespace {
+
+struct Case {
+  int ranks;
+  int per_host;  // 0: one host
+  std::string algorithm;
+
+  std::string Name() const {
+    const std::string where = per_host == 0 ? "one_host" : fmt::format("{}perhost", per_host);
+    return fmt::format("{}_{}ranks_{}", algorithm, ranks, where);
+  }
+};
+
+void PrintTo(const Case& c, std::ostream* out) { *out << c.Name(); }
+
+std::vector<Case> AllCases() {
+  std::vector<Case> cases;
+  for (int ranks : {1, 2, 3, 4, 7, 8}) {
+    for (int per_host : {0, 1, 3}) {
+      if (per_host >= ranks) continue;
+      for (const auto& entry : collectives::kAllReduce) {
+        // Messages alone do not care for hosts, and on one host there is shared memory alone.
+        const bool is_for_messages = entry.name == "ring" || entry.name == "tree";
+        const bool is_shared = entry.name == "shared_memory";
+        if (entry.sum_f32 == nullptr || (is_for_messages && per_host != 1)) continue;
+        if (is_shared == (per_host == 0))
+          cases.push_back({ranks, per_host, std::string(entry.name)});
+      }
+    }
+  }
+  return cases;
+}
+
+class AllReduceTest : public ::testing::TestWithParam<Case> {
+ protected:
+  CommunicatorOptions Options() const {
+    // Short segments: the ring has several in flight at 2^20 elements.
+    return {.deadline_seconds = 30,
+            .all_reduce = GetParam().algorithm,
+            .segment_bytes = 100'000,
+            .ranks_per_host = GetParam().per_host};
+  }
+};
+
+TEST_P(AllReduceTest, SumsAllCountsBitwiseEqual) {
+  RunRanks(GetParam().ranks, CheckAllCounts, Options());
+}
+
+TEST_P(AllReduceTest, ManyInFlight) { RunRanks(GetParam().ranks, CheckInFlight, Options()); }
+
+TEST_P(AllReduceTest, Reducer) {
+  RunRanks(GetParam().ranks, CheckReducer<float>, Options());
+  RunRanks(GetParam().ranks, CheckReducer<double>, Options());
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, AllReduceTest, ::testing::ValuesIn(AllCases()),
+                         [](const auto& info) { return info.param.Name(); });
+
+TEST(Communicator, GatherAndBroadcast) {
+  for (int ranks : {1, 2, 3, 4, 6, 7}) {
+    for (int per_host : {0, 1, 2, 3}) {
+      RunRanks(ranks, CheckGatherAndBroadcast,
+               {.segment_bytes = 100'000, .ranks_per_host = per_host});
+    }
+  }
+}
+
+TEST(Communicator, SumsInBf16BetweenHosts) {
+  for (int ranks : {2, 3, 4, 7}) {
+    for (int per_host : {1, 2}) {
+      RunRanks(ranks, CheckBf16,
+               {.all_reduce = "hierarchical",
+                .wire_dtype = "bf16",
+                .segment_bytes = 50'000,
+                .ranks_per_host = per_host});
+    }
+  }
+}
+
+// The sum of the ranks' values as a binary tree, by messages and by shared memory.
+TEST(Communicator, TreesAddInOneOrder) {
+  const auto value = [](int rank) { return 1.0f + static_cast<float>(rank) * 0x1.23p-20f; };
+  const float want = ((value(0) + value(1)) + (value(2) + value(3))) +
+                     ((value(4) + value(5)) + (value(6) + value(7)));
+  for (int per_host : {0, 1, 2, 4}) {
+    for (size_t count : {100, 10'000}) {
+      RunRanks(8,
+               [&](Communicator& c) {
+                 std::vector<float> data(count, value(c.rank()));
+                 c.AllReduce(data, {});
+                 for (float x : data) Require(x == want, "the tree's sum");
+               },
+               {.all_reduce = "hierarchical_tree", .ranks_per_host = per_host});
+    }
+  }
+}
+
+// The lines of a file of choices, after its first.
+std::vector<std::string> Choices(const std::string& path) {
+  std::ifstream file(path);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(line);
+  if (!lines.empty()) lines.erase(lines.begin());
+  return lines;
+}
+
+TEST(Communicator, AutoTakesWhatAnEarlierJobFound) {
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/cache/all_reduce";
+  constexpr size_t kCount = 10'000;
+  std::string chosen;
+  const auto run = [&](int per_host) {
+    RunRanks(4,
+             [&](Communicator& c) {
+               std::vector<float> data(kCount);
+               CheckAllReduce<float>(c, data);
+               if (c.rank() == 0) chosen = c.all_reduce_of(kCount * sizeof(float));
+             },
+             {.choices_path = path, .ranks_per_host = per_host});
+  };
+  run(2);
+  ASSERT_EQ(Choices(path).size(), 1U);
+  const std::string line = Choices(path).front();
+  const size_t task = line.find('\t') + 1, choice = line.rfind('\t') + 1;
+  EXPECT_EQ(line.substr(choice), chosen);
+  EXPECT_EQ(line.substr(task, choice - 1 - task), "32768 bytes of fp32");
+
+  for (const std::string other : {"hierarchical", "hierarchical_tree"}) {
+    ChoiceCache(path, line.substr(0, task - 1)).Add("32768 bytes of fp32", other);
+    run(2);
+    EXPECT_EQ(chosen, other);
+    ASSERT_EQ(Choices(path).size(), 1U) << "nothing was measured";
+  }
+  run(1);
+  EXPECT_EQ(Choices(path).size(), 2U) << "other hosts are another place";
+  ChoiceCache(path, line.substr(0, task - 1)).Add("32768 bytes of fp32", "ring");
+  run(2);
+  EXPECT_NE(chosen, "ring") << "does not win on these hosts: measured anew";
+}
+
+TEST(Communicator, AutoMeasuresOnceForEachSizeAndAgrees) {
+  for (int per_host : {1, 2}) {
+    RunRanks(4,
+             [](Communicator& c) {
+               for (size_t count : {1000, 1023, 100'000}) {
+                 std::vector<float> data(count);
+                 CheckAllReduce<float>(c, data);
+                 Require(c.all_reduce_of(count * sizeof(float)) != "auto", "chosen");
+                 CheckAllReduce<float>(c, data);
+               }
+               Require(c.all_reduce_of(4096) == c.all_reduce_of(4100), "one choice for a size");
+               Require(c.all_reduce_of(64 << 10) == "auto", "not measured yet");
+               Require(c.all_reduce() == "auto", "still automatic");
+             },
+             {.ranks_per_host = per_host});
+  }
+  RunRanks(2, [](Communicator& c) {
+    Require(c.all_reduce_of(4096) == "shared_memory", "one host needs no measuring");
+  });
+}
+
+TEST(Communicator, ObserverGetsWhatIsThrough) {
+  RunRanks(2, [](Communicator& c) {
+    std::vector<collectives::CollectiveRecord> records;
+    std::string what;
+    c.SetObserver([&](const collectives::CollectiveRecord& record) {
+      records.push_back(record);
+      what = record.what;
+    });
+    std::vector<float> data(1000);
+    c.AllReduce(data, {.what = "gradients", .step = 3, .bucket = 2});
+    c.SetObserver(nullptr);
+    c.Barrier({});
+    Require(records.size() == 1, "one record");
+    const auto& r = records[0];
+    Require(r.operation == "all_reduce" && what == "gradients", "names");
+    Require(r.algorithm == "shared_memory", "algorithm");
+    Require(r.step == 3 && r.bucket == 2 && r.bytes == 4000, "numbers");
+    Require(r.start <= r.agreed && r.agreed <= r.end, "times");
+  });
+}
+
+// Threads share one clock, so hosts made of threads are not apart.
+TEST(Communicator, MeasuresClocksApart) {
+  for (int per_host : {0, 1}) {
+    RunRanks(3,
+             [](Communicator& c) {
+               Require(std::abs(c.ClockOffset()) < 0.05, fmt::format("{} s", c.ClockOffset()));
+             },
+             {.ranks_per_host = per_host});
+  }
+}
+
+TEST(Communicator, CountsHowLongARankWaitsForLaterOnes) {
+  using Clock = std::chrono::steady_clock;
+  RunRanks(2, [](Communicator& c) {
+    std::vector<float> data(1000);
+    const auto start = Clock::now();
+    Clock::duration slept{};
+    for (int step = 0; step < 3; ++step) {
+      const auto begin = Clock::now();
+      if (c.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(400));
+      slept += Clock::now() - begin;
+      for (int bucket = 0; bucket < 3; ++bucket) {
+        c.AllReduce(data, {.what = "gradients", .step = step, .bucket = bucket});
+      }
+    }
+    const collectives::WaitStats stats = c.TakeWaitStats();
+    const std::chrono::duration<double> awake = Clock::now() - start - slept;
+    Require(c.rank() == 0 ? stats.waited_seconds > 0.2 : stats.waited_seconds <= awake.count(),
+            "rank 0 waits for rank 1");
+    Require(c.TakeWaitStats().waited_seconds == 0, "taken");
+  });
+}
+
+TEST(Communicator, ArenasAreZeroedAndAligned) {
+  RunRanks(3, [](Communicator& c) {
+    for (size_t bytes : {0, 1, 100'000}) {
+      const auto arena = c.AllocateArena(bytes);
+      Require(arena->size() == bytes, "size");
+      Require(reinterpret_cast<uintptr_t>(arena->data()) % Buffer::kAlignment == 0, "alignment");
+      for (size_t i = 0; i < bytes; ++i) Require(arena->data()[i] == std::byte{0}, "zeroed");
+    }
+  });
+}
+
+TEST(Communicator, LocalRanksAreThoseOfTheHost) {
+  RunRanks(5,
+           [](Communicator& c) {
+             Require(c.local_rank() == c.rank() % 2, "local rank");
+             Require(c.local_size() == (c.rank() == 4 ? 1 : 2), "local size");
+           },
+           {.ranks_per_host = 2});
+}
+
+TEST(Communicator, RefusesUnknownAndUnfittingAlgorithms) {
+  EXPECT_THROW(collectives::MakeLocalCommunicators(2, {.all_reduce = "telepathy"}), UsageError);
+  EXPECT_THROW(collectives::MakeLocalCommunicators(2, {.all_reduce = "mpi"}), UsageError);
+  EXPECT_THROW(collectives::MakeLocalCommunicators(2, {.wire_dtype = "fp8"}), UsageError);
+  EXPECT_THROW(
+      collectives::MakeLocalCommunicators(4, {.all_reduce = "shared_memory", .ranks_per_host = 2}),
+      UsageError);
+}
+
+TEST(Plan, SplitsEvenly) {
+  using collectives::Piece;
+  using collectives::SplitEvenly;
+  EXPECT_EQ(SplitEvenly(10, 3, 0), (Piece{0, 4}));
+  EXPECT_EQ(SplitEvenly(10, 3, 1), (Piece{4, 3}));
+  EXPECT_EQ(SplitEvenly(10, 3, 2), (Piece{7, 3}));
+  EXPECT_EQ(SplitEvenly(1, 3, 2), (Piece{1, 0}));
+}
+
+// What a member sends is what its right neighbour expects, and it never sends what it does not have
+// yet.
+TEST(Plan, RingsFitTogether) {
+  for (int size : {2, 3, 5}) {
+    for (size_t count : {0, 1, 4, 1000}) {
+      std::vector<collectives::RingPlan> plans;
+      for (int i = 0; i < size; ++i) plans.push_back(collectives::PlanRing(count, size, i, 64));
+      for (int i = 0; i < size; ++i) {
+        const auto& mine = plans[i];
+        const auto& right = plans[(i + 1) % size];
+        ASSERT_EQ(mine.steps.size(), right.steps.size());
+        EXPECT_EQ(mine.steps.size(), 2 * (size - 1) * mine.lag);
+        for (size_t s = 0; s < mine.steps.size(); ++s) {
+          EXPECT_EQ(mine.steps[s].send, right.steps[s].receive);
+          EXPECT_LE(mine.steps[s].send.count, mine.max_segment);
+          if (s < mine.lag) continue;
+          EXPECT_EQ(mine.steps[s].send, mine.steps[s - mine.lag].receive);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace carole::testing

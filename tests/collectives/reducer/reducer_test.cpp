@@ -1,0 +1,89 @@
+#include "collectives/reducer/reducer.h"
+
+#include <gtest/gtest.h>
+
+#include "src/core/error.h"
+#include "tests/support/run_ranks.h"
+
+namespace carole::testing {
+namespace {
+
+using collectives::Bucket;
+using collectives::HashOfPlan;
+using collectives::PlanBuckets;
+using collectives::Range;
+
+TEST(Bucketing, FirstIsSmallRestAreFull) {
+  const std::vector<Range> parameters = {{0, 10}, {10, 10}, {32, 40}, {72, 8}, {80, 50}, {130, 5}};
+  const auto buckets =
+      PlanBuckets(parameters, sizeof(float), {.first_bucket_bytes = 80, .bucket_bytes = 200});
+  ASSERT_EQ(buckets.size(), 3);
+  EXPECT_EQ(buckets[0].range, (Range{0, 20}));
+  EXPECT_EQ(buckets[1].range,
+            (Range{32, 98}));  // 40 + 8 are not yet 50 elements, so 50 more join them
+  EXPECT_EQ(buckets[1].first, 2);
+  EXPECT_EQ(buckets[1].num, 3);
+  EXPECT_EQ(buckets[2].range, (Range{130, 5}));
+}
+
+TEST(Bucketing, GapsInsideABucketTravelAlong) {
+  const auto buckets = PlanBuckets(std::vector<Range>{{0, 10}, {16, 10}}, sizeof(float));
+  ASSERT_EQ(buckets.size(), 1);
+  EXPECT_EQ(buckets[0].range, (Range{0, 26}));
+}
+
+TEST(Bucketing, RefusesOverlap) {
+  EXPECT_THROW(PlanBuckets(std::vector<Range>{{0, 10}, {9, 10}}, sizeof(float)), InternalError);
+}
+
+TEST(Bucketing, HashTellsPlansApart) {
+  const std::vector<Range> a = {{0, 10}, {10, 10}};
+  const std::vector<Range> b = {{0, 10}, {10, 11}};
+  EXPECT_EQ(HashOfPlan(PlanBuckets(a, 4)), HashOfPlan(PlanBuckets(a, 4)));
+  EXPECT_NE(HashOfPlan(PlanBuckets(a, 4)), HashOfPlan(PlanBuckets(b, 4)));
+  EXPECT_NE(HashOfPlan(PlanBuckets(a, 4)),
+            HashOfPlan(PlanBuckets(a, 4, {.first_bucket_bytes = 4})));
+}
+
+TEST(Reducer, OneRankGetsItsBucketsBackUntouched) {
+  RunRanks(1, [](Communicator& c) {
+    std::vector<float> gradients = {1, 2, 3};
+    collectives::Reducer reducer(c, gradients, {{0, 1}, {1, 2}}, {.first_bucket_bytes = 1});
+    reducer.BeginStep(0);
+    reducer.MarkReady(0);
+    EXPECT_EQ(reducer.WaitNext(), (Range{0, 1}));  // while the second is still being computed
+    reducer.MarkReady(1);
+    EXPECT_EQ(reducer.WaitNext(), (Range{1, 2}));
+    EXPECT_EQ(reducer.WaitNext(), std::nullopt);
+    EXPECT_EQ(gradients, (std::vector<float>{1, 2, 3}));
+  });
+}
+
+TEST(Reducer, LaterBucketsWaitForEarlierOnes) {
+  RunRanks(2, [](Communicator& c) {
+    std::vector<float> gradients(4, static_cast<float>(c.rank() + 1));
+    collectives::Reducer reducer(c, gradients, {{0, 2}, {2, 2}}, {.first_bucket_bytes = 1});
+    reducer.BeginStep(0);
+    reducer.MarkReady(1);
+    EXPECT_THROW(reducer.WaitNext(), InternalError);  // the first bucket has not started
+    EXPECT_EQ(gradients[2], static_cast<float>(c.rank() + 1));
+    reducer.MarkReady(0);
+    while (reducer.WaitNext()) continue;
+    EXPECT_EQ(gradients, std::vector<float>(4, 3.0f));
+  });
+}
+
+TEST(Reducer, RefusesMarkingTwiceAndStepsThatAreNotThrough) {
+  RunRanks(1, [](Communicator& c) {
+    std::vector<float> gradients(2);
+    collectives::Reducer reducer(c, gradients, {{0, 1}, {1, 1}});
+    EXPECT_THROW(reducer.MarkReady(0), InternalError);  // before BeginStep
+    reducer.BeginStep(0);
+    reducer.MarkReady(0);
+    EXPECT_THROW(reducer.MarkReady(0), InternalError);
+    EXPECT_THROW(reducer.BeginStep(1), InternalError);
+  });
+}
+
+}  // namespace
+}  // namespace carole::testing

@@ -1,0 +1,124 @@
+#!/bin/bash
+# Packs the built program with its tests and every shared library that it needs into one relocatable tar.
+#
+#   tests/gpu/bundle.sh BUILD OUT.tar.xz     e.g. tests/gpu/bundle.sh build build/carole-bundle.tar.xz
+#
+# It runs where the C library is no older than here. Not in it: that library, the driver and CUDA's libraries (cuDNN, NCCL, cuBLAS), which `carole` looks for where the
+# bundle is unpacked: in LD_LIBRARY_PATH, in the system, in a toolkit, in Python's nvidia-* wheels. MPI speaks TCP and
+# shared memory only. In the folder it makes: carole, mpirun, tests/NAME (scripts that set the environment), and
+# gpu_check.sh, to be called as `./gpu_check.sh . /tmp/check`.
+set -euo pipefail
+
+build=$(realpath "$1")
+out=$(realpath -m "$2")
+source_root=$(realpath "$(dirname "$0")/..")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+top=$work/carole-bundle
+libraries=lib/x86_64-linux-gnu
+mkdir -p "$top"/{bin,share,tests,"$libraries"}
+
+die() {
+  echo "[bundle] $*" >&2
+  exit 1
+}
+
+for tool in patchelf mpirun orted; do
+  command -v "$tool" >/dev/null || die "$tool: not found; apt-get install patchelf openmpi-bin, of Open MPI 4 (Debian 12)"
+done
+[[ -x $build/carole ]] || die "$build/carole: not built"
+
+# What must be the machine's own.
+is_foreign() {
+  [[ $1 =~ ^(ld-linux|libc\.|libm\.|libdl\.|librt\.|libpthread\.|libresolv\.|libutil\.|libnsl|libmvec) ]] ||
+    [[ $1 =~ ^(libcuda|libcudart|libcudnn|libcublas|libcupti|libnvidia|libnvrtc|libnccl) ]]
+}
+
+# Copies the libraries that a file needs, and theirs.
+copy_needed() {
+  local name path
+  while read -r name path; do
+    if is_foreign "$name" || [[ -e $top/$libraries/$name ]]; then continue; fi
+    [[ $path == /* ]] || die "$1 needs $name, which is not found"
+    cp -L "$path" "$top/$libraries/$name"
+  done < <(LD_LIBRARY_PATH=$build/deps/onednn/lib ldd "$1" | sed -nE 's/^\s*(\S+) => (\S+).*/\1 \2/p')
+}
+
+cp "$build/carole" "$top/bin/"
+cp "$build"/libcarole_*.so "$top/lib/"
+for test in "$build"/tests/carole_*_tests; do
+  if [[ -x $test && $test =~ carole_(backend|golden|graph|io|optim|train|collectives)_tests$ ]]; then
+    cp "$test" "$top/bin/"
+  fi
+done
+cp -r "$source_root/tests/data" "$top/tests/data"
+# Golden values of other nets, where a folder of them is named.
+[[ -z ${CAROLE_GOLDENS:-} ]] || cp -r "$CAROLE_GOLDENS" "$top/tests/data/goldens/more"
+cp "$source_root"/tests/gpu/gpu_{check,report}.sh "$source_root"/tests/bench/{gpu_torch,torch_nets,peer_nets}.py "$top/"
+fashion_mnist=/usr/share/datasets/fashion-mnist
+if [[ -d $fashion_mnist ]]; then
+  cp -rL "$fashion_mnist" "$top/share/"
+  gunzip "$top"/share/fashion-mnist/*.gz # xz packs it better
+fi
+
+# Open MPI, where its prefix has it relative to itself.
+cp -L "$(command -v mpirun)" "$(command -v orted)" "$top/bin/"
+cp -r /usr/share/openmpi "$top/share/"
+for plugins in openmpi/lib/openmpi3 pmix2/lib/pmix; do
+  [[ -d /usr/$libraries/$plugins ]] || continue
+  mkdir -p "$top/$libraries/$plugins"
+  find "/usr/$libraries/$plugins" -name '*.so' | grep -vE 'ofi|ucx|psm|openib|usnic|portals|cuda|monitoring|munge' |
+    xargs cp -t "$top/$libraries/$plugins"
+done
+[[ ! -d /usr/$libraries/pmix2/share ]] || cp -r "/usr/$libraries/pmix2/share" "$top/$libraries/pmix2/" # its messages
+
+while read -r file; do copy_needed "$file"; done < <(find "$top" -type f \( -name '*.so*' -o -path '*/bin/*' \))
+# The plan of the libraries: all in one folder, found from wherever the bundle lies.
+while read -r file; do
+  strip --strip-unneeded "$file"
+  patchelf --force-rpath --set-rpath "\$ORIGIN/$(realpath --relative-to="$(dirname "$file")" "$top/$libraries")" "$file"
+done < <(find "$top" -type f \( -name '*.so*' -o -path '*/bin/*' \))
+
+cat >"$top/run_here" <<'END'
+#!/bin/sh
+# Runs the program of this script's name from the bundle. It is linked to by carole, mpirun and those in tests.
+here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd -P)
+[ -d "$here/bin" ] || here=$(dirname -- "$here")
+export OPAL_PREFIX="$here" PATH="$here:$PATH"
+# Debian's PMIx has its folders built in one by one: a prefix alone moves nothing.
+pmix=$here/lib/x86_64-linux-gnu/pmix2
+export PMIX_PREFIX="$pmix" PMIX_LIBDIR="$pmix/lib" PMIX_DATADIR="$pmix/share" PMIX_SYSCONFDIR="$pmix/share"
+export PMIX_MCA_mca_base_component_path="$pmix/lib/pmix"
+export CAROLE_TEST_DATA="$here/tests/data"
+if [ -z "${CAROLE_CUDA_FOLDERS+set}" ]; then
+  CAROLE_CUDA_FOLDERS=$(python3 - <<'PYTHON' 2>/dev/null
+import glob, site, sys
+places = [p for s in [*site.getsitepackages(), site.getusersitepackages(), *sys.path] for p in glob.glob(s + "/nvidia/*/lib")]
+print(":".join(dict.fromkeys(places)))
+PYTHON
+  )
+  for folder in /usr/local/cuda*/lib* /usr/local/cuda*/extras/CUPTI/lib64; do
+    [ ! -d "$folder" ] || CAROLE_CUDA_FOLDERS="${CAROLE_CUDA_FOLDERS:+$CAROLE_CUDA_FOLDERS:}$folder"
+  done
+  export CAROLE_CUDA_FOLDERS
+  # After the user's own and never empty, which would mean the present folder.
+  export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$CAROLE_CUDA_FOLDERS"
+  LD_LIBRARY_PATH=${LD_LIBRARY_PATH%:}
+  [ -n "$LD_LIBRARY_PATH" ] || unset LD_LIBRARY_PATH
+fi
+# On this machine alone mpirun needs no ssh, but asks for one.
+command -v ssh >/dev/null || export OMPI_MCA_plm_rsh_agent=sh
+program=$(basename -- "$0")
+if [ "$program" = mpirun ] && [ "$(id -u)" -eq 0 ]; then
+  exec "$here/bin/mpirun" --allow-run-as-root "$@"
+fi
+exec "$here/bin/$program" "$@"
+END
+chmod +x "$top/run_here"
+ln -s run_here "$top/carole"
+ln -s run_here "$top/mpirun"
+for test in "$top"/bin/carole_*_tests; do ln -s ../run_here "$top/tests/$(basename "$test")"; done
+
+mkdir -p "$(dirname "$out")"
+tar -C "$work" --sort=name --owner=0 --group=0 -cf - carole-bundle | xz -9 >"$out"
+echo "$out: $(du -h "$out" | cut -f1), unpacked $(du -sh "$top" | cut -f1)"

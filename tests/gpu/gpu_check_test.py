@@ -1,0 +1,458 @@
+#!/usr/bin/env python3
+"""tests/gpu/gpu_check.sh on a machine whose GPU, programs and PyTorch are scripts: verdicts, ratios, limits, exit code."""
+
+import contextlib
+import os
+import re
+import runpy
+import shutil
+import stat
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import unittest
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+SCRIPT = os.path.join(ROOT, "tests", "gpu", "gpu_check.sh")
+
+# Each fails, or hangs, with or without heeding SIGTERM, where its command line matches a variable.
+HEAD = """#!/bin/sh
+case "$(basename "$0") $*" in
+  $FAIL) echo "${WORDS:-broken on purpose}" >&2; exit "${CODE:-1}" ;;
+  $STUBBORN) trap "" TERM; echo "pid: $$" >&2; exec sleep 100 ;;
+  $HANG) exec sleep 100 ;;
+esac
+"""
+# ROW: a line of JSON as of a benchmark with these flags.
+ROW = """
+for word in "$@"; do
+  case $word in
+    --model_name=*) net=${word#*=} ;;
+    --precision=*) precision=${word#*=} ;;
+    --batch_size=*) batches=${word#*=} ;;
+    --eager) compiled=false ;;
+    --when=*) when=${word#*=} ;;
+  esac
+done
+"""
+CAROLE = ROW + """
+row() { echo '{"net":"'$net'","batch_size":'$batches',"precision":"'$precision'","images_per_second":'$1',"step_ends_s":[1.5,2.5]}'; }
+case "$*" in
+  doctor*) echo "  ok NCCL ${NCCL-2.28.9}"; echo "  ok       GPU            ${DOCTOR:-built with CUDA 13.0, no driver here}" ;;
+  eval*) echo '{"accuracy":'"${ACCURACY:-0.92}"',"recall_5":0.99}' ;;
+  "train --help") echo "  --optimizer TEXT=rmsprop                  adam, sgd" ;;
+  train*1e30*) echo "[I] global step 1: loss = 2.3 (0.1 sec/step)"; echo "[train] after step 1: not finite: rank 0: loss nan" ;;
+  train*number_of_steps=20*)
+    for step in $(seq 20); do
+      loss=2.$((90 - step))05
+      case "$step $*" in 17\\ $OFF*) loss=2.7400 ;; esac
+      echo "[I] global step $step: loss = $loss (0.1 sec/step)"
+    done
+    ;;
+  *jpeg_decoder=nvjpeg*) exit 78 ;;
+  "bench train"*dataset_dir*) row 6860.0 ;;
+  "bench train"*batch_size=512*) row 7500.0 ;;
+  "bench train"*steps=150*) row 6930.7 ;; # somebody looks at it
+  "bench train"*) row 7000.0 ;;
+esac
+[ -z "${CUDA_INJECTION64_PATH:-}" ] || echo "GPU idle: 1.25 % of the last 2000 ms" >&2
+"""
+MPIRUN = """
+[ "${CUDA_VISIBLE_DEVICES:-}" != 0 ] || exit "${SHARING:-0}"
+exit 78
+"""
+PYTHON = ROW + f"""
+[ "$1" != -m ] || exec '{sys.executable}' "$@"
+""" + """
+[ "$1" != -c ] || { echo "ModuleNotFoundError: torch" >&2; exit "${NO_TORCH:-0}"; }
+speed=5000
+[ "${compiled:=true}" = true ] || speed=4000
+for batch in $(echo "$batches" | tr , ' '); do
+  [ "$batch" != "${LOST:-}" ] || exit 1
+  [ -z "$when" ] || {
+    touch "$when.ready"
+    while [ ! -e "$when" ]; do sleep 0.1; done
+    [ "$batch" != 512 ] || speed=6000
+  }
+  echo '{"program": "pytorch", "net": "'$net'", "precision": "'$precision'", "compiled": '$compiled', "batch_size": '$batch', "images_per_second": '$speed'}'
+  speed=6000
+done
+"""
+# Two tests in each process; the second may hang or fail.
+TESTS = """
+[ -z "${SKIPS:-}" ] || { echo "skipped: $SKIPS"; exit 0; }
+shard=${GTEST_SHARD_INDEX:-0}
+echo "[==========] Running 2 tests from 1 test suite."
+echo "[ RUN      ] Net.first_$shard"
+echo "[       OK ] Net.first_$shard (5 ms)"
+echo "[ RUN      ] Net.second_$shard"
+case "$(basename "$0") $shard" in $SLOW) sleep 100 ;; esac
+case "$(basename "$0") $shard" in
+  $WRONG)
+    echo "case.cpp:5: Failure"
+    echo "Net.second_$shard: element 3: got 2, want 1"
+    echo "[  FAILED  ] Net.second_$shard, where GetParam() = 7 (5 ms)"
+    ;;
+  *) echo "[       OK ] Net.second_$shard (5 ms)" ;;
+esac
+echo "net_$shard    cuda_bf16   123   1e-3  2e-3  3e-3  ${shard}e-3  5e-3"
+echo "[==========] 2 tests from 1 test suite ran. (10 ms total)"
+"""
+SANITIZER = """
+shift 5
+[ -z "${INVALID:-}" ] || echo "========= Invalid __global__ write of size 4 bytes"
+"$@"
+echo "========= ERROR SUMMARY: ${ERRORS:-0} errors"
+"""
+NVIDIA_SMI = """
+case "$*" in
+  --list-gpus) echo "GPU 0: NVIDIA H200 (UUID: GPU-0)" ;;
+  *memory.total*nounits*) echo 143771 ;;
+  *noheader*) echo "NVIDIA H200" ;;
+esac
+"""
+
+
+def write_script(path, text):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(HEAD + text)
+    os.chmod(path, os.stat(path).st_mode | stat.S_IXUSR)
+
+
+class GpuCheckTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.place, self.out, self.bin = (os.path.join(folder.name, n) for n in ("place", "out", "bin"))
+        write_script(f"{self.place}/carole", CAROLE)
+        write_script(f"{self.place}/tests/carole_backend_tests", TESTS)
+        write_script(f"{self.place}/tests/carole_io_tests", TESTS)
+        write_script(f"{self.place}/tests/carole_golden_tests", TESTS)
+        for name, text in (("nvidia-smi", NVIDIA_SMI), ("python3", PYTHON), ("mpirun", MPIRUN),
+                           ("compute-sanitizer", SANITIZER), ("nproc", "echo 8")):  # fmt: skip
+            write_script(f"{self.bin}/{name}", text)
+        self.env = dict(os.environ, PATH=f"{self.bin}:{os.environ['PATH']}")
+        self.env |= dict.fromkeys(("FAIL", "HANG", "STUBBORN", "SLOW", "WRONG", "OFF"), "none")
+
+    def start(self, *words, **variables):
+        return subprocess.Popen(["sh", SCRIPT, self.place, self.out, *words], env=self.env | variables, text=True,
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
+
+    def check(self, *words, **variables):
+        """Returns the exit code and what was said."""
+        with self.start(*words, **variables) as process:
+            text = process.communicate(timeout=200)[0]
+            return process.returncode, text
+
+    def wanted(self, text):
+        """The last table: what -> (measured, wanted, reached)."""
+        table = text.partition("## What was wanted")[2]
+        rows = re.findall(r"^\| (.*) \| (.*) \| (.*) \| (.*) \|$", table, re.MULTILINE)
+        return {what: (got, want, reached) for what, got, want, reached in rows[1:]}
+
+    def test_all_is_well(self):
+        code, text = self.check()
+        self.assertEqual(code, 0, text)
+        self.assertNotIn("FAILED", text)
+        self.assertNotIn("skipped: the time", text)
+        self.assertIn("8 tests: 8 passed, 0 skipped, 0 failed, 0 not finished", text)
+        self.assertIn("## Our kernels under compute-sanitizer: passed", text)
+        self.assertIn("adam       20 steps, 2.8905 to 2.7005, at most 0.0000 beside the cores\n", text)
+        self.assertIn("skipped: nvJPEG is not here", text)
+        self.assertNotIn("step_ends_s", text)
+        self.assertIn("| resnet_v1_50 | bf16 | 512 | 7500 | 6000 |\n", text)
+        self.assertIn("| resnet_v1_50 | tf32 | 256 | 7000 | 4000 (uncompiled) |\n", text)
+        self.assertRegex(text, "largest errors of .*\n *net_3 .*\n *net_2 .*\n *net_1 .*\n *8 tests: ")
+        self.assertRegex(text, r"\| LeNet, 5 epochs, fp32: accuracy \| passed in \d+ s \|\n")
+        wanted = self.wanted(text)
+        self.assertEqual(wanted["resnet_v1_50, bf16, carole / PyTorch"], ("1.25", "at least 1.2", "yes"))
+        self.assertEqual(wanted["resnet_v1_50, bf16, images/s (80 % of MLPerf 4.0's best)"][2], "yes")
+        self.assertEqual(wanted["vgg_16, bf16, carole / PyTorch"], ("1.4", "at least 1.2", "yes"))
+        self.assertEqual(wanted["resnet_v1_50, fp32, carole / PyTorch uncompiled"], ("1.75", "-", "-"))
+        self.assertEqual(wanted["JPEGs decoded by cpu / tensors"], ("0.98", "at least 0.97", "yes"))
+        self.assertEqual(wanted["GPU idle inside a step, %, as CUPTI sees it, which itself holds kernels up"], ("1.25", "-", "-"))
+        self.assertEqual(wanted["GPU idle inside a step, %"], ("0.2625", "at most 2", "yes"))
+        self.assertIn("inception_v3, bf16, carole / PyTorch", wanted)
+        self.assertIn("mobilenet_v2, bf16, carole / PyTorch", wanted)
+        with open(f"{self.out}/report.md", encoding="utf-8") as file:
+            self.assertEqual(file.read(), text)
+
+    def test_groups_of_sections_fit_into_a_call(self):
+        with open(SCRIPT, encoding="utf-8") as file:
+            sections = re.findall(r"^ *section (\w+) (\d+) ", file.read(), re.MULTILINE)
+        for groups in ("kernels goldens training ranks", "speed jpegs", "nets", "precisions", "more"):
+            self.assertLessEqual(sum(int(seconds) for group, seconds in sections if group in groups.split()), 480, groups)
+
+    def test_groups_may_be_chosen(self):
+        code, text = self.check("--sections=goldens,ranks")
+        self.assertEqual(code, 0, text)
+        self.assertEqual(re.findall(r"^## (.*?):? ", text, re.MULTILINE), ["Nets", "More", "Two", "What"])
+        self.assertEqual(self.wanted(text), {})
+        text = self.check("--sections=speed")[1]
+        self.assertIn("| More ranks than GPUs | passed", text)
+        text = self.check("--sections=training")[1]
+        self.assertEqual(self.wanted(text)["resnet_v1_50, bf16, carole / PyTorch"], ("1.25", "at least 1.2", "yes"))
+        with open(f"{self.out}/report.md", encoding="utf-8") as file:
+            self.assertEqual(file.read().count("\n## Nets against their golden values: passed"), 1)
+        code, text = self.check("--sections=goldens,all")
+        self.assertEqual(code, 64)
+        self.assertIn("--sections: got all, want some of kernels goldens", text)
+
+    def test_one_failure_fails_the_whole_and_stops_nothing(self):
+        for fail, title in (
+            ("carole_backend_tests*", "Kernels against the reference"),
+            ("carole train*bf16*", "LeNet, 5 epochs, bf16: accuracy"),
+            ("carole*inception_v3*json*", "Inception v3, bf16"),
+        ):
+            code, text = self.check("--sections=kernels,training,nets", FAIL=fail)
+            self.assertEqual(code, 1)
+            self.assertRegex(text, f"## {title}: FAILED in .*\n\n.*\n.*broken on purpose")
+            self.assertRegex(text, "## Inception v3, bf16, PyTorch compiled: passed")
+            self.assertIn("## What was wanted", text)
+
+    def test_batches_that_do_not_fit_are_left_out(self):
+        words = ("ours", "vgg_16", "bf16", "512,64")
+        code, text = self.check(*words, FAIL="*batch_size=512*", CODE="78")
+        self.assertEqual(code, 0, text)
+        self.assertEqual(text.count("images_per_second"), 1)
+        self.assertEqual(self.check(*words, FAIL="*batch_size=*", CODE="78")[0], 1)
+
+    def test_batches_that_the_gpu_has_no_memory_for_are_left_out(self):
+        text = "[cuda] GPU memory: not enough: got 1 MB free of 2 MB, want 3 MB"
+        words = ("ours", "vgg_16", "bf16", "512,64")
+        code, said = self.check(*words, FAIL="*batch_size=512*", CODE="69", WORDS=text)
+        self.assertEqual(code, 0, said)
+        self.assertEqual(said.count(text), 1)  # and no more trials
+        self.assertEqual(said.count("images_per_second"), 1)
+
+    def test_a_batch_that_fails_ends_no_other(self):
+        code, text = self.check("ours", "vgg_16", "bf16", "512,64", FAIL="*batch_size=512*", CODE="70")
+        self.assertEqual(code, 1)
+        self.assertRegex(text, 'batch 512: exit code 70\n.*"batch_size":64')
+
+    def test_steps_that_fail_as_cuda_graphs_are_measured_without(self):
+        words = ("ours", "vgg_16", "bf16", "64")
+        code, text = self.check(*words, FAIL="carole bench train*--steps=50", CODE="69")
+        self.assertEqual(code, 0, text)
+        self.assertEqual(text.count('"images_per_second":7000.0'), 1)
+        row = "| ours.vgg_16.bf16.64: steps as CUDA graphs | 0 | at least 1 | NO |\n"
+        self.assertTrue(self.check("summary")[1].endswith(row))
+        self.assertEqual(self.check(*words, FAIL="*batch_size=*", CODE="69")[0], 1)
+
+    def test_what_was_measured_before_a_check_was_ended_counts(self):
+        """Although its program does not heed SIGTERM: that is ended too, and its messages are told."""
+        stubborn = "carole bench train*batch_size=512*"
+        code, text = self.check("--sections=speed", STUBBORN=stubborn, CAROLE_GPU_CHECK_SECONDS="10")
+        self.assertEqual(code, 1)
+        self.assertRegex(text, r"## ResNet-50, bf16, batch 512: FAILED in \d+ s\n(.*\n)*    pid: ")
+        pid = re.search(r"^    pid: (\d+)\n    ended after \d+ s$", text, re.MULTILINE)[1]
+        status = ""
+        with contextlib.suppress(FileNotFoundError), open(f"/proc/{pid}/status", encoding="utf-8") as file:
+            status = file.read()
+        self.assertNotRegex(status, r"State:\s*[^Z\s]")  # Z: nobody has buried it yet
+        self.assertIn("| resnet_v1_50 | bf16 | 256 | 7000 | - |\n", text)
+        wanted = self.wanted(text)
+        self.assertEqual(wanted["resnet_v1_50, bf16, images/s (80 % of MLPerf 4.0's best)"][2], "yes")
+        self.assertEqual(wanted["resnet_v1_50, bf16, carole / PyTorch"], ("-", "at least 1.2", "not measured"))
+
+    def test_a_batch_before_the_one_that_was_ended_counts(self):
+        stubborn = "carole bench train*batch_size=64*"
+        code, text = self.check("--sections=more", STUBBORN=stubborn, CAROLE_GPU_CHECK_SECONDS="10")
+        self.assertEqual(code, 1)
+        self.assertRegex(text, r"## ResNet-50, bf16, other batches: FAILED in \d+ s\n(.*\n)*.*\"batch_size\":128.*\n    pid: ")
+        self.assertIn("| resnet_v1_50 | bf16 | 128 | 7000 | - |\n", text)
+
+    def test_tests_that_passed_before_the_end_are_told(self):
+        code, text = self.check("--sections=goldens", SLOW="carole_golden_tests 2", CAROLE_GPU_CHECK_SECONDS="10")
+        self.assertEqual(code, 1)
+        self.assertIn("    not finished: Net.second_2\n    8 tests: 7 passed, 0 skipped, 0 failed, 1 not finished\n", text)
+        code, text = self.check("--sections=goldens", WRONG="carole_golden_tests 1")
+        self.assertEqual(code, 1)
+        self.assertIn("    Net.second_1: element 3: got 2, want 1\n", text)
+        self.assertIn("    FAILED Net.second_1\n    8 tests: 7 passed, 0 skipped, 1 failed, 0 not finished\n", text)
+
+    def test_logs_of_all_checks_are_kept(self):
+        self.check("--sections=kernels,goldens", WRONG="carole_golden_tests 1")
+        with open(f"{self.out}/logs/Nets_against_their_golden_values.txt", encoding="utf-8") as file:
+            self.assertIn("Net.second_1: element 3: got 2, want 1\n", file.read())
+        self.assertTrue(os.path.exists(f"{self.out}/logs/Our_kernels_under_compute_sanitizer.txt"))
+
+    def test_only_batches_that_both_came_to_are_compared(self):
+        text = self.check("--sections=speed", LOST="512")[1]
+        self.assertIn("| resnet_v1_50 | bf16 | 512 | 7500 | - |\n", text)
+        self.assertEqual(self.wanted(text)["resnet_v1_50, bf16, carole / PyTorch"], ("1.4", "at least 1.2", "yes"))
+
+    def test_pytorch_that_compiled_ahead_is_asked_to_measure(self):
+        code, text = self.check("--sections=nets")
+        self.assertEqual(code, 0, text)
+        for net, batch in (("vgg_16", 128), ("mobilenet_v2", 256), ("inception_v3", 256)):
+            with open(f"{self.out}/ahead.{net}.bf16.{batch}.json", encoding="utf-8") as file:
+                self.assertIn('"compiled": true', file.read())
+            self.assertIn(f"| {net} | bf16 | {batch} | 7000 | 5000 |\n", text)
+        # One that fails, or leaves too late, is compiled in its section.
+        text = self.check("--sections=nets", FAIL="python3 *vgg_16*--when=*")[1]
+        self.assertIn("| vgg_16 | bf16 | 128 | 7000 | 5000 |\n", text)
+        self.assertEqual(os.path.getsize(f"{self.out}/ahead.vgg_16.bf16.128.json"), 0)
+
+    def test_a_batch_that_was_not_compiled_ahead_is_compiled_then(self):
+        ahead = f"{self.out}/ahead.resnet_v1_50.bf16.256"
+        os.makedirs(self.out, exist_ok=True)
+        for path, text in ((f"{ahead}.ready", ""), (f"{ahead}.json", '{"batch_size": 256, "ahead": true}')):
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text + "\n")
+        code, text = self.check("peer", "resnet_v1_50", "bf16", "256,512", CAROLE_HAS_TORCH="yes")
+        self.assertEqual(code, 0, text)
+        self.assertIn('"batch_size": 256, "ahead": true', text)
+        self.assertIn('"batch_size": 512, "images_per_second": 5000', text)
+
+    def test_what_pytorch_compiles_for_later_calls_is_begun_early(self):
+        self.check("--sections=goldens")
+        with open(f"{self.out}/compile.txt", encoding="utf-8") as file:
+            compiled = re.findall(r'"net": "(\w+)"', file.read())
+        self.assertEqual(compiled, ["resnet_v1_50", "resnet_v1_50", "inception_v3", "mobilenet_v2", "vgg_16"])
+
+    def test_told_to_end_it_closes_the_report(self):
+        with self.start(HANG="carole bench train*batch_size=512*") as process:
+            while not os.path.exists(f"{self.out}/ours.resnet_v1_50.bf16.512.json"):  # that of batch 256 is known
+                self.assertIsNone(process.poll())
+                time.sleep(0.1)
+            process.terminate()
+            said = process.stdout.read()
+        self.assertEqual(process.returncode, 1)
+        self.assertRegex(said, r"## ResNet-50, bf16, batch 512: FAILED (.*\n)*    ended after \d+ s")
+        self.assertIn("## VGG-16, bf16: skipped: the time is over", said)
+        self.assertEqual(self.wanted(said)["resnet_v1_50, bf16, carole / PyTorch"][2], "not measured")
+        with open(f"{self.out}/report.md", encoding="utf-8") as file:
+            self.assertEqual(file.read(), said)
+
+    def test_pytorch_that_does_not_compile_is_measured_uncompiled(self):
+        self.assertEqual(self.check("ours", "vgg_16", "bf16", "128")[0], 0)
+        for variables in ({"FAIL": "python3 *batch_size=128"}, {"HANG": "python3 *batch_size=128"}):
+            code, text = self.check("peer", "vgg_16", "bf16", "128", CAROLE_SECTION_SECONDS="33", **variables)
+            self.assertEqual(code, 0, text)
+            self.assertIn('"compiled": false', text)
+            text = self.check("summary")[1]
+            self.assertIn("| vgg_16 | bf16 | 128 | 7000 | 4000 (uncompiled) |\n", text)
+            self.assertEqual(self.wanted(text), {"vgg_16, bf16, carole / PyTorch uncompiled": ("1.75", "-", "-")})
+
+    def test_optimizers_must_do_what_the_cores_do(self):
+        self.assertEqual(self.check("fashion_mnist")[0], 0)
+        code, text = self.check("optimizers", OFF="train --backend=cuda*--optimizer=sgd")
+        self.assertEqual(code, 1)
+        self.assertIn("adam       20 steps, 2.8905 to 2.7005, at most 0.0000 beside the cores\n", text)
+        self.assertIn("sgd        20 steps, 2.8905 to 2.7005, at most 0.0095 beside the cores: DIFFERS\n", text)
+        self.assertIn("diverging   1 steps, 2.3000 to 2.3000", text)
+        self.assertEqual(self.check("optimizers", FAIL="carole train --backend=cuda*1e30*")[0], 1)
+
+    def test_accuracy_must_be_reached(self):
+        code, text = self.check("lenet", "fp32", ACCURACY="0.9099")
+        self.assertEqual((code, text), (1, "accuracy 0.9099, want 0.91\n"))
+        self.assertEqual(self.check("lenet", "fp32", ACCURACY="0.91")[0], 0)
+
+    def test_what_hangs_is_ended_and_the_time_is_kept(self):
+        code, text = self.check(HANG="carole doctor", CAROLE_GPU_CHECK_SECONDS="10")  # it would hang 100 s
+        self.assertEqual(code, 1)
+        ended = re.search(r"## Doctor: FAILED in \d+ s\n\n.*\n    ended after (\d+) s\n", text)
+        self.assertLess(int(ended[1]), 60, text)  # that it is allowed when there is time
+        self.assertIn("## Nets against their golden values: skipped: the time is over", text)
+
+    def test_sanitizer_tells_errors(self):
+        self.assertEqual(self.check("sanitizer")[0], 0)
+        for text, code, told in (
+            ('echo "========= Invalid __global__ write"; echo "========= ERROR SUMMARY: 1 error"; exit 1', 1,
+             "Invalid __global__ write"),
+            ('echo "========= Target application terminated"', 1, "no ERROR SUMMARY"),
+            ('echo "========= Error: Device not supported"; exit 1', 77, "skipped: compute-sanitizer does not know"),
+        ):  # fmt: skip
+            write_script(f"{self.bin}/compute-sanitizer", text)
+            got, said = self.check("sanitizer")
+            self.assertEqual(got, code)
+            self.assertIn(told, said)
+        self.assertIn("compute-sanitizer: skipped in", self.check("--sections=kernels")[1])
+
+    def test_sanitizer_that_is_ended_tells_what_it_found(self):
+        environment = {"SLOW": "carole_backend_tests 1", "INVALID": "yes", "CAROLE_SECTION_SECONDS": "5"}
+        shards = f"rm -f {self.out}/shard.*; timeout 3 sh '{SCRIPT}' {self.place} {self.out} sanitizer"
+        os.makedirs(self.out)
+        subprocess.run(["sh", "-c", shards], env=self.env | environment, check=False)
+        self.assertIn("========= Invalid __global__ write of size 4 bytes\n", self.check("tally")[1])
+
+    def test_ranks(self):
+        self.assertEqual(self.check("too_many_ranks"), (0, "exit code 78, want 78\n"))
+        self.assertEqual(self.check("two_ranks_on_one_gpu")[0], 0)
+        code, text = self.check("two_ranks_on_one_gpu", SHARING="78")
+        skipped = "skipped: this NCCL has no setting for it\n"
+        self.assertEqual((code, text), (77, "--reduction=sum: exit code 78\n" + skipped))
+        code, text = self.check("two_ranks_on_one_gpu", SHARING="78", NCCL="libnccl.so.2: not found")
+        self.assertEqual((code, text), (77, "--reduction=sum: exit code 78\nskipped: no NCCL here\n"))
+        self.assertEqual(self.check("two_ranks_on_one_gpu", SHARING="78", NCCL="2.30.1")[0], 1)
+        for way in ("--reduction=adasum", "--reproducible"):
+            code, text = self.check("two_ranks_on_one_gpu", FAIL=f"mpirun*{way}")
+            self.assertIn(f"{way}: exit code 1\n", text)
+
+    def test_nvjpeg_may_be_missing(self):
+        self.assertEqual(self.check("nvjpeg")[0], 0)
+        self.assertEqual(self.check("nvjpeg", SKIPS="libnvjpeg.so: not found"), (77, "skipped: libnvjpeg.so: not found\n"))
+
+    def test_without_pytorch_only_our_speed(self):
+        code, text = self.check("--sections=speed", NO_TORCH="1")
+        self.assertEqual(code, 0)
+        self.assertIn("| resnet_v1_50 | bf16 | 512 | 7500 | - |\n", text)
+        self.assertIn("skipped: no PyTorch for this GPU here", text)
+        self.assertNotIn("carole / PyTorch", text)
+        self.assertIn("No PyTorch for this GPU: ModuleNotFoundError: torch\n", text)
+        code, text = self.check("--sections=speed", NO_TORCH="124")  # it took long the first time
+        self.assertEqual(self.wanted(text)["resnet_v1_50, bf16, carole / PyTorch"][0], "1.25")
+
+    def test_idle_time_that_nobody_measured_is_said(self):
+        write_script(f"{self.place}/carole", """echo '{"images_per_second": 1}'""")
+        self.assertEqual(self.check("idle")[1].count("images_per_second"), 2)  # and once more, by operation
+        self.assertIn("| - | at most 2 | not measured", self.check("summary")[1])
+
+    def test_pytorch_builds_our_nets(self):
+        """gpu_torch.py refuses a net whose parameters are not as many as peer_nets.py says."""
+        with open(os.path.join(ROOT, "nets", "nets.h"), encoding="utf-8") as file:
+            ours = dict(re.findall(r'"(\w+)"[^}]*?num_parameters = ([\d\']+)', file.read()))
+        peers = runpy.run_path(os.path.join(ROOT, "tests", "bench", "peer_nets.py"))["NETS"]
+        self.assertGreaterEqual(len(peers), 5)
+        for name, net in peers.items():
+            self.assertEqual(net["parameters"], int(ours[name].replace("'", "")), name)
+
+    @unittest.skipIf(os.path.exists("/dev/nvidia0") or os.path.exists("/proc/driver/nvidia"), "there is a GPU here")
+    def test_without_a_gpu_nothing_is_checked(self):
+        write_script(f"{self.bin}/nvidia-smi", "exit 9")
+        code, text = self.check()
+        message = "no GPU: neither nvidia-smi nor the driver names one; nothing was checked\n"
+        self.assertEqual((code, text), (0, message))
+
+    def test_gpus_that_only_the_driver_knows_are_checked(self):
+        write_script(f"{self.bin}/nvidia-smi", "exit 127")
+        code, text = self.check("--sections=kernels,ranks", DOCTOR="2 GPUs for 1 ranks; driver 580.159.04")
+        self.assertEqual(code, 1)  # no rank started on each of them
+        self.assertIn("## Kernels against the reference: passed", text)
+        self.assertIn("## A rank on each GPU: FAILED", text)
+
+    def test_run_takes_a_bundle_that_was_brought(self):
+        root = os.path.dirname(self.place)
+        os.makedirs(f"{root}/build")
+        for name in ("run", "tests/gpu/gpu_check.sh", "tests/gpu/gpu_report.sh"):
+            os.makedirs(os.path.dirname(f"{root}/{name}"), exist_ok=True)
+            shutil.copy2(os.path.join(ROOT, name), f"{root}/{name}")
+        with tarfile.open(f"{root}/build/carole-bundle.tar.xz", "w:xz") as file:
+            file.add(self.place, "carole-bundle")
+        shutil.rmtree(self.place)
+        write_script(f"{self.bin}/apt-get", "exit 100")
+        for _ in ("with xz", "without"):
+            done = subprocess.run([f"{root}/run", "gpu-check", "--sections=goldens"], env=self.env, text=True,
+                                  timeout=200, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
+            self.assertEqual(done.returncode, 0, done.stdout)
+            self.assertIn("## Nets against their golden values: passed", done.stdout)
+            self.assertTrue(os.path.exists(f"{root}/build/gpu-check/report.md"))
+            write_script(f"{self.bin}/tar", "exit 2")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,148 @@
+# What tests/gpu/gpu_check.sh says of its checks: what tests came to, speeds beside those that are wanted, and the report's
+# tables. It is read by that script, whose variables it uses ($out, $report), and what its checks leave in $out.
+# shellcheck shell=sh disable=SC2154
+
+publish() { tee -a "$report"; }
+
+# What the tests in OUT/shard.*.txt came to, also when they were ended: passed, skipped, failed, not reached. Fails where
+# one did not pass, or none did.
+tally() {
+  grep -hE -A 4 ': Failure$' "$out"/shard.*.txt | head -n 40
+  grep -hE '^skipped: ' "$out"/shard.*.txt | sort | uniq -c
+  for file in "$out"/shard.*.txt; do # one that did not come to its end
+    grep -q '^\[==========\].* ran\.' "$file" || {
+      sanitizer_findings "$file"
+      tail -n 4 "$file"
+    }
+  done
+  errors=$(grep -hE '^[a-z0-9_]+ +cuda[a-z0-9_]* ' "$out"/shard.*.txt | sort -k 2,2 -k 7,7gr) # of nets
+  if [ -n "$errors" ]; then
+    echo "largest errors of logits, end points, loss, gradients (by these), statistics:"
+    echo "$errors" | tee "$out/errors.txt" | awk '++rows[$2] <= 3'
+  fi
+  cat "$out"/shard.*.txt | awk '
+    /^\[==========\] Running/ { total += $3 }
+    /^\[ RUN      \]/ { under_way[$4] = 1 }
+    /^\[       OK \]/ { ++passed; delete under_way[$4] }
+    /^\[  SKIPPED \].* ms\)$/ { ++skipped; delete under_way[$4] }
+    /^\[  FAILED  \].* ms\)$/ { ++failed; sub(",$", "", $4); delete under_way[$4]; print "FAILED " $4 }
+    END {
+      for (name in under_way) print "not finished: " name
+      printf "%d tests: %d passed, %d skipped, %d failed, %d not finished\n", total, passed, skipped, failed,
+        total - passed - skipped - failed
+      exit !(passed > 0 && passed + skipped == total)
+    }'
+}
+
+# wanted WHAT NUMBER at_least|at_most [BOUND]: a row of the last table. No number: nobody measured it.
+wanted() {
+  awk -v what="$1" -v got="$2" -v how="$3" -v bound="${4:-}" 'BEGIN {
+    good = how == "at_least" ? got + 0 >= bound + 0 : got + 0 <= bound + 0
+    sub("_", " ", how)
+    printf "| %s | %s | %s | %s |\n", what, got == "" ? "-" : sprintf("%.5g", got), bound == "" ? "-" : how " " bound,
+      got == "" ? "not measured" : bound == "" ? "-" : good ? "yes" : "NO"
+  }'
+}
+
+# tried PREFIX, best PREFIX: whether there are files PREFIX.*json, and the best images per second in them.
+tried() {
+  set -- "$1".*json
+  [ -f "$1" ]
+}
+best() { cat "$1".*json 2>/dev/null | sed -n 's/.*"images_per_second": *\([0-9.]*\).*/\1/p' | sort -n | tail -n 1; }
+
+# ratio PREFIX OTHER: of their best ones; nothing where one has none.
+ratio() { echo "$(best "$1") $(best "$2")" | awk 'NF == 2 { print $1 / $2 }'; }
+
+# For awk: what a line of JSON says of a name.
+# shellcheck disable=SC2016
+field='function field(name, text) {
+  if (!match($0, "\"" name "\": *\"?[^,\"}]*")) return ""
+  text = substr($0, RSTART, RLENGTH)
+  sub("^\"[^\"]*\": *\"?", "", text)
+  return text
+}'
+
+# beside_torch NET PRECISION: the ratio of the best ones at batch sizes that both came to.
+beside_torch() {
+  cat "$out/ours.$1.$2".*json "$out/peer.$1.$2.json" 2>/dev/null | awk "$field"'
+    /"program"/ { theirs[field("batch_size")] = field("images_per_second"); next }
+    { ours[field("batch_size")] = field("images_per_second") }
+    END {
+      for (batch in ours) {
+        if (!(batch in theirs)) continue
+        if (ours[batch] + 0 > our_best) our_best = ours[batch] + 0
+        if (theirs[batch] + 0 > their_best) their_best = theirs[batch] + 0
+      }
+      if (their_best > 0) print our_best / their_best
+    }'
+}
+
+# What the sections came to, each in the last call that ran it.
+verdicts() {
+  [ -f "$report" ] || return 0
+  printf '\n## Checks\n\n| check | verdict |\n|---|---|\n'
+  awk '
+    /^## .*: (passed|FAILED|skipped)/ {
+      title = substr($0, 4)
+      sub(": (passed|FAILED|skipped).*", "", title)
+      if (!(title in verdict)) titles[++rows] = title
+      verdict[title] = substr($0, length(title) + 6)
+    }
+    END { for (i = 1; i <= rows; ++i) printf "| %s | %s |\n", titles[i], verdict[titles[i]] }' "$report"
+}
+
+# A row for each net, precision and batch size.
+speeds() {
+  cat "$out"/ours.*.json "$out"/peer.*.json 2>/dev/null | awk "$field"'
+    {
+      key = field("net") " | " field("precision") " | " field("batch_size")
+      if (!(key in seen)) keys[++rows] = key
+      seen[key] = 1
+      if (/"program"/) theirs[key] = field("images_per_second") (field("compiled") == "false" ? " (uncompiled)" : "")
+      else ours[key] = field("images_per_second") + 0
+    }
+    END {
+      if (rows) print "\n## Images per second\n\n| net | precision | batch | carole | PyTorch |\n|---|---|---|---|---|"
+      for (i = 1; i <= rows; ++i)
+        printf "| %s | %s | %s |\n", keys[i], ours[keys[i]] == "" ? "-" : ours[keys[i]],
+          theirs[keys[i]] == "" ? "-" : theirs[keys[i]]
+    }'
+}
+
+# What was measured, from the files in OUT: also when a check was ended half way. The last that is said: where only the
+# end of it is kept, that suffices.
+summary() {
+  verdicts
+  speeds
+  printf '\n## What was wanted\n\n| what | measured | wanted | reached |\n|---|---|---|---|\n'
+  headline=$out/ours.resnet_v1_50.bf16
+  ! tried "$headline" || case $CAROLE_GPU in
+    *H200*) wanted "resnet_v1_50, bf16, images/s (80 % of MLPerf 4.0's best)" "$(best "$headline")" at_least 6356 ;;
+  esac
+  for words in "resnet_v1_50 bf16 1.2" "resnet_v1_50 tf32" "resnet_v1_50 fp32" \
+    "vgg_16 bf16 1.2" "inception_v3 bf16 1.2" "mobilenet_v2 bf16 1.2"; do
+    # shellcheck disable=SC2086
+    set -- $words
+    tried "$out/ours.$1.$2" || continue
+    [ "$CAROLE_HAS_TORCH" = yes ] || continue
+    bound=${3:-} torch=PyTorch
+    ! grep -qs '"compiled": false' "$out/peer.$1.$2.json" || bound='' torch="PyTorch uncompiled" # not its best
+    wanted "$1, $2, carole / $torch" "$(beside_torch "$1" "$2")" at_least "$bound"
+  done
+  if [ -f "$out/times.txt" ]; then
+    traced=$(sed -n 's/^GPU idle: *\([0-9.]*\) %.*/\1/p' "$out/times.txt")
+    wanted "GPU idle inside a step, %, as CUPTI sees it, which itself holds kernels up" "$traced" at_most
+    # Of the same kernels in a step that nobody looks at.
+    step=resnet_v1_50.bf16.256
+    wanted "GPU idle inside a step, %" "$(echo "$traced $(ratio "$out/ours.$step" "$out/idle.$step")" |
+      awk 'NF == 2 { idle = 100 - (100 - $1) * $2; print (idle > 0 ? idle : 0) }')" at_most 2
+  fi
+  for decoder in cpu nvjpeg; do
+    number=$(ratio "$out/jpegs_$decoder" "$out/jpegs_tensors")
+    [ -z "$number" ] || wanted "JPEGs decoded by $decoder / tensors" "$number" at_least 0.97
+  done
+  grep -ls '"cuda_graph":false' "$out"/*.json | while read -r file; do
+    wanted "$(basename "$file" .json): steps as CUDA graphs" 0 at_least 1
+  done
+}

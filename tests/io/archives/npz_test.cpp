@@ -1,0 +1,93 @@
+// tests/data/npz was written by NumPy: savez, savez_compressed.
+#include "io/archives/npz.h"
+
+#include "tests/io/damage.h"
+#include "tests/support/test_data.h"
+
+namespace carole::io {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+DamagedBytes File(const std::string& name) {
+  return {ReadText(TestData() + "/npz/" + name + ".npz")};
+}
+
+ByteArray ReadImages(const DamagedBytes& file) {
+  return NpzFile(std::make_unique<MemorySource>("a.npz", file.bytes)).Read("x_train", 3);
+}
+
+std::string ErrorOf(const std::string& name, std::string_view array, size_t rank) {
+  const NpzFile file(std::make_unique<MemorySource>("a.npz", File(name).bytes));
+  return TextOf<DataError>([&] { file.Read(array, rank); });
+}
+
+TEST(Npz, ReadsStoredAndDeflated) {
+  for (const char* name : {"stored", "deflated"}) {
+    const ByteArray images = ReadImages(File(name));
+    EXPECT_THAT(images.shape, ElementsAre(3, 2, 2)) << name;
+    EXPECT_EQ(ToHex(images.bytes), "000102030405060708090a0b") << name;
+    const NpzFile file(std::make_unique<MemorySource>(name, File(name).bytes));
+    EXPECT_EQ(ToHex(file.Read("y_train", 1).bytes), "070809") << name;
+  }
+}
+
+TEST(Npz, WhatIsNoArrayOfBytesIsRefused) {
+  EXPECT_EQ(ErrorOf("stored", "x_test", 3), "[io.npz] a.npz: holds no x_test.npy");
+  EXPECT_EQ(ErrorOf("stored", "x_train", 1),
+            "[io.npz] a.npz: x_train.npy: wrong shape: got (3, 2, 2), want 1 sizes of 1 or more");
+  EXPECT_EQ(ErrorOf("other", "int64", 1),
+            "[io.npz] a.npz: int64.npy: got type '<i8' and fortran_order False, want uint8 and "
+            "False");
+  EXPECT_THAT(ErrorOf("other", "fortran", 2), HasSubstr("fortran_order True"));
+  EXPECT_THAT(ErrorOf("other", "scalar", 1), HasSubstr("wrong shape: got ()"));
+  EXPECT_THAT(ErrorOf("other", "empty", 1), HasSubstr("wrong shape: got (0,)"));
+}
+
+// Whichever byte is damaged: the file is refused, or the byte meant nothing (times, spare fields).
+TEST(Npz, DamageDoesNotChangeTheArray) {
+  for (const char* name : {"stored", "deflated"}) {
+    const ByteArray whole = ReadImages(File(name));
+    int refused = 0;
+    for (size_t at = 0; at < File(name).bytes.size(); ++at) {
+      for (int bit : {0, 7}) {
+        DamagedBytes file = File(name);
+        file.FlipBit(at, bit);
+        try {
+          const ByteArray got = ReadImages(file);
+          EXPECT_EQ(got.shape, whole.shape) << name << " byte " << at;
+          EXPECT_EQ(got.bytes, whole.bytes) << name << " byte " << at;
+        } catch (const DataError&) {
+          ++refused;
+        }
+      }
+    }
+    EXPECT_GT(refused, 300) << name;
+  }
+}
+
+TEST(Npz, WhatIsMissingAtTheEndIsNoticed) {
+  const size_t size = File("deflated").bytes.size();
+  for (size_t missing = 1; missing <= size; ++missing) {
+    DamagedBytes file = File("deflated");
+    file.ShrinkSize(missing);
+    EXPECT_THROW(ReadImages(file), DataError) << missing;
+  }
+  EXPECT_EQ(TextOf<DataError>([] { ReadImages({"x"}); }),
+            "[io.npz] a.npz: is too short for an .npz file");
+  EXPECT_THAT(TextOf<DataError>([] { ReadImages({std::string(100, 'x')}); }),
+              HasSubstr("has no end record of a zip archive"));
+}
+
+// The size of the first member in the directory is claimed to be 4 GB less one byte.
+TEST(Npz, ClaimedSizesAreCheckedFirst) {
+  DamagedBytes file = File("stored");
+  const size_t entry = file.bytes.find("PK\x01\x02");
+  for (size_t i = 24; i < 28; ++i) file.SetByte(entry + i, '\xff');
+  EXPECT_EQ(TextOf<DataError>([&] { ReadImages(file); }),
+            "[io.npz] a.npz: x_train.npy: got 4294967295 bytes, want at most 1073741824");
+}
+
+}  // namespace
+}  // namespace carole::io

@@ -1,0 +1,65 @@
+#include "io/archives/xml.h"
+
+#include "tests/io/damage.h"
+
+namespace carole::io {
+namespace {
+
+using testing::HasSubstr;
+
+std::string ErrorOf(const std::string& text) {
+  return TextOf<DataError>([&] { ParseXml(text, "a.xml"); });
+}
+
+TEST(Xml, ElementsAndText) {
+  const XmlElement root = ParseXml(
+      "\xef\xbb\xbf<?xml version='1.0'?>\n<!-- a > b -->\n<annotation a=\"<1>\" b='2'>\n"
+      "  <size><width>500</width><empty/></size><size/>\n"
+      "  a &lt;&amp;&gt; b&#33;&#x20ac;<![CDATA[<c>&]]>\n</annotation>\n<!-- end -->\n",
+      "a.xml");
+  EXPECT_EQ(root.name, "annotation");
+  EXPECT_EQ(root.text, "a <&> b!\xe2\x82\xac<c>&");
+  ASSERT_EQ(root.children.size(), 2u);
+  EXPECT_EQ(root.Find("size")->Find("width")->text, "500");
+  EXPECT_EQ(root.Find("size")->Find("empty")->text, "");
+  EXPECT_EQ(root.Find("nothing"), nullptr);
+}
+
+TEST(Xml, EntityBombsAreRefused) {
+  EXPECT_EQ(
+      ErrorOf("<!DOCTYPE a [<!ENTITY b \"xxxxxxxxxx\"><!ENTITY c \"&b;&b;&b;&b;\">]><a>&c;</a>"),
+      "[io.xml] a.xml: byte 0: document types and entities are refused");
+  EXPECT_THAT(ErrorOf("<a>&lol9;</a>"), HasSubstr("unknown entity &lol9;"));
+  EXPECT_THAT(ErrorOf("<a><!ENTITY b 'x'></a>"), HasSubstr("document types and entities"));
+}
+
+TEST(Xml, DepthAndNumberOfElementsAreBounded) {
+  std::string deep;
+  for (int i = 0; i < 100'000; ++i) deep += "<a>";
+  EXPECT_THAT(ErrorOf(deep), HasSubstr("nested deeper than 64 elements"));
+  std::string wide = "<a>";
+  for (int i = 0; i < 100'000; ++i) wide += "<b/>";
+  EXPECT_THAT(ErrorOf(wide + "</a>"), HasSubstr("more than 100000 elements"));
+}
+
+TEST(Xml, EveryTruncationIsRefused) {
+  const std::string text = "<a b='c'><!-- d --><e>f&amp;<![CDATA[g]]></e><?h i?></a>";
+  EXPECT_EQ(ParseXml(text, "a.xml").children.size(), 1u);
+  for (size_t size = 0; size < text.size(); ++size)
+    EXPECT_THAT(ErrorOf(text.substr(0, size)), HasSubstr("[io.xml] a.xml: byte ")) << size;
+}
+
+TEST(Xml, MalformedTextIsRefused) {
+  EXPECT_THAT(ErrorOf("no element"), HasSubstr("byte 0: got no element"));
+  EXPECT_THAT(ErrorOf("<a></b>"), HasSubstr("want </a>"));
+  EXPECT_THAT(ErrorOf("<a></a><b/>"), HasSubstr("got more behind the root element"));
+  EXPECT_THAT(ErrorOf("<a b></a>"), HasSubstr("want = behind"));
+  EXPECT_THAT(ErrorOf("<a b=c></a>"), HasSubstr("want a quoted value"));
+  EXPECT_THAT(ErrorOf("< a/>"), HasSubstr("want a name"));
+  EXPECT_THAT(ErrorOf("<a>&#0;</a>"), HasSubstr("number of a character out of range"));
+  EXPECT_THAT(ErrorOf("<a>&#x110000;</a>"), HasSubstr("number of a character out of range"));
+  EXPECT_THAT(ErrorOf("<a>&#99999999999;</a>"), HasSubstr("want ; behind &"));
+}
+
+}  // namespace
+}  // namespace carole::io

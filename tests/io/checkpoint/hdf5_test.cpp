@@ -1,0 +1,189 @@
+// What other programs may have put into an HDF5 file: read when it is harmless, refused when it is
+// not.
+#include "io/checkpoint/hdf5.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <hdf5.h>
+
+#include <functional>
+
+#include "src/core/error.h"
+#include "tests/support/temporary_folder.h"
+
+namespace carole::io {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::ThrowsMessage;
+
+class Hdf5Test : public ::testing::Test {
+ protected:
+  // Makes a file with the library itself; `fill` may leave identifiers open.
+  void Make(const std::function<void(hid_t)>& fill) {
+    const hid_t access = H5Pcreate(H5P_FILE_ACCESS);
+    H5Pset_fclose_degree(access, H5F_CLOSE_STRONG);
+    const hid_t file = H5Fcreate(path_.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access);
+    fill(file);
+    H5Fclose(file);
+    H5Pclose(access);
+  }
+
+  // Makes a dataset "x" of 4x256 floats, all 1.5, with these creation properties.
+  void MakeDataset(const std::function<void(hid_t)>& set) {
+    Make([&](hid_t file) {
+      const hid_t creation = H5Pcreate(H5P_DATASET_CREATE);
+      set(creation);
+      const hsize_t dims[] = {4, 256};
+      const hid_t data = H5Dcreate2(file, "x", H5T_IEEE_F32BE, H5Screate_simple(2, dims, nullptr),
+                                    H5P_DEFAULT, creation, H5P_DEFAULT);
+      const std::vector<float> values(1024, 1.5f);
+      H5Dwrite(data, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data());
+    });
+  }
+
+  void ExpectRefused(const std::string& object, const std::string& text) {
+    const Hdf5File file = Hdf5File::Open(path_);
+    EXPECT_THAT([&] { file.ReadFloats(object); },
+                ThrowsMessage<DataError>(HasSubstr(path_ + ": " + object + ": " + text)));
+  }
+
+  TemporaryFolder folder_;
+  std::string path_ = folder_.path() + "/file.h5";
+};
+
+void SetChunks(hid_t creation) {
+  const hsize_t chunk[] = {2, 256};
+  H5Pset_chunk(creation, 2, chunk);
+}
+
+TEST_F(Hdf5Test, DeflateAndShuffleAndBigEndianAreRead) {
+  MakeDataset([](hid_t creation) {
+    SetChunks(creation);
+    H5Pset_shuffle(creation);
+    H5Pset_deflate(creation, 9);
+  });
+  const Hdf5File file = Hdf5File::Open(path_);
+  EXPECT_EQ(file.ShapeOf("/x"), (Shape{4, 256}));
+  EXPECT_EQ(file.ReadFloats("/x"), std::vector<float>(1024, 1.5f));
+}
+
+TEST_F(Hdf5Test, OtherFiltersAreRefused) {
+  MakeDataset([](hid_t creation) {
+    SetChunks(creation);
+    H5Pset_fletcher32(creation);
+  });
+  ExpectRefused("/x", "filter 3, want none, deflate or shuffle");
+}
+
+TEST_F(Hdf5Test, ExternalStorageIsRefused) {
+  const std::string other = folder_.path() + "/other.bin";
+  MakeDataset([&](hid_t creation) { H5Pset_external(creation, other.c_str(), 0, H5F_UNLIMITED); });
+  ExpectRefused("/x", "data lies in another file");
+}
+
+TEST_F(Hdf5Test, LinksAreRefused) {
+  Make([&](hid_t file) {
+    H5Lcreate_external("/etc/other.h5", "/x", file, "outside", H5P_DEFAULT, H5P_DEFAULT);
+    H5Lcreate_soft("/outside", file, "soft", H5P_DEFAULT, H5P_DEFAULT);
+  });
+  ExpectRefused("/outside", "is a link to elsewhere");
+  ExpectRefused("/soft", "is a link to elsewhere");
+  ExpectRefused("/absent", "is missing");
+  ExpectRefused("/", "is no dataset");
+}
+
+TEST_F(Hdf5Test, SizesThatTheFileCannotHoldAreRefused) {
+  Make([&](hid_t file) {
+    const hsize_t large[] = {1'000'000, 1'000'000};
+    const hsize_t too_large[] = {hsize_t{1} << 40, hsize_t{1} << 40};
+    const hid_t creation = H5Pcreate(H5P_DATASET_CREATE);
+    SetChunks(creation);
+    for (const auto& [name, dims] : {std::pair{"large", large}, {"too_large", too_large}}) {
+      H5Dcreate2(file, name, H5T_IEEE_F32LE, H5Screate_simple(2, dims, nullptr), H5P_DEFAULT,
+                 creation, H5P_DEFAULT);
+    }
+    const hsize_t many[] = {1, 1, 1, 1, 1, 1};
+    H5Dcreate2(file, "many", H5T_IEEE_F32LE, H5Screate_simple(6, many, nullptr), H5P_DEFAULT,
+               H5P_DEFAULT, H5P_DEFAULT);
+    H5Dcreate2(file, "integers", H5T_STD_I32LE, H5Screate(H5S_SCALAR), H5P_DEFAULT, H5P_DEFAULT,
+               H5P_DEFAULT);
+  });
+  ExpectRefused("/large", "shape [1000000,1000000] needs 4000000000000 bytes: 0 are stored");
+  ExpectRefused("/too_large", "its 2 sizes are no weight's");
+  ExpectRefused("/many", "its 6 sizes are no weight's");
+  ExpectRefused("/integers", "holds no floats");
+}
+
+TEST_F(Hdf5Test, StringListsOfAllFormsAreRead) {
+  Make([](hid_t file) {
+    const hid_t variable = H5Tcopy(H5T_C_S1);
+    H5Tset_size(variable, H5T_VARIABLE);
+    const hid_t fixed = H5Tcopy(H5T_C_S1);
+    H5Tset_size(fixed, 3);
+    H5Tset_strpad(fixed, H5T_STR_NULLPAD);
+    const auto add = [&](const char* name, hid_t type, hsize_t count, const void* data) {
+      const hid_t space = H5Screate_simple(1, &count, nullptr);
+      H5Awrite(H5Acreate2(file, name, type, space, H5P_DEFAULT, H5P_DEFAULT), type, data);
+    };
+    const char* const texts[] = {"long one", "", "b"};
+    add("variable", variable, 3, texts);
+    constexpr char kFixed[] = {'a', 'b', 'c', 'd', 0, 0}, kSplit[] = {'d', 0, 0, 'e', 'f', 0};
+    add("fixed", fixed, 2, kFixed);
+    add("split0", fixed, 1, "abc");
+    add("split1", fixed, 2, kSplit);
+    const double nothing = 0;
+    add("empty", H5T_IEEE_F64LE, 0, &nothing);
+    add("number", H5T_IEEE_F64LE, 1, &nothing);
+  });
+  EXPECT_THAT(
+      [&] { Hdf5File::Open(path_).GetStringList("/", "variable"); },
+      ThrowsMessage<DataError>(HasSubstr("/, attribute variable: has strings of variable")));
+  const Hdf5File file = Hdf5File::Open(path_, HeapStrings::kAllow);
+  EXPECT_THAT(file.GetStringList("/", "variable"), ElementsAre("long one", "", "b"));
+  EXPECT_THAT(file.GetStringList("/", "fixed"), ElementsAre("abc", "d"));
+  EXPECT_THAT(file.GetStringList("/", "split"), ElementsAre("abc", "d", "ef"));
+  EXPECT_THAT(file.GetStringList("/", "empty"), IsEmpty());
+  EXPECT_THAT([&] { file.GetStringList("/", "number"); },
+              ThrowsMessage<DataError>(HasSubstr("/, attribute number: is no string")));
+  EXPECT_THAT([&] { file.GetStringList("/", "absent"); },
+              ThrowsMessage<DataError>(HasSubstr("/, attribute absent: is missing")));
+  EXPECT_THROW(file.GetInt("/", "number"), DataError);
+}
+
+TEST_F(Hdf5Test, LongListsAreSplitAsKerasDoes) {
+  std::vector<std::string> names;
+  for (int i = 0; i < 3000; ++i)
+    names.push_back("layer_with_a_rather_long_name_" + std::to_string(i));
+  Hdf5File file = Hdf5File::Create(path_);
+  file.SetStringList("/", "names", names);
+  file.SetStringList("/", "none", {});
+  file.Close();
+  const Hdf5File again = Hdf5File::Open(path_);
+  EXPECT_FALSE(again.HasAttribute("/", "names"));
+  EXPECT_TRUE(again.HasAttribute("/", "names1"));
+  EXPECT_EQ(again.GetStringList("/", "names"), names);
+  EXPECT_THAT(again.GetStringList("/", "none"), IsEmpty());
+}
+
+// A checkpoint may be as large as half of the memory.
+TEST_F(Hdf5Test, DataIsOnTheDiskBeforeTheFileIsClosed) {
+  const std::vector<float> data(1 << 20, 0.5f);
+  Hdf5File file = Hdf5File::Create(path_);
+  for (const char* name : {"/a", "/b"}) file.WriteFloats(name, {1 << 20}, data);
+  EXPECT_GE(std::filesystem::file_size(path_), 2 * data.size() * sizeof(float));
+  file.Close();
+  EXPECT_EQ(Hdf5File::Open(path_).ReadFloats("/b"), data);
+}
+
+TEST_F(Hdf5Test, FileThatWasNotClosedIsNotThere) {
+  { Hdf5File::Create(path_).CreateGroup("/a/b"); }
+  EXPECT_FALSE(std::filesystem::exists(path_));
+  EXPECT_THAT([&] { Hdf5File::Create(folder_.path() + "/no/f.h5").Close(); },
+              ThrowsMessage<DiskError>(HasSubstr("cannot create: No such file or directory")));
+}
+
+}  // namespace
+}  // namespace carole::io

@@ -1,0 +1,230 @@
+// Data sets from folders of pictures, and drawn ones.
+#include <chrono>
+#include <map>
+#include <set>
+
+#include "io/datasets/datasets.h"
+#include "io/datasets/drawing.h"
+#include "io/datasets/image_example.h"
+#include "io/datasets/verify.h"
+#include "io/image/jpeg_encode.h"
+#include "tests/io/damage.h"
+#include "tests/support/test_data.h"
+
+namespace carole::io {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Pair;
+
+void WritePhotos(const fs::path& root, const std::map<std::string, int>& counts) {
+  uint64_t number = 0;
+  for (const auto& [name, count] : counts) {
+    fs::create_directories(root / name);
+    for (int i = 0; i < count; ++i) {
+      const Image image = Draw({.height = 16, .width = 16, .number = ++number}).image;
+      WriteText(root / name / fmt::format("{:03}.jpg", i), EncodeJpeg(image.view(), 80));
+    }
+  }
+}
+
+VerifyReport VerifySplit(std::string_view dataset, std::string_view split, const fs::path& folder) {
+  const DatasetEntry& entry = FindDataset(dataset);
+  const VerifyReport report = VerifyShards({.shards = FindShards(entry, split, folder),
+                                            .dataset = &entry,
+                                            .num_classes = NumClasses(entry, folder)});
+  EXPECT_THAT(report.bad, IsEmpty());
+  return report;
+}
+
+TEST(BuildFlowers, SplitsAsSlimInFiveShards) {
+  const TemporaryFolder folder;
+  WritePhotos(
+      folder / "flower_photos",
+      {{"daisy", 20}, {"dandelion", 20}, {"roses", 20}, {"sunflowers", 20}, {"tulips", 21}});
+  WriteText(folder / "flower_photos/LICENSE.txt", "is no class");
+  const fs::path out = folder / "out";
+  BuildFlowers({.dataset = &FindDataset("flowers"), .raw_dir = folder.path(), .output_dir = out});
+  const VerifyReport train = VerifySplit("flowers", "train", out);
+  EXPECT_EQ(train.shards.size(), 5u);
+  EXPECT_EQ(train.shards[4].filename(), "flowers_train_00004-of-00005.tfrecord");
+  EXPECT_EQ(train.good[0].size(), 19u);  // ceil(91 / 5); the last has the rest
+  EXPECT_EQ(train.good[4].size(), 15u);
+  EXPECT_EQ(VerifySplit("flowers", "validation", out).num_good, 10);
+  EXPECT_EQ(ReadText(out / "labels.txt"),
+            "0:daisy\n1:dandelion\n2:roses\n3:sunflowers\n4:tulips\n");
+
+  const auto source = OpenRecords(train.shards[0]);
+  TfRecordReader reader(*source);
+  const std::string record(reader.Next().value());
+  const std::vector<FeatureQuery> features = ListFeatures(record);
+  ASSERT_EQ(features.size(), 5u);
+  EXPECT_EQ(OnlyBytes(features[1]), "jpg");
+  EXPECT_EQ(OnlyInt64(features[3]), 16);
+}
+
+TEST(BuildFlowers, OtherClassesAreRefused) {
+  const TemporaryFolder folder;
+  WritePhotos(folder.path(), {{"cats", 2}, {"dogs", 2}});
+  EXPECT_THAT(TextOf<DataError>([&] {
+                BuildFlowers({.dataset = &FindDataset("flowers"),
+                              .raw_dir = folder.path(),
+                              .output_dir = folder / "out"});
+              }),
+              HasSubstr("got other folders, want daisy, dandelion, roses, sunflowers, tulips; for "
+                        "classes of your own: --dataset_name=folder"));
+}
+
+TEST(BuildFolder, TheSameFractionOfEachClass) {
+  const TemporaryFolder folder;
+  WritePhotos(folder / "raw", {{"cats", 20}, {"dogs", 10}, {"owls", 1}});
+  fs::create_directories(folder / "raw/.hidden");
+  const Image png = Draw({.height = 9, .width = 9}).image;
+  WriteText(folder / "raw/owls/x.PNG", EncodePng(png.view()));
+  fs::copy(TestData() + "/io_images/cmyk.jpg", folder / "raw/owls/y.jpeg");
+  BuildOptions options{.dataset = &FindDataset("folder"),
+                       .raw_dir = folder / "raw",
+                       .output_dir = folder / "out",
+                       .train_shards = 2,
+                       .validation_fraction = 0.2};
+  BuildFolder(options);
+  EXPECT_EQ(NumClasses(*options.dataset, options.output_dir), 3);
+  EXPECT_THAT(ClassNames(*options.dataset, options.output_dir),
+              ElementsAre("cats", "dogs", "owls"));
+  EXPECT_THAT(VerifySplit("folder", "train", options.output_dir).class_counts,
+              ElementsAre(Pair(0, 16), Pair(1, 8), Pair(2, 2)));
+  EXPECT_THAT(VerifySplit("folder", "validation", options.output_dir).class_counts,
+              ElementsAre(Pair(0, 4), Pair(1, 2), Pair(2, 1)));
+}
+
+TEST(BuildFolder, EachClassKeepsAPictureToTrainOn) {
+  const TemporaryFolder folder;
+  WritePhotos(folder / "raw", {{"cats", 3}, {"dogs", 1}});
+  const BuildOptions options{.dataset = &FindDataset("folder"),
+                             .raw_dir = folder / "raw",
+                             .output_dir = folder / "out",
+                             .validation_fraction = 1};
+  BuildFolder(options);
+  EXPECT_THAT(VerifySplit("folder", "train", options.output_dir).class_counts,
+              ElementsAre(Pair(0, 1), Pair(1, 1)));
+  EXPECT_THAT(VerifySplit("folder", "validation", options.output_dir).class_counts,
+              ElementsAre(Pair(0, 2)));
+}
+
+TEST(BuildFolder, MendedPicturesAreNotTakenForTheOldOnes) {
+  const TemporaryFolder folder;
+  WritePhotos(folder / "raw", {{"cats", 4}});
+  const BuildOptions options{.dataset = &FindDataset("folder"),
+                             .raw_dir = folder / "raw",
+                             .output_dir = folder / "out",
+                             .validation_fraction = 0};
+  BuildFolder(options);
+  BuildFolder(options);  // finds its own
+  const fs::path mended = fs::directory_iterator(folder / "raw/cats")->path();
+  fs::last_write_time(mended, fs::last_write_time(mended) + std::chrono::seconds(1));
+  EXPECT_THAT(TextOf<UsageError>([&] { BuildFolder(options); }), HasSubstr("of another build"));
+}
+
+TEST(BuildFolder, SeedDecidesTheSplit) {
+  const TemporaryFolder folder;
+  WritePhotos(folder / "raw", {{"cats", 30}, {"dogs", 30}});
+  const auto build = [&](uint32_t seed, const char* out) {
+    BuildFolder({.dataset = &FindDataset("folder"),
+                 .raw_dir = folder / "raw",
+                 .output_dir = folder / out,
+                 .seed = seed});
+    return ReadText(folder / (std::string(out) + "/validation-00000-of-00001.tfrecord"));
+  };
+  const std::string first = build(1, "a");
+  EXPECT_EQ(build(1, "b"), first);
+  EXPECT_NE(build(2, "c"), first);
+}
+
+TEST(BuildFolder, BadPicturesAndEmptyFoldersAreNamed) {
+  const TemporaryFolder folder;
+  const BuildOptions options{
+      .dataset = &FindDataset("folder"), .raw_dir = folder / "raw", .output_dir = folder / "out"};
+  EXPECT_THAT(TextOf<DataError>([&] { BuildFolder(options); }), HasSubstr("raw: is not there"));
+  fs::create_directories(folder / "raw/cats");
+  EXPECT_THAT(TextOf<DataError>([&] { BuildFolder(options); }), HasSubstr("got no pictures"));
+  fs::create_directories(folder / "raw/two\nlines");
+  EXPECT_THAT(TextOf<DataError>([&] { BuildFolder(options); }), HasSubstr("rename the folder"));
+  fs::remove(folder / "raw/two\nlines");
+  WriteText(folder / "raw/cats/a.jpg", "no picture");
+  EXPECT_THAT(TextOf<DataError>([&] { BuildFolder(options); }),
+              HasSubstr("cats/a.jpg: [io.image]"));
+  fs::create_symlink("nowhere", folder / "raw/cats/b.jpg");
+  EXPECT_THAT(TextOf<DataError>([&] { BuildFolder(options); }),
+              HasSubstr("b.jpg: has a picture's name, but is a link to nothing"));
+  EXPECT_THAT(TextOf<DataError>([&] { NumClasses(*options.dataset, folder / "out"); }),
+              HasSubstr("labels.txt: is not there: it holds the classes of folder"));
+  fs::create_directories(folder / "out");
+  WriteText(folder / "out/labels.txt", "\n");
+  EXPECT_THAT(TextOf<DataError>([&] { NumClasses(*options.dataset, folder / "out"); }),
+              HasSubstr("labels.txt: number of classes of folder: got 0, want 1 to"));
+}
+
+TEST(BuildSynthetic, DrawsImagenetsForm) {
+  const TemporaryFolder folder;
+  const BuildOptions options{.dataset = &FindDataset("synthetic"),
+                             .output_dir = folder / "a",
+                             .train_shards = 3,
+                             .num_images = 40,
+                             .num_classes = 4,
+                             .image_width = 64};
+  BuildSynthetic(options);
+  const VerifyReport train = VerifySplit("imagenet", "train", folder / "a");
+  EXPECT_EQ(train.shards.size(), 3u);
+  EXPECT_THAT(train.class_counts, ElementsAre(Pair(1, 10), Pair(2, 10), Pair(3, 10), Pair(4, 10)));
+  EXPECT_EQ(VerifySplit("synthetic", "validation", folder / "a").num_good, 4);
+  EXPECT_EQ(NumClasses(*options.dataset, folder / "a"), 5);
+}
+
+TEST(BuildSynthetic, SameSeedSameBytes) {
+  const TemporaryFolder folder;
+  BuildOptions options{.dataset = &FindDataset("synthetic"), .num_images = 3, .image_width = 32};
+  const auto build = [&](const char* out, uint32_t seed, int threads) {
+    options.output_dir = folder / out;
+    options.seed = seed;
+    options.threads = threads;
+    BuildSynthetic(options);
+    return ReadText(folder / (std::string(out) + "/train-00000-of-00001"));
+  };
+  const std::string first = build("a", 7, 1);
+  EXPECT_EQ(build("b", 7, 3), first);
+  EXPECT_NE(build("c", 8, 1), first);
+}
+
+// The object's colour tells the class: the mean colour inside the box is nearer to that of other
+// pictures of the class than to those of another.
+TEST(Drawing, ClassesDiffer) {
+  const auto mean = [](int label, uint64_t number) {
+    const Drawing drawing = Draw({.height = 60, .width = 80, .label = label, .number = number});
+    std::array<double, 3> sum{};
+    int count = 0;
+    for (int y = static_cast<int>(drawing.box.ymin * 60);
+         y < static_cast<int>(drawing.box.ymax * 60); ++y) {
+      for (int x = static_cast<int>(drawing.box.xmin * 80);
+           x < static_cast<int>(drawing.box.xmax * 80); ++x) {
+        ++count;
+        for (int c = 0; c < 3; ++c) sum[c] += drawing.image.pixels[(y * 80 + x) * 3 + c];
+      }
+    }
+    for (double& value : sum) value /= count;
+    return sum;
+  };
+  const auto distance = [](const auto& a, const auto& b) {
+    return std::hypot(a[0] - b[0], a[1] - b[1], a[2] - b[2]);
+  };
+  int right = 0;
+  for (uint64_t i = 0; i < 20; ++i)
+    right +=
+        distance(mean(0, i), mean(0, 100 + i)) < distance(mean(0, i), mean(1, 100 + i)) ? 1 : 0;
+  EXPECT_GE(right, 17);
+}
+
+}  // namespace
+}  // namespace carole::io

@@ -1,0 +1,155 @@
+#include "io/image/image.h"
+
+#include <nlohmann/json.hpp>
+
+#include "src/core/hash.h"
+#include "tests/io/damage.h"
+#include "tests/support/test_data.h"
+
+namespace carole::io {
+namespace {
+
+using testing::HasSubstr;
+
+const std::filesystem::path kData = TestData();
+
+std::string_view PixelBytes(const Image& image) {
+  return {reinterpret_cast<const char*>(image.pixels.data()), image.pixels.size()};
+}
+
+Image Decode(std::string_view bytes, int channels) {
+  Image image;
+  DecodeImage(bytes, channels, &image);
+  return image;
+}
+
+// Decoded bytes recorded from TensorFlow's decode_jpeg at its defaults.
+TEST(Jpeg, EqualsTensorFlowBitByBit) {
+  const auto golden = nlohmann::json::parse(ReadText(kData / "io_preprocessing.json"));
+  Image image;  // one for all: sizes change from image to image
+  for (const auto& entry : golden["decoded"]) {
+    const std::string name = entry["file"];
+    SCOPED_TRACE(name);
+    DecodeImage(ReadText(kData / "io_images" / name), 3, &image);
+    EXPECT_EQ(image.height, entry["shape"][0]);
+    EXPECT_EQ(image.width, entry["shape"][1]);
+    EXPECT_EQ(fmt::format("{:016x}", Fnv1a64(PixelBytes(image))),
+              entry["fnv1a64_of_rgb_bytes"].get<std::string>());
+  }
+  EXPECT_GE(golden["decoded"].size(), 10u);
+}
+
+TEST(Jpeg, GreyToColourReplicates) {
+  const std::string bytes = ReadText(kData / "io_images/digit_28_gray.jpg");
+  const Image grey = Decode(bytes, 1);
+  const Image colour = Decode(bytes, 3);
+  ASSERT_EQ(grey.pixels.size(), 28u * 28u);
+  for (size_t i = 0; i < colour.pixels.size(); ++i) ASSERT_EQ(colour.pixels[i], grey.pixels[i / 3]);
+}
+
+TEST(Jpeg, CmykToGreyIsRefused) {
+  const std::string bytes = ReadText(kData / "io_images/cmyk.jpg");
+  EXPECT_THAT(TextOf<DataError>([&] { Decode(bytes, 1); }),
+              HasSubstr("[io.image] jpeg: cannot be decoded to grey"));
+  EXPECT_EQ(Decode(bytes, 3).height, 60);  // the decoder is usable after an error
+}
+
+TEST(Jpeg, TruncationIsAnErrorAtAnyPlace) {
+  const std::string bytes = ReadText(kData / "io_images/landscape_420.jpg");
+  for (size_t size : {size_t{3}, size_t{20}, size_t{200}, bytes.size() / 2, bytes.size() - 20}) {
+    EXPECT_THAT(TextOf<DataError>([&] { Decode(bytes.substr(0, size), 3); }),
+                HasSubstr("[io.image] jpeg: "));
+  }
+  EXPECT_EQ(Decode(bytes, 3).width, 167);
+}
+
+TEST(Jpeg, FlippedBitsAreSurvived) {
+  const std::string bytes = ReadText(kData / "io_images/tiny_odd.jpg");
+  Image image;
+  for (size_t offset = 0; offset < bytes.size(); ++offset) {
+    DamagedBytes damaged{bytes};
+    damaged.FlipBit(offset, static_cast<int>(offset % 8));
+    try {
+      DecodeImage(damaged.bytes, 3, &image);
+    } catch (const DataError&) {  // any other way out fails the test
+    }
+  }
+}
+
+Image Gradient(int height, int width, int channels) {
+  Image image;
+  AllocateImage("test", height, width, channels, &image);
+  for (size_t i = 0; i < image.pixels.size(); ++i)
+    image.pixels[i] = static_cast<uint8_t>(i * 37 + i / 11);
+  return image;
+}
+
+TEST(Png, ComesBackWithoutLoss) {
+  for (int channels : {1, 3}) {
+    const Image image = Gradient(13, 29, channels);
+    const Image back = Decode(EncodePng(image.view()), channels);
+    EXPECT_EQ(back.height, 13);
+    EXPECT_EQ(back.width, 29);
+    EXPECT_EQ(back.pixels, image.pixels);
+  }
+}
+
+TEST(Png, GreyToColourReplicatesAndColourToGreyWeighs) {
+  const Image grey = Gradient(5, 7, 1);
+  const Image colour = Decode(EncodePng(grey.view()), 3);
+  for (size_t i = 0; i < colour.pixels.size(); ++i) EXPECT_EQ(colour.pixels[i], grey.pixels[i / 3]);
+  EXPECT_EQ(Decode(EncodePng(colour.view()), 1).pixels, grey.pixels);
+  // By the luma of JPEG: 0.299, 0.587 and 0.114.
+  const uint8_t primaries[] = {255, 0, 0, 0, 255, 0, 0, 0, 255};
+  EXPECT_THAT(Decode(EncodePng({primaries, 1, 3, 3}), 1).pixels, testing::ElementsAre(76, 149, 29));
+}
+
+// Written by other programs: 2x2 pixels, palette, 16 bits with alpha, and 1 bit interlaced.
+TEST(Png, OtherColourTypes) {
+  for (const char* name : {"io_palette_alpha.png", "io_rgba16.png", "io_grey1_interlaced.png"}) {
+    SCOPED_TRACE(name);
+    const std::string bytes = ReadText(kData / name);
+    const Image colour = Decode(bytes, 3);
+    ASSERT_EQ(colour.height, 3);
+    ASSERT_EQ(colour.width, 5);
+    // Row 1 is white, the rest black.
+    for (int i = 0; i < 3 * 5 * 3; ++i) EXPECT_EQ(colour.pixels[i], i / 15 == 1 ? 255 : 0);
+    const Image grey = Decode(bytes, 1);
+    for (int i = 0; i < 3 * 5; ++i) EXPECT_EQ(grey.pixels[i], i / 5 == 1 ? 255 : 0);
+  }
+}
+
+TEST(Png, DamageIsAnError) {
+  const std::string bytes = EncodePng(Gradient(28, 28, 1).view());
+  DamagedBytes flipped{bytes};
+  flipped.FlipBit(bytes.size() / 2);
+  EXPECT_THAT(TextOf<DataError>([&] { Decode(flipped.bytes, 1); }),
+              HasSubstr("[io.image] png: cannot be decoded: "));
+  EXPECT_THAT(TextOf<DataError>([&] { Decode(bytes.substr(0, bytes.size() / 2), 1); }),
+              HasSubstr("[io.image] png: cannot be decoded: the file ends too early"));
+}
+
+TEST(Image, NamesOfImages) {
+  for (const char* name : {"a.jpg", "b/a.JPEG", "a.b.Png"}) EXPECT_TRUE(HasImageName(name)) << name;
+  for (const char* name : {"a.gif", "jpg", ".jpg", "b/._a.jpg", "a.jpg.txt", ""})
+    EXPECT_FALSE(HasImageName(name)) << name;
+}
+
+TEST(Image, SizeIsCheckedBeforeMemoryIsTaken) {
+  Image image;
+  EXPECT_THAT(
+      TextOf<DataError>([&] { AllocateImage("png", 1 << 20, 1 << 20, 3, &image); }),
+      HasSubstr(
+          "[io.image] png: size out of range: got 1048576x1048576, want at most 67108864 pixels"));
+  EXPECT_TRUE(image.pixels.empty());
+}
+
+TEST(Image, UnknownFormat) {
+  EXPECT_EQ(TextOf<DataError>([] { Decode("GIF89a", 3); }),
+            "[io.image] image: unknown format: got 6 bytes that begin with 0x474946383961 (a "
+            "GIF), want a JPEG or a PNG");
+  EXPECT_THAT(TextOf<DataError>([] { Decode("", 3); }), HasSubstr("got 0 bytes"));
+}
+
+}  // namespace
+}  // namespace carole::io

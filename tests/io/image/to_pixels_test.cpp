@@ -1,0 +1,56 @@
+// What people see of a batch is what was in the files.
+#include <gmock/gmock.h>
+
+#include <vector>
+
+#include "io/image/image.h"
+#include "io/image/lazy_image.h"
+#include "io/preprocessing/preprocessing.h"
+
+namespace carole::io {
+namespace {
+
+constexpr int kSide = 128;
+
+std::vector<uint8_t> ThereAndBack(const PreprocessingEntry& entry, const Image& image) {
+  std::vector<float> values(kSide * kSide * 3);
+  Picture picture(image.view());
+  entry.eval({.picture = picture, .height = kSide, .width = kSide, .out = values});
+  std::vector<uint8_t> pixels(values.size());
+  ToPixels(entry, values, 3, pixels);
+  return pixels;
+}
+
+// One colour stays what it is, however an image is cut and resized.
+TEST(ToPixels, UndoesEachPreprocessing) {
+  constexpr uint8_t kColour[] = {200, 100, 7};
+  Image image{.height = 300, .width = 260, .channels = 3};
+  for (int i = 0; i < 300 * 260 * 3; ++i) image.pixels.push_back(kColour[i % 3]);
+  for (const PreprocessingEntry& entry : kPreprocessings) {
+    if (!entry.normalization) continue;
+    const auto pixels = ThereAndBack(entry, image);
+    for (size_t i = 0; i < pixels.size(); ++i)
+      ASSERT_EQ(pixels[i], kColour[i % 3]) << entry.name << " " << i;
+  }
+}
+
+TEST(ToPixels, SpreadsWhatWasStandardised) {
+  Image image{.height = kSide, .width = kSide, .channels = 3};
+  for (int i = 0; i < kSide * kSide * 3; ++i)
+    image.pixels.push_back(static_cast<uint8_t>(100 + i % 52));  // 100 to 151: times 5
+  const auto pixels = ThereAndBack(FindPreprocessing("cifarnet"), image);
+  for (size_t i = 0; i < pixels.size(); ++i) ASSERT_EQ(pixels[i], 5 * (image.pixels[i] - 100)) << i;
+  const std::vector<float> equal(kSide, 0.25f);
+  std::vector<uint8_t> flat(kSide, 9);
+  ToPixels(FindPreprocessing("cifarnet"), equal, 1, flat);
+  EXPECT_THAT(flat, ::testing::Each(0));
+}
+
+TEST(ToPixels, CutsWhatLiesOutside) {
+  std::vector<uint8_t> pixels(3);
+  ToPixels(FindPreprocessing("lenet"), std::vector<float>{-7, 0, 7}, 1, pixels);
+  EXPECT_THAT(pixels, ::testing::ElementsAre(0, 128, 255));
+}
+
+}  // namespace
+}  // namespace carole::io

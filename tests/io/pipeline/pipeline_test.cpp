@@ -1,0 +1,555 @@
+#include "io/pipeline/pipeline.h"
+
+#include <algorithm>
+#include <map>
+
+#include "io/pipeline/synthetic_batches.h"
+#include "io/preprocessing/preprocessing.h"
+#include "tests/io/compress.h"
+#include "tests/io/damage.h"
+
+namespace carole::io {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr int kNumRecords = 23;
+
+// mnist_train.tfrecord with kNumRecords images; the label of record i is i % 10, its pixel 0 is i.
+std::vector<std::string> Examples() {
+  std::vector<std::string> examples;
+  for (int i = 0; i < kNumRecords; ++i) examples.push_back(GreyExample(i, i % 10));
+  return examples;
+}
+
+class PipelineTest : public testing::Test {
+ protected:
+  PipelineTest() { WriteExamples(Examples()); }
+
+  void WriteExamples(const std::vector<std::string>& examples) {
+    WriteText(File(), Records(examples));
+  }
+  std::string File() const { return (folder_ / "mnist_train.tfrecord"); }
+
+  PipelineOptions Options() const {
+    PipelineOptions options;
+    options.dataset = &FindDataset("mnist");
+    options.preprocessing = &FindPreprocessing("lenet");
+    options.training = true;
+    options.height = options.width = 28;
+    options.channels = 1;
+    options.num_classes = 10;
+    options.seed = 5;
+    options.dataset_dir = folder_.path();
+    options.split = "train";
+    options.local_batch = 4;
+    options.shuffle = options.repeat = true;
+    options.threads = 2;
+    return options;
+  }
+
+  TemporaryFolder folder_;
+};
+
+// A batch, copied.
+struct Rows {
+  std::vector<float> images;
+  std::vector<int32_t> labels;
+  Batch batch;
+};
+
+Rows Copy(const Batch& batch) {
+  return {{batch.images.begin(), batch.images.end()},
+          {batch.labels.begin(), batch.labels.end()},
+          batch};
+}
+
+// The record that a row shows.
+int RecordOf(const Batch& batch, int64_t row) {
+  if (batch.images.empty())
+    return batch.pixels[row * static_cast<int64_t>(batch.pixels.size() / batch.labels.size())];
+  const int64_t values = static_cast<int64_t>(batch.images.size() / batch.labels.size());
+  return static_cast<int>(std::lround(batch.images[row * values] * 128 + 128));
+}
+
+TEST_F(PipelineTest, EachRecordOnceAnEpochWithItsLabel) {
+  const auto source = MakePipeline(Options());
+  EXPECT_EQ(source->num_samples(), kNumRecords);
+  for (int64_t epoch = 0; epoch < 3; ++epoch) {
+    std::map<int, int> seen;
+    for (int64_t position = 0; position < kNumRecords; position += 4) {
+      const Batch* batch = source->Next();
+      ASSERT_EQ(batch->epoch, epoch);
+      EXPECT_EQ(batch->first_sample, position);
+      EXPECT_EQ(batch->valid, std::min<int64_t>(4, kNumRecords - position));
+      EXPECT_EQ(batch->global_valid, batch->valid);
+      for (int64_t row = 0; row < 4; ++row)
+        EXPECT_EQ(batch->labels[row], RecordOf(*batch, row) % 10);
+      for (int64_t row = 0; row < batch->valid; ++row) ++seen[RecordOf(*batch, row)];
+      const bool last = position + 4 >= kNumRecords;
+      EXPECT_EQ(batch->next_epoch, last ? epoch + 1 : epoch);
+      EXPECT_EQ(batch->next_position, last ? 0 : position + 4);
+    }
+    EXPECT_EQ(seen.size(), size_t{kNumRecords});
+    for (auto [record, count] : seen) EXPECT_EQ(count, 1) << record;
+  }
+  EXPECT_GE(source->counters().images, 3 * kNumRecords);
+  EXPECT_GT(source->counters().decode_ms, 0);
+}
+
+TEST_F(PipelineTest, OnePassEndsWithNullptr) {
+  PipelineOptions options = Options();
+  options.shuffle = options.repeat = false;
+  const auto source = MakePipeline(options);
+  int next = 0;
+  while (const Batch* batch = source->Next()) {
+    for (int64_t row = 0; row < batch->valid; ++row) EXPECT_EQ(RecordOf(*batch, row), next++);
+  }
+  EXPECT_EQ(next, kNumRecords);
+  EXPECT_EQ(source->Next(), nullptr);
+}
+
+// cifarnet draws random numbers for each image; the images here are grey, which it takes as well.
+PipelineOptions WithRandomness(PipelineOptions options) {
+  options.preprocessing = &FindPreprocessing("cifarnet");
+  return options;
+}
+
+TEST_F(PipelineTest, ThreadsAndDepthChangeNothing) {
+  PipelineOptions one = WithRandomness(Options());
+  one.threads = one.depth = 1;
+  PipelineOptions many = WithRandomness(Options());
+  many.threads = 3;
+  const auto a = MakePipeline(one);
+  const auto b = MakePipeline(many);
+  for (int i = 0; i < 40; ++i) {
+    const Rows x = Copy(*a->Next());
+    const Rows y = Copy(*b->Next());
+    ASSERT_EQ(x.images, y.images) << "batch " << i;
+    ASSERT_EQ(x.labels, y.labels);
+  }
+}
+
+TEST_F(PipelineTest, BatchLastsThroughOneMoreCall) {
+  PipelineOptions options = WithRandomness(Options());
+  options.depth = 1;
+  const auto once = MakePipeline(options), again = MakePipeline(options);
+  Batch before = *once->Next();
+  for (int i = 0; i < 20; ++i) {
+    const Rows want = Copy(*again->Next());
+    const Batch next = *once->Next();
+    const Rows got = Copy(before);
+    ASSERT_EQ(got.images, want.images) << "batch " << i;
+    ASSERT_EQ(got.labels, want.labels) << "batch " << i;
+    before = next;
+  }
+}
+
+TEST_F(PipelineTest, RanksSeeTheirSlicesOfOneRanksBatch) {
+  PipelineOptions alone = WithRandomness(Options());
+  alone.local_batch = 8;
+  PipelineOptions left = WithRandomness(Options());
+  left.size = 2;
+  PipelineOptions right = left;
+  right.rank = 1;
+  const auto whole = MakePipeline(alone);
+  const auto first = MakePipeline(left);
+  const auto second = MakePipeline(right);
+  for (int i = 0; i < 7; ++i) {
+    const Rows want = Copy(*whole->Next());
+    Rows got = Copy(*first->Next());
+    const Rows rest = Copy(*second->Next());
+    got.images.insert(got.images.end(), rest.images.begin(), rest.images.end());
+    got.labels.insert(got.labels.end(), rest.labels.begin(), rest.labels.end());
+    ASSERT_EQ(got.images, want.images) << "batch " << i;
+    ASSERT_EQ(got.labels, want.labels);
+    EXPECT_EQ(got.batch.valid + rest.batch.valid, want.batch.valid);
+    EXPECT_EQ(rest.batch.first_sample, want.batch.first_sample + 4);
+    EXPECT_EQ(rest.batch.global_valid, want.batch.global_valid);
+    EXPECT_EQ(rest.batch.next_position, want.batch.next_position);
+  }
+}
+
+TEST_F(PipelineTest, GoesOnWhereARunStopped) {
+  const auto whole = MakePipeline(WithRandomness(Options()));
+  for (int i = 0; i < 14; ++i) {
+    const Rows at = Copy(*whole->Next());
+    PipelineOptions options = WithRandomness(Options());
+    options.start_epoch = at.batch.next_epoch;
+    options.start_position = at.batch.next_position;
+    const auto resumed = MakePipeline(options);
+    const auto reference = MakePipeline(WithRandomness(Options()));
+    for (int skip = 0; skip <= i; ++skip) reference->Next();
+    for (int next = 0; next < 3; ++next) {
+      const Rows want = Copy(*reference->Next());
+      const Rows got = Copy(*resumed->Next());
+      ASSERT_EQ(got.images, want.images);
+      ASSERT_EQ(got.batch.epoch, want.batch.epoch);
+      ASSERT_EQ(got.batch.first_sample, want.batch.first_sample);
+    }
+  }
+}
+
+TEST_F(PipelineTest, StopsAtAnyMoment) {
+  for (int batches = 0; batches < 12; ++batches) {
+    const auto source = MakePipeline(Options());
+    for (int i = 0; i < batches; ++i) source->Next();
+  }
+}
+
+// Runs one ordered pass; the error arrives at the batch of the record, twice, and not before.
+std::string ErrorInBatch(PipelineOptions options, int good_batches) {
+  options.shuffle = options.repeat = false;
+  const auto source = MakePipeline(options);
+  for (int i = 0; i < good_batches; ++i) EXPECT_NE(source->Next(), nullptr);
+  const std::string text = TextOf<DataError>([&] { source->Next(); });
+  EXPECT_EQ(TextOf<DataError>([&] { source->Next(); }), text);
+  return text;
+}
+
+TEST_F(PipelineTest, LabelOutOfRange) {
+  std::vector<std::string> examples = Examples();
+  examples[9] = GreyExample(9, 10);
+  examples[11] = GreyExample(11, -1);
+  WriteExamples(examples);
+  const uint64_t offset = Records({examples.begin(), examples.begin() + 9}).size();
+  EXPECT_EQ(
+      ErrorInBatch(Options(), 2),
+      fmt::format("[io.tfrecord] {}: record 9 at byte {}: label out of range: got 10, want 0 to 9 "
+                  "(10 classes, --labels_offset=0)",
+                  File(), offset));
+}
+
+TEST_F(PipelineTest, LabelsOffsetIsSubtracted) {
+  PipelineOptions options = Options();
+  options.labels_offset = 1;  // record 0 has label 0: below the first
+  EXPECT_THAT(ErrorInBatch(options, 0),
+              HasSubstr("record 0 at byte 0: label out of range: got 0, want 1 to 10"));
+  std::vector<std::string> examples = Examples();
+  examples[0] = GreyExample(0, 10);
+  for (int i : {10, 20}) examples[i] = GreyExample(i, 10);
+  WriteExamples(examples);
+  options.shuffle = false;
+  EXPECT_EQ(MakePipeline(options)->Next()->labels[0], 9);
+}
+
+TEST_F(PipelineTest, DamagedRecordIsNamed) {
+  DamagedBytes file{Records(Examples())};
+  const uint64_t offset = Records({Examples()[0], Examples()[1]}).size();
+  file.FlipBit(offset + 40, 3);
+  WriteText(File(), file.bytes);
+  EXPECT_THAT(
+      ErrorInBatch(Options(), 0),
+      HasSubstr(fmt::format("{}: record 2 at byte {}: data crc mismatch: got 0x", File(), offset)));
+}
+
+TEST_F(PipelineTest, ExamplesThatAreNoImages) {
+  const auto error_of = [&](const std::string& example) {
+    WriteExamples({example});
+    return ErrorInBatch(Options(), 0);
+  };
+  const std::string where = "[io.tfrecord] " + File() + ": record 0 at byte 0: ";
+  EXPECT_EQ(error_of("no protobuf").substr(0, where.size()), where);
+  ExampleBuilder no_image;
+  no_image.Add("image/class/label", int64_t{1});
+  EXPECT_EQ(error_of(no_image.Finish()),
+            where + "key missing: got no image/encoded; is this a record of images?");
+  ExampleBuilder no_label;
+  no_label.Add("image/encoded", "x");
+  EXPECT_EQ(error_of(no_label.Finish()), where + "key missing: got no image/class/label");
+  no_label.Add("image/class/label", int64_t{1});
+  EXPECT_THAT(error_of(no_label.Finish()), HasSubstr(where + "image: unknown format: got 1 bytes"));
+}
+
+// Among 23 records, 3 has a wrong crc, 8 no label, 14 a GIF, 20 a label out of range.
+class BadRecordsTest : public PipelineTest {
+ protected:
+  BadRecordsTest() {
+    std::vector<std::string> examples = Examples();
+    ExampleBuilder no_label;
+    no_label.Add("image/encoded", "x");
+    examples[8] = no_label.Finish();
+    ExampleBuilder gif;
+    gif.Add("image/encoded", "GIF89a");
+    gif.Add("image/class/label", int64_t{1});
+    examples[14] = gif.Finish();
+    examples[20] = GreyExample(20, 100);
+    DamagedBytes file{Records(examples)};
+    file.FlipBit(Records({examples.begin(), examples.begin() + 3}).size() + 40, 3);
+    WriteText(File(), file.bytes);
+  }
+
+  PipelineOptions Tolerant(int64_t max_bad_records) const {
+    PipelineOptions options = Options();
+    options.max_bad_records = max_bad_records;
+    return options;
+  }
+};
+
+TEST_F(BadRecordsTest, AreSkippedAndCountedOnAnyRanks) {
+  for (const auto& [size, dtype] :
+       {std::pair(1, DType::kF32), {2, DType::kF32}, {3, DType::kF32}, {2, DType::kU8}}) {
+    EpochCounts sum;
+    std::map<int, int> seen;
+    for (int rank = 0; rank < size; ++rank) {
+      PipelineOptions options = Tolerant(4);
+      options.rank = rank;
+      options.size = size;
+      options.dtype = dtype;
+      const auto source = MakePipeline(options);
+      EpochCounts last;
+      for (const Batch* batch = source->Next(); batch->epoch == 0; batch = source->Next()) {
+        last = batch->counts;
+        EXPECT_LE(batch->valid, 4);
+        for (int64_t row = 0; row < batch->valid; ++row) {
+          ++seen[RecordOf(*batch, row)];
+          EXPECT_EQ(batch->labels[row], RecordOf(*batch, row) % 10);
+        }
+      }
+      sum.seen += last.seen;
+      sum.hash += last.hash;
+      for (int fault = 0; fault < kNumRecordFaults; ++fault)
+        sum.skipped[fault] += last.skipped[fault];
+      EXPECT_EQ(source->ExpectedCounts(0).seen, kNumRecords);
+      if (rank + 1 == size) {
+        EXPECT_EQ(sum.hash, source->ExpectedCounts(0).hash);
+      }
+    }
+    EXPECT_EQ(sum.seen, kNumRecords - 4);
+    EXPECT_EQ(sum.skipped, (std::array<int64_t, 3>{1, 2, 1}));
+    EXPECT_EQ(seen.size(), size_t{kNumRecords - 4});
+    for (int bad : {3, 8, 14, 20}) EXPECT_FALSE(seen.contains(bad));
+    for (auto [record, count] : seen) EXPECT_EQ(count, 1) << record;
+  }
+}
+
+TEST_F(BadRecordsTest, EachEpochHasItsOwnBudget) {
+  const auto source = MakePipeline(Tolerant(4));
+  int64_t batches = 0;
+  for (const Batch* batch = source->Next(); batch->epoch < 3; batch = source->Next()) ++batches;
+  EXPECT_EQ(batches, 3 * 6);
+}
+
+TEST_F(BadRecordsTest, EmptyShardsAndCutCompressionAreSkipped) {
+  const std::string zipped = Compress(Records(Examples()), 31);
+  for (const std::string& bytes : {std::string(), zipped.substr(0, zipped.size() * 3 / 4)}) {
+    WriteText(File(), bytes);
+    EXPECT_THROW(MakePipeline(Options()), DataError);
+    PipelineOptions options = Tolerant(1);
+    options.repeat = false;
+    const auto source = MakePipeline(options);
+    EpochCounts last;
+    while (const Batch* batch = source->Next()) last = batch->counts;
+    EXPECT_EQ(last.skipped[0], 1);
+    EXPECT_EQ(last.seen, source->num_samples() - 1);
+    EXPECT_EQ(last.seen > 0, !bytes.empty());
+  }
+}
+
+TEST_F(BadRecordsTest, OneTooManyEndsTheRun) {
+  PipelineOptions options = Tolerant(2);
+  options.shuffle = options.repeat = false;
+  const auto source = MakePipeline(options);
+  for (int batch = 0; batch < 3; ++batch) EXPECT_NE(source->Next(), nullptr);
+  const std::string text = TextOf<DataError>([&] { source->Next(); });
+  EXPECT_THAT(text, HasSubstr(File() + ": record 14 at byte "));
+  EXPECT_THAT(text, HasSubstr("(a GIF), want a JPEG or a PNG; this is bad record 3 of the epoch, "
+                              "--max_bad_records=2"));
+  EXPECT_EQ(TextOf<DataError>([&] { source->Next(); }), text);
+}
+
+TEST_F(BadRecordsTest, LostHeadersAndTailsAreSkippedToo) {
+  DamagedBytes file{Records(Examples())};
+  file.FlipBit(Records({Examples()[0]}).size() + 2);  // length of record 1
+  file.ShrinkSize(30);                                // end of record 22
+  WriteText(File(), file.bytes);
+  EXPECT_THAT(TextOf<DataError>([&] { MakePipeline(Options()); }), HasSubstr("record 1 at byte"));
+  const auto source = MakePipeline(Tolerant(2));
+  EXPECT_EQ(source->num_samples(), kNumRecords);
+  const Batch* batch = source->Next();
+  while (batch->next_epoch == 0) batch = source->Next();
+  EXPECT_EQ(batch->counts.seen, kNumRecords - 2);
+  EXPECT_EQ(batch->counts.skipped, (std::array<int64_t, 3>{2, 0, 0}));
+}
+
+TEST_F(PipelineTest, CountsOfAResumedEpochAreOfItsRest) {
+  PipelineOptions options = Options();
+  options.start_epoch = 2;
+  options.start_position = 9;
+  const auto source = MakePipeline(options);
+  EXPECT_EQ(source->ExpectedCounts(2).seen, kNumRecords - 9);
+  for (int64_t epoch : {2, 3}) {
+    const Batch* batch = source->Next();
+    while (batch->next_epoch == epoch) batch = source->Next();
+    EXPECT_EQ(batch->counts.seen, source->ExpectedCounts(epoch).seen);
+    EXPECT_EQ(batch->counts.hash, source->ExpectedCounts(epoch).hash);
+  }
+  EXPECT_EQ(source->ExpectedCounts(3).seen, kNumRecords);
+}
+
+TEST_F(PipelineTest, BlockShuffleSeesEachRecordOnce) {
+  PipelineOptions options = Options();
+  options.shuffle_block_records = 2;
+  const auto source = MakePipeline(options);
+  std::map<int, int> seen;
+  std::vector<int> order;
+  const Batch* batch = source->Next();
+  for (; batch->epoch == 0; batch = source->Next()) {
+    for (int64_t row = 0; row < batch->valid; ++row) order.push_back(RecordOf(*batch, row));
+  }
+  for (int record : order) ++seen[record];
+  EXPECT_EQ(seen.size(), size_t{kNumRecords});
+  EXPECT_FALSE(std::is_sorted(order.begin(), order.end()));
+}
+
+TEST_F(PipelineTest, SizesThatAPreprocessingCannotMakeAreRefused) {
+  PipelineOptions options = Options();
+  options.preprocessing = &FindPreprocessing("vgg");
+  options.height = options.width = 299;
+  EXPECT_THAT(TextOf<UsageError>([&] { MakePipeline(options); }),
+              HasSubstr("vgg: images too large for it: got 299x299"));
+}
+
+// A record with boxes, which are looked at only on request.
+TEST_F(PipelineTest, BoxesAreChecked) {
+  const auto with_boxes = [](std::vector<float> ymin, std::vector<float> ymax) {
+    ExampleBuilder example;
+    std::vector<uint8_t> pixels(64 * 64);
+    example.Add("image/encoded", EncodePng({pixels.data(), 64, 64, 1}));
+    example.Add("image/class/label", int64_t{3});
+    const std::vector<float> x = {0.25f};
+    example.Add("image/object/bbox/ymin", std::span<const float>(ymin));
+    example.Add("image/object/bbox/ymax", std::span<const float>(ymax));
+    example.Add("image/object/bbox/xmin", std::span<const float>(x));
+    example.Add("image/object/bbox/xmax", std::span<const float>(std::vector<float>{0.75f}));
+    return example.Finish();
+  };
+  PipelineOptions options = Options();
+  options.preprocessing = &FindPreprocessing("inception");
+  options.use_bounding_boxes = true;
+  WriteExamples({with_boxes({0.1f}, {0.9f})});
+  EXPECT_EQ(MakePipeline(options)->Next()->labels[0], 3);
+  WriteExamples({with_boxes({0.1f}, {1.5f})});
+  EXPECT_THAT(
+      ErrorInBatch(options, 0),
+      HasSubstr(
+          "record 0 at byte 0: image/object/bbox/ymin: box 0 outside the picture: got 0.1 to 1.5"));
+  WriteExamples({with_boxes({0.1f, 0.2f}, {0.9f})});
+  EXPECT_THAT(ErrorInBatch(options, 0), HasSubstr("image/object/bbox/ymin: got 2 boxes, want 1"));
+  options.use_bounding_boxes = false;
+  EXPECT_EQ(MakePipeline(options)->Next()->labels[0], 3);
+}
+
+TEST_F(PipelineTest, RawFormatIsPixels) {
+  ExampleBuilder example;
+  example.Add("image/encoded", std::string(28 * 28, '\x40'));
+  example.Add("image/format", "raw");
+  example.Add("image/class/label", int64_t{3});
+  example.Add("image/height", int64_t{28});
+  example.Add("image/width", int64_t{28});
+  WriteExamples({example.Finish()});
+  const auto source = MakePipeline(Options());
+  for (float v : source->Next()->images) EXPECT_EQ(v, -0.5f);
+  example.Add("image/width", int64_t{27});
+  WriteExamples({example.Finish()});
+  EXPECT_THAT(ErrorInBatch(Options(), 0),
+              HasSubstr("raw image of wrong size: got 784 bytes, want 28x27x1"));
+}
+
+// But of pixels: converters write what they like.
+TEST_F(PipelineTest, SizesOfFilesAreNotRead) {
+  const std::vector<uint8_t> pixels(28 * 28, 0x40);
+  ExampleBuilder example;
+  example.Add("image/encoded", EncodePng({pixels.data(), 28, 28, 1}));
+  example.Add("image/class/label", int64_t{3});
+  example.Add("image/height", "28");
+  example.Add("image/width", std::vector<float>{28});
+  WriteExamples({example.Finish()});
+  EXPECT_EQ(MakePipeline(Options())->Next()->labels[0], 3);
+}
+
+// TF-Slim's MNIST: 28x28 whatever the record says, raw where it says nothing.
+TEST_F(PipelineTest, BarePixelsNeedNoSizeOfMnist) {
+  ExampleBuilder example;
+  example.Add("image/encoded", std::string(28 * 28, '\x40'));
+  example.Add("image/class/label", int64_t{3});
+  WriteExamples({example.Finish()});
+  const auto source = MakePipeline(Options());
+  for (float v : source->Next()->images) EXPECT_EQ(v, -0.5f);
+  example.Add("image/encoded", std::string(28 * 28 - 1, '\x40'));
+  WriteExamples({example.Finish()});
+  EXPECT_THAT(ErrorInBatch(Options(), 0), HasSubstr("unknown format: got 783 bytes"));
+  example.Add("image/format", "raw");
+  WriteExamples({example.Finish()});
+  EXPECT_THAT(ErrorInBatch(Options(), 0),
+              HasSubstr("raw image of wrong size: got 783 bytes, want 28x28x1"));
+}
+
+TEST_F(PipelineTest, EmptyAndTruncatedShardsFailAtOnce) {
+  WriteText(File(), "");
+  EXPECT_THAT(TextOf<DataError>([&] { MakePipeline(Options()); }),
+              HasSubstr(File() + ": the file is empty"));
+  WriteText(File(), Records(Examples()).substr(0, 1000));
+  EXPECT_THAT(TextOf<DataError>([&] { MakePipeline(Options()); }),
+              HasSubstr(": truncated record: got "));
+}
+
+// The net makes what the preprocessing would have: exactly where pixels are whole, else within half
+// a level.
+TEST_F(PipelineTest, BytesAreTheSameImagesBeforeTheyAreNormalised) {
+  for (const char* name : {"lenet", "mnist_keras", "vgg", "inception", "imagenet_resnet"}) {
+    PipelineOptions options = Options();
+    options.preprocessing = &FindPreprocessing(name);
+    const auto floats = MakePipeline(options);
+    options.dtype = DType::kU8;
+    const auto bytes = MakePipeline(options);
+    const PreprocessingEntry& entry = FindPreprocessing(name);
+    const auto& [subtract, multiply] = NormalizationOf(entry);
+    const float bound = entry.has_whole_pixels ? 0 : 0.5001f * multiply;
+    for (int i = 0; i < 8; ++i) {
+      const Batch *want = floats->Next(), *got = bytes->Next();
+      ASSERT_TRUE(got->images.empty());
+      ASSERT_EQ(got->pixels.size(), want->images.size());
+      EXPECT_THAT(got->labels, testing::ElementsAreArray(want->labels));
+      for (size_t k = 0; k < got->pixels.size(); ++k) {
+        const float value = (static_cast<float>(got->pixels[k]) - subtract[0]) * multiply;
+        ASSERT_LE(std::abs(value - want->images[k]), bound) << name << " " << i << " " << k;
+      }
+    }
+  }
+}
+
+TEST_F(PipelineTest, StandardisedImagesCannotBeBytes) {
+  PipelineOptions options = WithRandomness(Options());
+  options.dtype = DType::kU8;
+  EXPECT_THAT(TextOf<UsageError>([&] { MakePipeline(options); }),
+              HasSubstr("--input_dtype: the preprocessing cifarnet standardises each image"));
+}
+
+TEST(Synthetic, OneBatchForEver) {
+  const auto source = MakeSyntheticBatches(
+      {.local_batch = 4, .height = 3, .width = 5, .num_classes = 7, .seed = 1});
+  const Rows first = Copy(*source->Next());
+  const Rows second = Copy(*source->Next());
+  EXPECT_EQ(first.images.size(), 4u * 3 * 5 * 3);
+  EXPECT_EQ(first.images, second.images);
+  EXPECT_EQ(first.labels, second.labels);
+  EXPECT_EQ(second.batch.epoch, 1);
+  EXPECT_EQ(second.batch.next_epoch, 2);
+  EXPECT_EQ(second.batch.global_valid, 4);
+  for (int32_t label : first.labels) EXPECT_TRUE(label >= 0 && label < 7);
+}
+
+TEST(Synthetic, OrOfBytes) {
+  const auto source = MakeSyntheticBatches(
+      {.local_batch = 4, .height = 30, .width = 50, .dtype = DType::kU8, .num_classes = 7});
+  const Batch* batch = source->Next();
+  EXPECT_TRUE(batch->images.empty());
+  EXPECT_EQ(batch->pixels.size(), 4u * 30 * 50 * 3);
+  const auto [least, largest] = std::minmax_element(batch->pixels.begin(), batch->pixels.end());
+  EXPECT_EQ(*least, 0);
+  EXPECT_EQ(*largest, 255);
+}
+
+}  // namespace
+}  // namespace carole::io

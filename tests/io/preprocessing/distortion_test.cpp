@@ -1,0 +1,216 @@
+#include "io/preprocessing/distortion.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "tests/io/damage.h"
+
+namespace carole::io {
+namespace {
+
+// Draws for each random quantity.
+constexpr int kDraws = 10'000;
+// Of Kolmogorov and Smirnov's statistic, times the root of the number of draws: passed by chance
+// with probability 1e-6. Draws are keyed, so a test that passes always passes.
+constexpr double kLargestDistance = 2.7;
+
+std::vector<double> Draw(const std::function<double(Rng&)>& quantity) {
+  std::vector<double> values;
+  for (int i = 0; i < kDraws; ++i) {
+    Rng rng(7, RngPurpose::kAugment, 0, static_cast<uint64_t>(i));
+    values.push_back(quantity(rng));
+  }
+  return values;
+}
+
+void ExpectUniform(std::vector<double> values, double low, double high) {
+  std::sort(values.begin(), values.end());
+  EXPECT_GE(values.front(), low);
+  EXPECT_LE(values.back(), high);
+  double distance = 0;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const double expected = (values[i] - low) / (high - low);
+    distance = std::max(distance, std::abs(expected - (i + 0.5) / values.size()));
+  }
+  EXPECT_LT(distance * std::sqrt(values.size()), kLargestDistance);
+}
+
+// Each integer of [low, high] equally often: chi squared, whose mean is the number of values less 1
+// and whose variance is twice that.
+void ExpectUniformIntegers(const std::vector<double>& values, int low, int high) {
+  std::vector<int> counts(high - low + 1);
+  for (double value : values) ++counts.at(static_cast<int>(value) - low);
+  const double expected = static_cast<double>(values.size()) / counts.size();
+  double chi2 = 0;
+  for (int count : counts) chi2 += (count - expected) * (count - expected) / expected;
+  const double freedom = static_cast<double>(counts.size()) - 1;
+  EXPECT_LT(std::abs(chi2 - freedom), 5.5 * std::sqrt(2 * freedom)) << counts.size() << " values";
+}
+
+void ExpectCoin(const std::vector<double>& values) { ExpectUniformIntegers(values, 0, 1); }
+
+// The scale of an image whose shorter side is its height tells that side.
+TEST(ScaledCropLaw, ShorterSideIsUniformWithBothEnds) {
+  for (const SideRounding rounding : {SideRounding::kHalfEven, SideRounding::kTruncate}) {
+    const auto sides =
+        Draw([&](Rng& rng) { return DrawScaledCrop(256, 256, 224, 224, rounding, rng).height; });
+    ExpectUniformIntegers(sides, 256, 512);
+    EXPECT_EQ(*std::min_element(sides.begin(), sides.end()), 256);
+    EXPECT_EQ(*std::max_element(sides.begin(), sides.end()), 512);
+  }
+}
+
+TEST(ScaledCropLaw, PlacesAreUniformOverAllThatFit) {
+  const auto place = [](auto&& of) {
+    return Draw([&](Rng& rng) {
+      return of(DrawScaledCrop(300, 500, 224, 192, SideRounding::kHalfEven, rng));
+    });
+  };
+  // The fraction of the places, with half a place on each side, is uniform up to 1/33 (32 + 1 rows
+  // at the least): so compare with a place that is smeared by its own width.
+  int i = 0;
+  const auto smear = [&i](int at, int places) {
+    Rng rng(8, RngPurpose::kData, 0, static_cast<uint64_t>(i++));
+    return (at + rng.NextDouble()) / places;
+  };
+  ExpectUniform(place([&](const ScaledCrop& c) { return smear(c.top, c.height - 224 + 1); }), 0, 1);
+  ExpectUniform(place([&](const ScaledCrop& c) { return smear(c.left, c.width - 192 + 1); }), 0, 1);
+  ExpectCoin(place([](const ScaledCrop& c) { return c.mirrored; }));
+}
+
+TEST(ScaledCropLaw, RecordedSidesAndCentre) {
+  const ScaledCrop slim = CentralScaledCrop(121, 121, 224, 224, SideRounding::kHalfEven);
+  EXPECT_EQ(slim.height, 256);
+  EXPECT_EQ(slim.top, 16);
+  const ScaledCrop truncated = CentralScaledCrop(121, 121, 224, 224, SideRounding::kTruncate);
+  EXPECT_EQ(truncated.height, 255);
+  EXPECT_EQ(truncated.top, 15);
+}
+
+TEST(ScaledCropLaw, NarrowImagesAreBadData) {
+  constexpr int kLong = 1 << 26;  // as many pixels as an image may have
+  for (const auto& [height, width] : {std::pair{1, kLong}, {kLong, 1}}) {
+    for (const SideRounding rounding : {SideRounding::kHalfEven, SideRounding::kTruncate}) {
+      Rng rng(7, RngPurpose::kAugment, 0, 0);
+      const std::string text =
+          TextOf<DataError>([&] { DrawScaledCrop(height, width, 224, 224, rounding, rng); });
+      EXPECT_THAT(text, ::testing::HasSubstr(fmt::format("too narrow: got {}x{}", height, width)));
+      EXPECT_EQ(TextOf<DataError>([&] { CentralScaledCrop(height, width, 224, 224, rounding); }),
+                fmt::format("[io.preprocessing] image too narrow: got {}x{}, want the longer side "
+                            "to be at most 4194304 times the shorter",
+                            height, width));
+    }
+  }
+  EXPECT_EQ(ScaleShorterSide(1, 1 << 22, 256, SideRounding::kHalfEven).width, 1 << 30);
+}
+
+// Mean, deviation and quantiles of a sample.
+struct Statistics {
+  explicit Statistics(std::vector<double> values) : sorted(std::move(values)) {
+    std::sort(sorted.begin(), sorted.end());
+    for (double v : sorted) mean += v / static_cast<double>(sorted.size());
+    for (double v : sorted) deviation += (v - mean) * (v - mean);
+    deviation = std::sqrt(deviation / static_cast<double>(sorted.size()));
+  }
+  double at(double quantile) const {
+    return sorted[static_cast<size_t>(quantile * (static_cast<double>(sorted.size()) - 1))];
+  }
+  std::vector<double> sorted;
+  double mean = 0;
+  double deviation = 0;
+};
+
+struct RecordedBoxes {
+  int height, width;
+  double area, area_deviation, area_quartiles[3], aspect, box_height, box_width, top, left;
+};
+
+// Of 20000 draws of TensorFlow's sample_distorted_bounding_box with the whole image as box.
+constexpr RecordedBoxes kRecorded[] = {
+    {375, 500, 0.389, 0.208, {0.208, 0.355, 0.541}, 1.043, 255.9, 265.8, 59.0, 116.6},
+    {600, 200, 0.204, 0.073, {0.143, 0.194, 0.254}, 1.031, 154.1, 155.4, 222.6, 21.8}};
+
+TEST(BoxLaw, EqualsTensorFlowsStatistics) {
+  for (const RecordedBoxes& want : kRecorded) {
+    const auto statistics = [&](auto&& of) {
+      return Statistics(
+          Draw([&](Rng& rng) { return of(DrawBox(want.height, want.width, {}, rng)); }));
+    };
+    // Four deviations of the difference of two means.
+    const double error = 4 * std::sqrt(1.0 / kDraws + 1.0 / 20'000);
+    const double pixels = double{1} * want.height * want.width;
+    const Statistics area =
+        statistics([&](const Window& w) { return w.height * w.width / pixels; });
+    EXPECT_NEAR(area.mean, want.area, error * area.deviation);
+    EXPECT_NEAR(area.deviation, want.area_deviation, 0.01);
+    EXPECT_GE(area.at(0), 0.0999);
+    for (int q = 0; q < 3; ++q) EXPECT_NEAR(area.at(0.25 * (q + 1)), want.area_quartiles[q], 0.012);
+    const Statistics aspect =
+        statistics([](const Window& w) { return static_cast<double>(w.width) / w.height; });
+    EXPECT_NEAR(aspect.mean, want.aspect, error * aspect.deviation + 0.0005);
+    const std::pair<Statistics, double> means[] = {
+        {statistics([](const Window& w) { return w.height; }), want.box_height},
+        {statistics([](const Window& w) { return w.width; }), want.box_width},
+        {statistics([](const Window& w) { return w.top; }), want.top},
+        {statistics([](const Window& w) { return w.left; }), want.left}};
+    for (const auto& [got, mean] : means) EXPECT_NEAR(got.mean, mean, error * got.deviation + 0.05);
+  }
+}
+
+TEST(BoxLaw, ShowsEnoughOfAGivenBox) {
+  const Box boxes[] = {{0.0f, 0.0f, 0.001f, 0.001f},  // under a pixel: ignored
+                       {0.6f, 0.7f, 0.9f, 0.9f}};
+  for (int i = 0; i < kDraws; ++i) {
+    Rng rng(2, RngPurpose::kAugment, 0, static_cast<uint64_t>(i));
+    const Window w = DrawBox(300, 400, boxes, rng);
+    ASSERT_TRUE(w.top >= 0 && w.left >= 0 && w.top + w.height <= 300 && w.left + w.width <= 400);
+    const int rows = std::min(w.top + w.height, 270) - std::max(w.top, 180);
+    const int columns = std::min(w.left + w.width, 360) - std::max(w.left, 280);
+    ASSERT_TRUE(rows > 0 && columns > 0);
+    ASSERT_GE(rows * columns, 0.0999 * 90 * 80);
+  }
+}
+
+TEST(BoxLaw, ImpossibleShapesGiveTheWholeImage) {
+  for (const auto& [height, width] : {std::pair{1, 1}, {1, 1000}, {1000, 1}}) {
+    Rng rng(2, RngPurpose::kAugment);
+    EXPECT_EQ(DrawBox(height, width, {}, rng), (Window{0, 0, height, width}));
+  }
+}
+
+TEST(InceptionLaw, ColoursOrdersMethodsAndFlips) {
+  const auto draws = [](bool fast, auto&& of) {
+    return Draw([&](Rng& rng) {
+      return static_cast<double>(of(DrawInceptionDistortion(100, 120, {}, fast, rng)));
+    });
+  };
+  for (const bool fast : {true, false}) {
+    ExpectCoin(draws(fast, [](const auto& d) { return d.mirrored; }));
+    ExpectUniform(draws(fast, [](const auto& d) { return d.colour.brightness; }), -32 / 255.0,
+                  32 / 255.0);
+    ExpectUniform(draws(fast, [](const auto& d) { return d.colour.saturation; }), 0.5, 1.5);
+  }
+  ExpectUniform(draws(false, [](const auto& d) { return d.colour.hue; }), -0.2, 0.2);
+  ExpectUniform(draws(false, [](const auto& d) { return d.colour.contrast; }), 0.5, 1.5);
+  ExpectUniformIntegers(draws(false, [](const auto& d) { return d.colour.order; }), 0, 3);
+  ExpectUniformIntegers(draws(false, [](const auto& d) { return d.resize_method; }), 0, 3);
+  for (double method : draws(true, [](const auto& d) { return d.resize_method + d.colour.order; }))
+    EXPECT_EQ(method, 0);
+}
+
+TEST(CifarnetLaw, PlacesBrightnessAndContrast) {
+  const auto draws = [](auto&& of) {
+    return Draw([&](Rng& rng) {
+      return static_cast<double>(of(DrawCifarnetDistortion(32, 40, 32, 32, rng)));
+    });
+  };
+  ExpectUniformIntegers(draws([](const auto& d) { return d.top; }), -4, 4);
+  ExpectUniformIntegers(draws([](const auto& d) { return d.left; }), -4, 12);
+  ExpectCoin(draws([](const auto& d) { return d.mirrored; }));
+  ExpectUniform(draws([](const auto& d) { return d.brightness; }), -63, 63);
+  ExpectUniform(draws([](const auto& d) { return d.contrast; }), 0.2, 1.8);
+}
+
+}  // namespace
+}  // namespace carole::io

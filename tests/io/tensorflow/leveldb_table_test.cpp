@@ -1,0 +1,149 @@
+#include "io/tensorflow/leveldb_table.h"
+
+#include <map>
+
+#include "io/tensorflow/snappy.h"
+#include "src/core/files/crc32c.h"
+#include "tests/io/damage.h"
+
+namespace carole::io {
+namespace {
+
+using testing::HasSubstr;
+using Entries = std::map<std::string, std::string>;
+
+std::string WriteTable(const Entries& entries) {
+  std::string bytes;
+  MemorySink sink(&bytes);
+  TableWriter writer(sink);
+  for (const auto& [key, value] : entries) writer.Add(key, value);
+  writer.Finish();
+  return bytes;
+}
+
+Entries ReadTable(const std::string& bytes) {
+  const MemorySource source("t.index", bytes);
+  Entries entries;
+  TableReader(source).Visit(
+      [&](std::string_view key, std::string_view value) { entries.emplace(key, value); });
+  return entries;
+}
+
+std::string ErrorOf(const std::string& bytes) {
+  return TextOf<DataError>([&] { ReadTable(bytes); });
+}
+
+// A table of one block, given with its kind, and an index that points to it.
+std::string TableOfBlock(std::string block, char kind) {
+  const auto size = static_cast<char>(block.size());
+  const auto seal = [](std::string bytes, char compression) {
+    bytes.push_back(compression);
+    AppendLittle(bytes, MaskedCrc32c(bytes));
+    return bytes;
+  };
+  std::string bytes = seal(std::move(block), kind);
+  const auto index_offset = static_cast<char>(bytes.size());
+  const std::string index = FromHex("00 01 02 7a 00") + size + FromHex("00000000 01000000");
+  bytes += seal(index, 0);
+  std::string footer = FromHex("0000") + index_offset + static_cast<char>(index.size());
+  footer.resize(40, '\0');
+  return bytes + footer + std::string(kTableMagic);
+}
+
+TEST(Table, ComesBackAsWritten) {
+  EXPECT_EQ(ReadTable(WriteTable({})), Entries{});
+  Entries entries{{"", "header"}, {"a", ""}, {std::string("a\0b", 3), "nul"}, {"\xff", "last"}};
+  for (int i = 0; i < 1000; ++i) entries[fmt::format("net/conv{:04}/weights", i)] = "v";
+  entries["big"] = std::string(400'000, 'x');  // longer than a block
+  entries["bigger"] = std::string(500'000, 'y');
+  EXPECT_EQ(ReadTable(WriteTable(entries)), entries);
+}
+
+TEST(Table, SharesPrefixes) {
+  const std::string bytes = WriteTable({{"net/a", "1"}, {"net/b", "2"}});
+  EXPECT_EQ(ToHex(bytes.substr(0, 14)), "000501" + ToHex("net/a1") + "040101" + ToHex("b2"));
+}
+
+TEST(Table, RefusesKeysOutOfOrder) {
+  std::string bytes;
+  MemorySink sink(&bytes);
+  TableWriter writer(sink);
+  writer.Add("b", "");
+  EXPECT_THROW(writer.Add("a", ""), InternalError);
+  EXPECT_THROW(writer.Add("b", ""), InternalError);
+}
+
+TEST(Table, NamesDamage) {
+  DamagedBytes table{WriteTable({{"key", "value"}})};
+  DamagedBytes flipped = table;
+  flipped.FlipBit(5);
+  EXPECT_THAT(ErrorOf(flipped.bytes), HasSubstr("t.index: block at byte 0: crc mismatch"));
+  DamagedBytes cut = table;
+  cut.ShrinkSize(1);
+  EXPECT_THAT(ErrorOf(cut.bytes), HasSubstr("does not end as a table does"));
+  EXPECT_THAT(ErrorOf("short"), HasSubstr("5 bytes are too few"));
+  EXPECT_THAT(ErrorOf(table.bytes.substr(9)), HasSubstr("in a file of"));
+}
+
+// Each key could share all of the one before: much memory for a small file.
+TEST(Table, RefusesKeysLongerThanAnyName) {
+  EXPECT_EQ(ReadTable(WriteTable({{std::string(65536, 'k'), "v"}})).size(), 1);
+  EXPECT_THAT(ErrorOf(WriteTable({{std::string(65537, 'k'), "v"}})),
+              HasSubstr("a key of more than 65536 bytes"));
+}
+
+TEST(Table, EveryFlippedBitIsSeenOrHarmless) {
+  const Entries entries{{"a", "first"}, {"ab", "second"}, {"c", "third"}};
+  const std::string bytes = WriteTable(entries);
+  for (size_t bit = 0; bit < bytes.size() * 8; ++bit) {
+    DamagedBytes damaged{bytes};
+    damaged.FlipBit(bit / 8, static_cast<int>(bit % 8));
+    try {
+      EXPECT_EQ(ReadTable(damaged.bytes), entries) << "bit " << bit;
+    } catch (const DataError&) {
+    }
+  }
+}
+
+TEST(Table, RefusesWhatABlockCannotHold) {
+  EXPECT_THAT(ErrorOf(TableOfBlock(FromHex("00 7f 00 61 00000000 01000000"), 0)),
+              HasSubstr("damaged block"));  // a key of 127 bytes
+  EXPECT_THAT(ErrorOf(TableOfBlock(FromHex("00 01 00 61 00000000 ffffffff"), 0)),
+              HasSubstr("damaged block"));  // 4 billion restarts
+  EXPECT_THAT(ErrorOf(TableOfBlock(FromHex("05 01 00 61 00000000 01000000"), 0)),
+              HasSubstr("damaged block"));  // shares 5 bytes with no key
+  EXPECT_THAT(ErrorOf(TableOfBlock("", 0)), HasSubstr("damaged block"));
+  EXPECT_THAT(ErrorOf(TableOfBlock("abcd", 7)), HasSubstr("compression 7"));
+}
+
+TEST(Table, ReadsSnappy) {
+  // 23 bytes: the key a, its value "abcabcabcabc" as a literal and a copy, one restart.
+  const std::string block = FromHex("18 18 00010c61 616263 15 03 1c 0000000001000000");
+  const std::string plain = FromHex("00010c61") + "abcabcabcabc" + FromHex("0000000001000000");
+  ASSERT_EQ(ToHex(UncompressSnappy(block)), ToHex(plain));
+  EXPECT_EQ(ReadTable(TableOfBlock(block, 1)), (Entries{{"a", "abcabcabcabc"}}));
+}
+
+TEST(Snappy, LongLiteralsAndFarCopies) {
+  const std::string text(300, 'q');
+  EXPECT_EQ(UncompressSnappy(FromHex("ac02 f4 2b01") + text), text);
+  EXPECT_EQ(UncompressSnappy(FromHex("08 0c") + "abcd" + FromHex("0e 0400")), "abcdabcd");
+  EXPECT_EQ(UncompressSnappy(FromHex("08 0c") + "abcd" + FromHex("0f 04000000")), "abcdabcd");
+}
+
+TEST(Snappy, RefusesDamage) {
+  const auto error = [](std::string_view hex) {
+    return TextOf<DataError>([&] { UncompressSnappy(FromHex(hex)); });
+  };
+  EXPECT_THAT(error("ffffffff0f 00"), HasSubstr("claims to be larger"));
+  EXPECT_THAT(error("ffffffffff"), HasSubstr("length is no number"));
+  EXPECT_THAT(error("04 0c6162"), HasSubstr("ends early"));
+  EXPECT_THAT(error("04 0061 0105"), HasSubstr("grows beyond"));
+  EXPECT_THAT(error("05 0061 0105"), HasSubstr("from before"));
+  EXPECT_THAT(error("05 0061 0100"), HasSubstr("from before"));
+  EXPECT_THAT(error("04 0061"), HasSubstr("shorter than its length"));
+  EXPECT_THAT(error("01 046162"), HasSubstr("grows beyond"));
+}
+
+}  // namespace
+}  // namespace carole::io

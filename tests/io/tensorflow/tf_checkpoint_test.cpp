@@ -1,0 +1,328 @@
+// Checkpoints that TensorFlow wrote (tests/data/tf_checkpoints/write_fixtures.py) and damaged ones.
+#include "io/tensorflow/tf_checkpoint.h"
+
+#include <limits>
+
+#include "io/tensorflow/leveldb_table.h"
+#include "io/tensorflow/tf_proto.h"
+#include "io/weights/open_weights.h"
+#include "tests/io/damage.h"
+#include "tests/support/test_data.h"
+
+namespace carole::io {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+const std::string kFolder = TestData() + "/tf_checkpoints/";
+
+std::vector<float> ReadValues(const WeightsReader& reader, const std::string& name) {
+  std::vector<float> values(static_cast<size_t>(reader.shape(name).size()));
+  reader.Read(name, values);
+  return values;
+}
+
+// Element i is first + i/4.
+std::vector<float> Values(const Shape& shape, float first) {
+  std::vector<float> values;
+  for (int64_t i = 0; i < shape.size(); ++i)
+    values.push_back(first + 0.25f * static_cast<float>(i));
+  return values;
+}
+
+void ExpectTensor(const WeightsReader& reader, const std::string& name, const Shape& shape,
+                  float first) {
+  ASSERT_TRUE(reader.Has(name)) << name;
+  EXPECT_EQ(reader.shape(name), shape) << name;
+  EXPECT_EQ(ReadValues(reader, name), Values(shape, first)) << name;
+}
+
+// What both formats' files hold.
+void ExpectCommonTensors(const WeightsReader& reader) {
+  ExpectTensor(reader, "net/conv1/weights", {3, 3, 2, 4}, 1);
+  ExpectTensor(reader, "net/conv1/weights/Momentum", {3, 3, 2, 4}, -1);
+  ExpectTensor(reader, "net/conv1/BatchNorm/beta", {4}, 2);
+  ExpectTensor(reader, "net/conv1/BatchNorm/moving_mean", {4}, 3);
+  ExpectTensor(reader, "net/logits/weights", {4, 3}, 4);
+  ExpectTensor(reader, "net/logits/biases", {3}, 5);
+  ExpectTensor(reader, "beta1_power", {}, 0.5f);
+  ExpectTensor(reader, "types/double", {5}, -2);
+  ExpectTensor(reader, "types/half", {5}, -3);
+  ExpectTensor(reader, "parts/weights", {5, 130}, 7);
+  EXPECT_EQ(reader.type("types/half"), "float16");
+  EXPECT_EQ(reader.step(), 3'000'000'017);
+  EXPECT_FALSE(reader.Has("types/int32"));
+  EXPECT_THAT(reader.left_out(), Contains("types/string string [3]"));
+  EXPECT_THAT(reader.left_out(), Contains("types/bool bool [3]"));
+  EXPECT_THAT(reader.left_out(), Contains("global_step int64 []"));
+}
+
+TEST(TfCheckpoint, ReadsV2) {
+  const auto reader = OpenWeights(kFolder + "v2.ckpt");
+  EXPECT_EQ(reader->path(), kFolder + "v2.ckpt");
+  EXPECT_EQ(reader->names().size(), 11u);
+  ExpectCommonTensors(*reader);
+  ExpectTensor(*reader, "types/bfloat16", {5}, 6);
+}
+
+TEST(TfCheckpoint, ReadsV1) {
+  const auto reader = OpenWeights(kFolder + "v1.ckpt");
+  EXPECT_EQ(reader->names().size(), 10u);
+  ExpectCommonTensors(*reader);
+}
+
+TEST(TfCheckpoint, ReadsSeveralDataFiles) {
+  const auto reader = OpenWeights(kFolder + "sharded.ckpt");
+  ExpectTensor(*reader, "net/a/weights", {2, 3}, 1);
+  ExpectTensor(*reader, "net/b/weights", {4}, 2);
+  EXPECT_EQ(reader->step(), std::nullopt);
+}
+
+TEST(TfCheckpoint, ReadsObjectBasedNames) {
+  const auto reader = OpenWeights(kFolder + "objects.ckpt");
+  ExpectTensor(*reader, "layer_with_weights-1/kernel/.ATTRIBUTES/VARIABLE_VALUE", {8, 3}, 2);
+}
+
+TEST(TfCheckpoint, IsFoundInASavedModel) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder / "variables");
+  WriteTfCheckpoint(folder / "variables/variables", {});
+  EXPECT_THROW(OpenWeights(folder.path()), DataError);
+  WriteText(folder / "saved_model.pb", "");
+  EXPECT_EQ(OpenWeights(folder.path())->path(), folder / "variables/variables");
+}
+
+TEST(TfCheckpoint, IsFoundByAnyOfItsNames) {
+  TemporaryFolder folder;
+  WriteTfCheckpoint(folder / "model.ckpt-7", {});
+  const std::string prefix = folder / "model.ckpt-7";
+  EXPECT_EQ(FindTfCheckpoint(prefix), prefix);
+  EXPECT_EQ(FindTfCheckpoint(prefix + ".index"), prefix);
+  EXPECT_EQ(FindTfCheckpoint(prefix + ".data-00000-of-00001"), prefix);
+  EXPECT_EQ(FindTfCheckpoint(folder.path()), prefix);
+  EXPECT_EQ(FindTfCheckpoint(folder / "model.ckpt-8"), std::nullopt);
+  EXPECT_EQ(FindTfCheckpoint(kFolder), std::nullopt);  // without a file `checkpoint`
+}
+
+std::span<const char> BytesOf(const auto& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(values[0])};
+}
+
+TEST(TfCheckpoint, IsFoundInACopiedFolderAndInFormV1) {
+  TemporaryFolder folder;
+  std::filesystem::copy(kFolder + "v1.ckpt", folder / "model.ckpt-7");
+  WriteText(folder / "checkpoint", "model_checkpoint_path: \"/gone/model.ckpt-7\"\n");
+  EXPECT_EQ(FindTfCheckpoint(folder.path()), folder / "model.ckpt-7");
+  ExpectCommonTensors(*OpenWeights(folder.path()));
+  std::filesystem::remove(folder / "model.ckpt-7");
+  EXPECT_THAT([&] { FindTfCheckpoint(folder.path()); },
+              ThrowsMessage<DataError>(HasSubstr("checkpoint: names " + (folder / "model.ckpt-7") +
+                                                 ", which is not there: copy its files too")));
+}
+
+TEST(TfCheckpoint, StepIsOneThatARunCanBeAt) {
+  TemporaryFolder folder;
+  for (const int64_t bad : {int64_t{-3}, std::numeric_limits<int64_t>::max()}) {
+    const std::vector<int64_t> step{bad};
+    WriteTfCheckpoint(folder / "m", {{"global_step", TfType::kInt64, {}, BytesOf(step)}});
+    EXPECT_THAT(
+        [&] { OpenWeights(folder.path())->step(); },
+        ThrowsMessage<DataError>(HasSubstr(fmt::format("global_step: got {}, want 0", bad))));
+  }
+}
+
+TEST(TfCheckpoint, ComesBackAsWritten) {
+  TemporaryFolder folder;
+  const std::vector<float> weights = Values({3, 3, 2, 4}, 1), scalar{0.5f};
+  const std::vector<int64_t> step{5'000'000'000};
+  WriteTfCheckpoint(folder / "m", {{"net/w", TfType::kFloat, {3, 3, 2, 4}, BytesOf(weights)},
+                                   {"global_step", TfType::kInt64, {}, BytesOf(step)},
+                                   {"a", TfType::kFloat, {}, BytesOf(scalar)},
+                                   {"none", TfType::kFloat, {0, 4}, {}}});
+  const auto reader = OpenWeights(folder.path());
+  EXPECT_THAT(reader->names(), ElementsAre("a", "net/w", "none"));
+  ExpectTensor(*reader, "net/w", {3, 3, 2, 4}, 1);
+  ExpectTensor(*reader, "a", {}, 0.5f);
+  ExpectTensor(*reader, "none", {0, 4}, 0);
+  EXPECT_EQ(reader->step(), 5'000'000'000);
+}
+
+TEST(TfCheckpoint, WritesTheBytesThatTensorFlowWrites) {
+  TemporaryFolder folder;
+  const auto original = OpenWeights(kFolder + "sharded.ckpt");
+  const std::vector<float> a = ReadValues(*original, "net/a/weights");
+  WriteTfCheckpoint(folder / "m", {{"net/a/weights", TfType::kFloat, {2, 3}, BytesOf(a)}});
+  EXPECT_EQ(ReadText(folder / "m.data-00000-of-00001"),
+            ReadText(kFolder + "sharded.ckpt.data-00000-of-00002"));
+  EXPECT_EQ(ReadText(folder / "checkpoint"),
+            "model_checkpoint_path: \"m\"\nall_model_checkpoint_paths: \"m\"\n");
+}
+
+TEST(TfProto, OrdersPartsAsTensorFlowDoes) {
+  EXPECT_EQ(ToHex(EncodeSliceKey("w", {{0, -1}, {3, 130}})), "007700010102807f83c082");
+  EXPECT_EQ(ToHex(EncodeSliceKey("", {{63, 64}, {8191, 8192}, {-65, int64_t{1} << 40}})),
+            "0000010103bfc040dfffe020003fbffd0000000000");
+}
+
+// V2 from memory; index and data as given.
+std::unique_ptr<WeightsReader> Parse(const std::string& index, const std::string& data) {
+  return ParseTfCheckpoint(
+      "m", std::make_unique<MemorySource>("m.index", index), [data](int64_t shard, int64_t) {
+        return std::make_unique<MemorySource>(fmt::format("m.{}", shard), data);
+      });
+}
+
+std::string IndexOf(const TfBundleEntry& entry, int64_t num_shards = 1) {
+  std::string bytes;
+  MemorySink sink(&bytes);
+  TableWriter writer(sink);
+  writer.Add("", SerializeBundleHeader({.num_shards = num_shards}));
+  writer.Add("w", SerializeBundleEntry(entry));
+  writer.Add("x", SerializeBundleEntry(entry));
+  writer.Finish();
+  return bytes;
+}
+
+TEST(TfCheckpoint, RefusesPlacesThatCannotBe) {
+  constexpr int64_t kHuge = std::numeric_limits<int64_t>::max();
+  const TfBundleEntry good{.type = TfType::kFloat, .dims = {2}, .size = 8};
+  const std::string data(16, '\0');
+  const auto error = [&](auto change) {
+    TfBundleEntry entry = good;
+    change(entry);
+    return TextOf<DataError>([&] { Parse(IndexOf(entry), data); });
+  };
+  EXPECT_NO_THROW(Parse(IndexOf(good), data));
+  EXPECT_THAT(error([](auto& e) { e.dims = {kHuge}; }), HasSubstr("no tensor has the sizes"));
+  EXPECT_THAT(error([](auto& e) { e.dims = {1 << 30, 1 << 30, 1 << 30}; }), HasSubstr("sizes"));
+  EXPECT_THAT(error([](auto& e) { e.dims = {-2}; }), HasSubstr("sizes -2"));
+  EXPECT_THAT(error([](auto& e) { e.dims = {1 << 30}; }), HasSubstr("cannot be"));
+  EXPECT_THAT(error([](auto& e) { e.size = kHuge; }), HasSubstr("cannot be"));
+  EXPECT_THAT(error([](auto& e) { e.size = -8; }), HasSubstr("cannot be"));
+  EXPECT_THAT(error([](auto& e) { e.offset = 9; }), HasSubstr("cannot be"));
+  EXPECT_THAT(error([](auto& e) { e.offset = kHuge; }), HasSubstr("cannot be"));
+  EXPECT_THAT(error([](auto& e) { e.offset = -1; }), HasSubstr("cannot be"));
+  EXPECT_THAT(error([](auto& e) { e.shard = 1; }), HasSubstr("cannot be"));
+  EXPECT_THAT(error([](auto& e) { e.shard = -1; }), HasSubstr("cannot be"));
+  // Two tensors of 12 bytes in a file of 16.
+  EXPECT_THAT(error([](auto& e) { e = {.type = TfType::kFloat, .dims = {3}, .size = 12}; }),
+              HasSubstr("cannot be"));
+  EXPECT_THAT(TextOf<DataError>([&] { Parse(IndexOf(good, kHuge), data); }),
+              HasSubstr("data files: want 1"));
+  EXPECT_THAT(TextOf<DataError>([&] { Parse(IndexOf(good, 0), data); }), HasSubstr("data files"));
+}
+
+TEST(TfCheckpoint, RefusesPartsThatMakeNoWhole) {
+  const auto error = [&](const TfSlice& slice) {
+    std::string bytes;
+    MemorySink sink(&bytes);
+    TableWriter writer(sink);
+    const TfBundleEntry part{.type = TfType::kFloat, .size = 4 * slice[0].length};
+    writer.Add("", SerializeBundleHeader({.num_shards = 1}));
+    writer.Add(EncodeSliceKey("w", slice), SerializeBundleEntry(part));
+    // A tensor of 2 elements whose one part is {start, length}.
+    const std::string entry = FromHex("0801 1204 1202 0802 3a06 0a04 08") +
+                              static_cast<char>(slice[0].start) + FromHex("10") +
+                              static_cast<char>(slice[0].length);
+    writer.Add("w", entry);
+    writer.Finish();
+    return TextOf<DataError>([&] { Parse(bytes, std::string(16, '\0')); });
+  };
+  EXPECT_THAT(error({{0, 1}}), HasSubstr("its parts have 1 elements of 2"));
+  EXPECT_THAT(error({{1, 2}}), HasSubstr("lies outside"));
+  EXPECT_THAT(error({{0, 3}}), HasSubstr("lies outside"));
+}
+
+// In the data of v2.ckpt truth values and, at the end, integers and strings are not read.
+constexpr size_t kUnreadEnd = 8 + 17, kUnread = 3 + kUnreadEnd;
+
+// Reads everything there is.
+void ReadAllOf(const WeightsReader& reader) {
+  reader.step();
+  for (const std::string& name : reader.names()) ReadValues(reader, name);
+}
+
+// Damages each byte in turn: reading succeeds or throws DataError, and nothing else. Returns how
+// often it threw.
+template <typename Read>
+size_t CountRefused(const std::string& bytes, Read&& read) {
+  size_t refused = 0;
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    DamagedBytes damaged{bytes};
+    damaged.FlipBit(i, static_cast<int>(i % 8));
+    try {
+      read(damaged.bytes);
+    } catch (const DataError&) {
+      ++refused;
+    }
+  }
+  return refused;
+}
+
+TEST(TfCheckpoint, SeesFlippedBytes) {
+  const std::string index = ReadText(kFolder + "v2.ckpt.index");
+  const std::string data = ReadText(kFolder + "v2.ckpt.data-00000-of-00001");
+  ReadAllOf(*Parse(index, data));
+  // Nobody looks at the footer's padding and at the empty block of filters.
+  constexpr size_t kUnused = 40 + 13;
+  EXPECT_GE(CountRefused(index, [&](const std::string& b) { ReadAllOf(*Parse(b, data)); }),
+            index.size() - kUnused);
+  EXPECT_GE(CountRefused(data, [&](const std::string& b) { ReadAllOf(*Parse(index, b)); }),
+            data.size() - kUnread);
+  const std::string v1 = ReadText(kFolder + "v1.ckpt");
+  EXPECT_GE(CountRefused(v1,
+                         [](const std::string& b) {
+                           ReadAllOf(*ParseTfV1Checkpoint(std::make_unique<MemorySource>("v1", b)));
+                         }),
+            v1.size() - kUnused);
+}
+
+TEST(TfCheckpoint, SeesTruncation) {
+  const std::string index = ReadText(kFolder + "v2.ckpt.index");
+  const std::string data = ReadText(kFolder + "v2.ckpt.data-00000-of-00001");
+  const std::string v1 = ReadText(kFolder + "v1.ckpt");
+  for (size_t size = 0; size < index.size(); ++size)
+    EXPECT_THROW(Parse(index.substr(0, size), data), DataError) << size;
+  for (size_t size = 0; size < data.size() - kUnreadEnd; size += 7)
+    EXPECT_THROW(Parse(index, data.substr(0, size)), DataError) << size;
+  for (size_t size = 0; size < v1.size(); size += 7)
+    EXPECT_THROW(ParseTfV1Checkpoint(std::make_unique<MemorySource>("v1", v1.substr(0, size))),
+                 DataError)
+        << size;
+}
+
+TEST(TfCheckpoint, NamesAMissingDataFile) {
+  TemporaryFolder folder;
+  std::filesystem::copy(kFolder + "v2.ckpt.index", folder / "v2.ckpt.index");
+  EXPECT_THAT(TextOf<DiskError>([&] { OpenWeights(folder / "v2.ckpt"); }),
+              HasSubstr("v2.ckpt.data-00000-of-00001"));
+}
+
+TEST(TfCheckpoint, V1RefusesAnotherNumberOfValues) {
+  const auto error = [](std::string_view meta, std::string_view value) {
+    std::string bytes;
+    MemorySink sink(&bytes);
+    TableWriter writer(sink);
+    writer.Add("", FromHex(meta));
+    writer.Add("1", FromHex(value));
+    writer.Finish();
+    return TextOf<DataError>(
+        [&] { ReadAllOf(*ParseTfV1Checkpoint(std::make_unique<MemorySource>("v1", bytes))); });
+  };
+  // w, float32, [2]; its values: 1 and 2 bytes of a float, too few and too many.
+  const std::string meta = "0a0f 0a0d 0a0177 1204 12020802 1801 2200";
+  EXPECT_THAT(error(meta, "1207 0a0177 1200 1a00"), HasSubstr("2 elements in 0 bytes"));
+  EXPECT_THAT(error(meta, "120d 0a0177 1200 1a06 2a04 0000803f"),
+              HasSubstr("v1: tensor: another number"));
+  EXPECT_THAT(error(meta, "1215 0a0177 1200 1a0e 2a0c 0000803f 0000803f 0000803f"),
+              HasSubstr("v1: tensor: another number"));
+  EXPECT_THAT(error(meta, "1207 0a0178 1200 1a00"), HasSubstr("0 elements of 2"));
+  EXPECT_THAT(error("0a0f 0a0d 0a0177 1204 12020802 1801 22ff", "1200"),
+              HasSubstr("v1: malformed"));
+  EXPECT_THAT(error("", "1200"), HasSubstr("lists no tensors"));
+}
+
+}  // namespace
+}  // namespace carole::io

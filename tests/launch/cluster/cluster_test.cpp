@@ -1,0 +1,86 @@
+#include "launch/cluster/cluster.h"
+
+#include <fmt/format.h>
+#include <fmt/printf.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "launch/cluster/hostfile.h"
+#include "launch/cluster/tf_config.h"
+#include "src/core/error.h"
+#include "tests/support/text_of.h"
+
+namespace carole::launch {
+namespace {
+
+constexpr const char* kCluster =
+    R"("cluster": {"chief": ["h0:1"], "ps": ["h0:2"], "worker": ["h1:1", "h2:1"]})";
+
+Cluster ClusterOf(const std::string& type, int index) {
+  return ParseTfConfig(
+      fmt::format(R"({{{}, "task": {{"type": "{}", "index": {}}}}})", kCluster, type, index), 0);
+}
+
+// What RequireWholeJob() says of one process, or nothing.
+std::string RefusalOf(const Cluster& cluster) {
+  EXPECT_NO_THROW(RequireWholeJob(cluster, 3));
+  try {
+    RequireWholeJob(cluster, 1);
+    return "";
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+}
+
+TEST(Cluster, ProcessesThatBelieveToBeAloneAreRefused) {
+  for (const auto& [type, index] : {std::pair{"chief", 0}, {"worker", 0}, {"worker", 1}}) {
+    EXPECT_EQ(RefusalOf(ClusterOf(type, index)),
+              fmt::format("[cluster] job: each of its processes believes to be alone: got 1 rank, "
+                          "want 3 on 3 machines ({} {} is this one); start it with carole launch "
+                          "-- train",
+                          type, index));
+  }
+  EXPECT_THAT(RefusalOf(ParseTfConfig(fmt::format("{{{}}}", kCluster), 0)),
+              testing::HasSubstr("alone: got 1 rank, want 3 on 3 machines (a task without a name"));
+}
+
+TEST(Cluster, ProcessesThatTakeNoPartAreRefused) {
+  constexpr const char* kOneMachine = R"({"cluster": {"master": ["h0:1"], "ps": ["h1:1"]},
+                                          "task": {"type": "%s", "index": 0}})";
+  for (const char* type : {"ps", "evaluator"}) {
+    EXPECT_THAT(RefusalOf(ClusterOf(type, 0)),
+                testing::HasSubstr(fmt::format("this process takes no part in it: got 1 rank, want "
+                                               "3 on 3 machines ({} 0 is this one)",
+                                               type)));
+    EXPECT_THAT(RefusalOf(ParseTfConfig(fmt::sprintf(kOneMachine, type), 0)),
+                testing::HasSubstr("this process takes no part in it: got 1 rank, want 1"));
+  }
+}
+
+TEST(Cluster, ProcessesThatMayBeAlone) {
+  EXPECT_EQ(RefusalOf(MakeLocalCluster(0)), "");
+  EXPECT_EQ(RefusalOf(ParseTfConfig(R"({"cluster": {"master": ["h0:1"], "ps": ["h1:1"]},
+                                        "task": {"type": "master", "index": 0}})",
+                                    0)),
+            "");
+}
+
+TEST(Cluster, OneMachineHasARankForEachGpu) {
+  const Cluster cluster = MakeLocalCluster(4);
+  EXPECT_EQ(cluster.size(), 4);
+  EXPECT_EQ(cluster.hosts.front().name, "localhost");
+  EXPECT_EQ(cluster.tasks.front().rank, 0);
+}
+
+TEST(Cluster, NeedsSomebodyWhoTrains) {
+  EXPECT_THROW(MakeCluster({{.role = Role::kParameterServer, .host = "h0"}}, 0), InternalError);
+}
+
+TEST(Hostfile, UnknownFormat) {
+  EXPECT_EQ(TextOf<UsageError>([] { ParseFormat("yaml"); }),
+            "[flags] --format: no such format: got \"yaml\", want one of hostfile, host-list, "
+            "ssh-config, json");
+}
+
+}  // namespace
+}  // namespace carole::launch

@@ -1,0 +1,158 @@
+// The variables are those that were seen in ranks of Open MPI 4.1 and Slurm 22.05.
+#include "launch/cluster/environment.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/launch/cluster/variables.h"
+#include "tests/support/text_of.h"
+
+namespace carole::launch {
+namespace {
+
+using carole::testing::Variables;
+
+struct PlaceCase {
+  const char* name;
+  std::map<std::string, std::string> variables;
+  Place place;
+};
+
+const PlaceCase kPlaces[] = {
+    {"mpirun",
+     {{"OMPI_COMM_WORLD_RANK", "2"},
+      {"OMPI_COMM_WORLD_SIZE", "3"},
+      {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
+      {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"},
+      {"PMIX_RANK", "2"}},
+     {"Open MPI", "OMPI_COMM_WORLD_RANK", 2, 3, 0, 1}},
+    {"mpirun in a Slurm job, whose variables are the daemon's",
+     {{"OMPI_COMM_WORLD_RANK", "5"},
+      {"OMPI_COMM_WORLD_SIZE", "6"},
+      {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+      {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+      {"PMIX_RANK", "5"},
+      {"SLURM_PROCID", "1"},
+      {"SLURM_NTASKS", "2"},
+      {"SLURM_LOCALID", "0"},
+      {"SLURM_NODEID", "2"},
+      {"SLURM_STEP_TASKS_PER_NODE", "1(x2)"}},
+     {"Open MPI", "OMPI_COMM_WORLD_RANK", 5, 6, 1, 2}},
+    {"srun --mpi=pmix",
+     {{"PMIX_RANK", "4"},
+      {"OMPI_APP_CTX_NUM_PROCS", "5"},
+      {"SLURM_PROCID", "4"},
+      {"SLURM_NTASKS", "5"},
+      {"SLURM_LOCALID", "0"},
+      {"SLURM_NODEID", "2"},
+      {"SLURM_STEP_TASKS_PER_NODE", "2(x2),1"}},
+     {"PMIx", "PMIX_RANK", 4, 5, 0, 1}},
+    {"PMIx without Slurm",
+     {{"PMIX_RANK", "1"}, {"OMPI_APP_CTX_NUM_PROCS", "2"}},
+     {"PMIx", "PMIX_RANK", 1, 2, -1, 0}},
+    {"PMIx that says no more", {{"PMIX_RANK", "1"}}, {"PMIx", "PMIX_RANK", 1, 0, -1, 0}},
+    {"PMI of Hydra",
+     {{"PMI_RANK", "3"}, {"PMI_SIZE", "4"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}},
+     {"PMI", "PMI_RANK", 3, 4, 1, 2}},
+    {"srun without PMI",
+     {{"SLURM_PROCID", "1"},
+      {"SLURM_LOCALID", "1"},
+      {"SLURM_NODEID", "0"},
+      {"SLURM_STEP_TASKS_PER_NODE", "2"}},
+     {"Slurm", "SLURM_PROCID", 1, 2, 1, 2}},
+};
+
+TEST(Environment, PlaceOfARank) {
+  for (const PlaceCase& test : kPlaces) {
+    const std::optional<Place> place = FindPlace(Variables(test.variables));
+    ASSERT_TRUE(place.has_value()) << test.name;
+    EXPECT_EQ(place->launcher, test.place.launcher) << test.name;
+    EXPECT_EQ(place->variable, test.place.variable) << test.name;
+    EXPECT_EQ(place->rank, test.place.rank) << test.name;
+    EXPECT_EQ(place->size, test.place.size) << test.name;
+    EXPECT_EQ(place->local_rank, test.place.local_rank) << test.name;
+    EXPECT_EQ(place->local_size, test.place.local_size) << test.name;
+  }
+}
+
+TEST(Environment, NoRank) {
+  EXPECT_FALSE(FindPlace(Variables({})).has_value());
+  // A batch script.
+  EXPECT_FALSE(
+      FindPlace(Variables({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "6"}, {"SLURM_NODEID", "0"}}))
+          .has_value());
+}
+
+TEST(Environment, OnlyATaskOfSlurmsAloneNeedsNoMpi) {
+  const auto needs_mpi = [](std::map<std::string, std::string> variables) {
+    return NeedsMpi(*FindPlace(Variables(std::move(variables))));
+  };
+  EXPECT_FALSE(needs_mpi({{"SLURM_PROCID", "0"}, {"SLURM_STEP_TASKS_PER_NODE", "1"}}));
+  EXPECT_TRUE(needs_mpi({{"SLURM_PROCID", "0"}, {"SLURM_STEP_TASKS_PER_NODE", "1(x2)"}}));
+  EXPECT_TRUE(
+      needs_mpi({{"SLURM_PROCID", "0"}, {"SLURM_STEP_TASKS_PER_NODE", "1"}, {"PMIX_RANK", "0"}}));
+  EXPECT_TRUE(needs_mpi({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}}));
+}
+
+TEST(Environment, BadVariables) {
+  const std::pair<std::map<std::string, std::string>, const char*> cases[] = {
+      {{{"OMPI_COMM_WORLD_RANK", "x"}},
+       "[launch] OMPI_COMM_WORLD_RANK: no number: got \"x\", want 0 to 16777216"},
+      {{{"OMPI_COMM_WORLD_RANK", "-1"}},
+       "[launch] OMPI_COMM_WORLD_RANK: no number: got \"-1\", want 0 to 16777216"},
+      {{{"PMI_RANK", ""}}, "[launch] PMI_RANK: no number: got \"\", want 0 to 16777216"},
+      {{{"PMI_RANK", "4"}, {"PMI_SIZE", "4"}},
+       "[launch] PMI_RANK: past the end: got 4, want a rank below the job's 4"},
+      {{{"OMPI_COMM_WORLD_RANK", "1"},
+        {"OMPI_COMM_WORLD_LOCAL_RANK", "2"},
+        {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}},
+       "[launch] OMPI_COMM_WORLD_RANK: past the machine's end: got local rank 2, want one below "
+       "the machine's 2"},
+      {{{"SLURM_PROCID", "0"}, {"SLURM_STEP_TASKS_PER_NODE", "2("}},
+       "[slurm] SLURM_STEP_TASKS_PER_NODE: bad list at character 2: got \"2(\", want ','"},
+  };
+  for (const auto& [variables, message] : cases)
+    EXPECT_EQ(TextOf<ConfigError>([&] { FindPlace(Variables(variables)); }), message);
+}
+
+TEST(Environment, ProcessesThatBelieveToBeAloneAreRefused) {
+  const Place place{"PMIx", "PMIX_RANK", 0, 4, 0, 1};
+  EXPECT_EQ(TextOf<ConfigError>([&] { RequireWholeJob(place, 1); }),
+            "[launch] job: each of its processes believes to be alone: got 1 rank from MPI, want 4 "
+            "from PMIx (PMIX_RANK); start with the mpirun of the MPI that carole was built with, "
+            "or with srun --mpi=pmix");
+  EXPECT_NO_THROW(RequireWholeJob(place, 4));
+  EXPECT_NO_THROW(RequireWholeJob({"PMIx", "PMIX_RANK", 0, 1, 0, 1}, 1));
+}
+
+TEST(Environment, TasksOfSrunWithoutPmixAreRefused) {
+  EXPECT_EQ(TextOf<ConfigError>([] {
+              RequirePmix({"Slurm", "SLURM_PROCID", 0, 2, 0, 1});
+            }),
+            "[launch] srun: its 2 tasks cannot find each other: got no PMIx, want srun --mpi=pmix "
+            "(srun --mpi=list says whether the site has it), or mpirun");
+  EXPECT_NO_THROW(RequirePmix({"Slurm", "SLURM_PROCID", 0, 1, 0, 1}));
+  EXPECT_NO_THROW(RequirePmix({"PMIx", "PMIX_RANK", 0, 4, 0, 1}));
+}
+
+TEST(Environment, GpuOfARank) {
+  const Place place{"Open MPI", "OMPI_COMM_WORLD_RANK", 5, 8, 1, 4};
+  const Place alone{"Open MPI", "OMPI_COMM_WORLD_RANK", 5, 8, 0, 1};
+  const Place third{"PMI", "PMI_RANK", 3, 4, 2, 4};
+  EXPECT_EQ(ChooseGpu(place, 4, nullptr), 1);
+  EXPECT_EQ(ChooseGpu(place, 4, "4,5,6,7"), 1);
+  EXPECT_EQ(ChooseGpu(place, 1, "3"), 0);  // bound by the launcher
+  EXPECT_EQ(ChooseGpu(alone, 1, nullptr), 0);
+  EXPECT_EQ(ChooseGpu({"PMI", "PMI_RANK", 1, 2, -1, 0}, 2, nullptr), 1);
+  EXPECT_EQ(TextOf<ConfigError>([&] { ChooseGpu(third, 2, "0,1"); }),
+            "[launch] PMI_RANK: more ranks than GPUs on this machine: got local rank 2, want one "
+            "below 2");
+  EXPECT_EQ(TextOf<ConfigError>([&] { ChooseGpu(place, 1, nullptr); }),
+            "[launch] OMPI_COMM_WORLD_RANK: more ranks than GPUs on this machine: got local rank "
+            "1, want one below 1");
+  EXPECT_EQ(TextOf<ConfigError>([&] { ChooseGpu(place, 0, ""); }),
+            "[launch] OMPI_COMM_WORLD_RANK: more ranks than GPUs on this machine: got local rank "
+            "1, want one below 0");
+}
+
+}  // namespace
+}  // namespace carole::launch

@@ -1,0 +1,58 @@
+// Signals as terminals, people and schedulers send them, and what children inherit.
+#include "launch/job/process.h"
+
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+
+namespace carole::launch {
+namespace {
+
+using ::testing::ContainsRegex;
+
+TEST(Signals, AClosedTerminalAsksOnceAndPeopleMayInsist) {
+  Signals signals;
+  raise(SIGHUP);
+  EXPECT_EQ(signals.Wait(0), SIGHUP);
+  raise(SIGHUP);
+  EXPECT_EQ(signals.Wait(0), std::nullopt);
+  raise(SIGTERM);
+  EXPECT_EQ(signals.Wait(0), SIGTERM);
+  raise(SIGINT);
+  EXPECT_EQ(signals.Wait(0), SIGINT);
+}
+
+TEST(Signals, ATerminalThatClosesAfterwardsDoesNotInsist) {
+  Signals signals;
+  raise(SIGUSR2);
+  EXPECT_EQ(signals.Wait(0), SIGUSR2) << "does not ask to end";
+  raise(SIGTERM);
+  EXPECT_EQ(signals.Wait(0), SIGTERM);
+  raise(SIGHUP);
+  EXPECT_EQ(signals.Wait(0), std::nullopt);
+}
+
+TEST(Signals, AReaderOfTheLogThatIsGoneEndsNothing) {
+  struct sigaction before {
+  }, after{};
+  sigaction(SIGPIPE, nullptr, &before);
+  std::array<int, 2> ends;
+  ASSERT_EQ(pipe(ends.data()), 0);
+  close(ends[0]);
+  {
+    const Signals signals;
+    EXPECT_EQ(write(ends[1], "x", 1), -1);
+    EXPECT_EQ(errno, EPIPE);
+    EXPECT_THAT(RunToEnd({"/bin/grep", "SigIgn", "/proc/self/status"}),
+                ContainsRegex("[02468ace][0-9a-f]{3}\n"))
+        << "children are ended as ever";
+  }
+  sigaction(SIGPIPE, nullptr, &after);
+  EXPECT_EQ(after.sa_handler, before.sa_handler);
+  close(ends[1]);
+}
+
+}  // namespace
+}  // namespace carole::launch

@@ -1,0 +1,91 @@
+#include "launch/machine/cores.h"
+
+#include <gtest/gtest.h>
+#include <sched.h>
+
+#include "tests/support/temporary_folder.h"
+
+namespace carole::launch {
+namespace {
+
+namespace fs = std::filesystem;
+
+class CpuQuotaTest : public ::testing::Test {
+ protected:
+  void Write(const fs::path& path, const std::string& text) {
+    fs::create_directories((root_.path() / path).parent_path());
+    std::ofstream(root_.path() / path) << text;
+  }
+  std::optional<double> Quota() const { return CpuQuota(root_.path()); }
+
+ private:
+  carole::TemporaryFolder root_;
+};
+
+TEST_F(CpuQuotaTest, NoneWithoutFiles) { EXPECT_FALSE(Quota().has_value()); }
+
+TEST_F(CpuQuotaTest, SmallestOnTheWayUp) {
+  Write("proc/self/cgroup", "0::/pod/container\n");
+  Write("sys/fs/cgroup/pod/container/cpu.max", "max 100000\n");
+  EXPECT_FALSE(Quota().has_value());
+  Write("sys/fs/cgroup/pod/cpu.max", "400000 100000\n");
+  EXPECT_EQ(Quota(), 4);
+  Write("sys/fs/cgroup/pod/container/cpu.max", "150000 100000\n");
+  EXPECT_EQ(Quota(), 1.5);
+}
+
+// In a container the group's path is the host's, but the mount shows the container's own.
+TEST_F(CpuQuotaTest, ContainerWhoseMountIsItsGroup) {
+  Write("proc/self/cgroup", "0::/kubepods/pod17\n");
+  Write("sys/fs/cgroup/cpu.max", "200000 100000\n");
+  EXPECT_EQ(Quota(), 2);
+}
+
+TEST_F(CpuQuotaTest, Version1) {
+  Write("proc/self/cgroup", "5:cpuset:/a\n4:cpu,cpuacct:/a\n1:name=systemd:/x\n");
+  Write("sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_quota_us", "-1\n");
+  Write("sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_period_us", "100000\n");
+  EXPECT_FALSE(Quota().has_value());
+  Write("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "300000\n");
+  Write("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
+  EXPECT_EQ(Quota(), 3);
+}
+
+TEST_F(CpuQuotaTest, DamagedFilesAreNoLimit) {
+  Write("proc/self/cgroup", "nonsense\n0::/\n4:cpu:/\n");
+  Write("sys/fs/cgroup/cpu.max", "x y\n");
+  Write("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "100000\n");
+  Write("sys/fs/cgroup/cpu/cpu.cfs_period_us", "0\n");
+  EXPECT_FALSE(Quota().has_value());
+}
+
+TEST(Cores, Shares) {
+  EXPECT_EQ(ShareOfCores(16, 1, std::nullopt, 1), 16);
+  EXPECT_EQ(ShareOfCores(16, 4, std::nullopt, 4), 4);
+  EXPECT_EQ(ShareOfCores(16, 4, 8.0, 4), 2);
+  EXPECT_EQ(ShareOfCores(4, 1, 8.0, 4), 2);  // bound apart, one quota
+  EXPECT_EQ(ShareOfCores(64, 1, 1.5, 1), 1);
+  EXPECT_EQ(ShareOfCores(2, 3, 0.5, 3), 1);
+}
+
+TEST(Cores, ThoseThatTheProcessIsBoundTo) {
+  const int before = FindBoundCores().count;
+  EXPECT_GE(before, 1);
+  cpu_set_t all, one;
+  ASSERT_EQ(sched_getaffinity(0, sizeof all, &all), 0);
+  CPU_ZERO(&one);
+  int cpu = 0;
+  while (CPU_ISSET(cpu, &all) == 0) ++cpu;
+  CPU_SET(cpu, &one);
+  ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+  EXPECT_EQ(FindBoundCores().count, 1);
+  EXPECT_EQ(FindBoundCores().threads, 1);
+  EXPECT_EQ(FindBoundCores().cpus, std::to_string(cpu));
+  EXPECT_GE(CountCores(), before) << "binding does not change the machine";
+  ASSERT_EQ(sched_setaffinity(0, sizeof all, &all), 0);
+  EXPECT_EQ(FindBoundCores().count, before);
+  EXPECT_EQ(FindBoundCores().threads, CPU_COUNT(&all));
+}
+
+}  // namespace
+}  // namespace carole::launch

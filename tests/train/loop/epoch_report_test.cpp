@@ -1,0 +1,82 @@
+#include "src/train/loop/epoch_report.h"
+
+#include <gmock/gmock.h>
+
+#include "src/core/error.h"
+#include "tests/support/run_ranks.h"
+
+namespace carole::train {
+namespace {
+
+using carole::testing::RunRanks;
+
+// Expects what it is told to.
+class CountingSource : public io::BatchSource {
+ public:
+  explicit CountingSource(const io::EpochCounts& expected) : expected_(expected) {}
+  const io::Batch* Next() override { return nullptr; }
+  int64_t num_samples() const override { return expected_.seen; }
+  io::EpochCounts ExpectedCounts(int64_t) const override { return expected_; }
+
+ private:
+  io::EpochCounts expected_;
+};
+
+io::Batch LastBatch(const io::EpochCounts& counts) {
+  return {.epoch = 3, .next_epoch = 4, .counts = counts};
+}
+
+const CountingSource kSource({.seen = 12, .hash = 60});
+
+TEST(EpochReport, SumsOverRanks) {
+  RunRanks(3, [](collectives::Communicator& c) {
+    io::EpochCounts counts{.seen = 4, .hash = 20};
+    EXPECT_NO_THROW(ReportEpoch(LastBatch(counts), kSource, {}, c));
+    if (c.rank() == 1) {  // one record less, but met
+      counts.seen = 3;
+      counts.skipped[2] = 1;
+    }
+    EXPECT_NO_THROW(ReportEpoch(LastBatch(counts), kSource, {}, c));
+  });
+}
+
+// They are told, and are none of those that the source has to give.
+TEST(EpochReport, AddsWhatWasSeenBeforeARestart) {
+  ::testing::internal::CaptureStderr();
+  RunRanks(1, [](collectives::Communicator& c) {
+    const io::EpochCounts before{.seen = 7, .skipped = {1, 0, 0}};
+    EXPECT_NO_THROW(
+        ReportEpoch(LastBatch({.seen = 11, .skipped = {0, 0, 1}, .hash = 60}), kSource, before, c));
+  });
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              ::testing::HasSubstr("epoch 3: 18 records seen, 2 skipped (1 damaged records, 1 bad "
+                                   "images), 0 duplicated"));
+}
+
+TEST(EpochReport, RecordsSeenTwiceOrLostAreFound) {
+  RunRanks(2, [](collectives::Communicator& c) {
+    const uint64_t hash = c.rank() == 0 ? 31 : 30;  // other records than expected, as many
+    EXPECT_THROW(ReportEpoch(LastBatch({.seen = 6, .hash = hash}), kSource, {}, c), InternalError);
+    EXPECT_THROW(ReportEpoch(LastBatch({.seen = 7, .hash = 30}), kSource, {}, c), InternalError);
+  });
+}
+
+TEST(EpochReport, SourcesThatDoNotCountAreNotChecked) {
+  RunRanks(1, [](collectives::Communicator& c) {
+    EXPECT_NO_THROW(ReportEpoch(LastBatch({}), CountingSource({}), {}, c));
+  });
+}
+
+TEST(EpochReport, FewMayBeSkipped) {
+  EXPECT_NO_THROW(RequireFewSkipped(2, 2));
+  EXPECT_THROW(RequireFewSkipped(3, 2), DataError);
+}
+
+TEST(EpochReport, Words) {
+  EXPECT_EQ(DescribeCounts({.seen = 60000}), "60000 records seen, 0 skipped, 0 duplicated");
+  EXPECT_EQ(DescribeCounts({.seen = 59997, .skipped = {2, 0, 1}}),
+            "59997 records seen, 3 skipped (2 damaged records, 1 bad images), 0 duplicated");
+}
+
+}  // namespace
+}  // namespace carole::train

@@ -1,0 +1,215 @@
+// Runs that go on: their own, on other ranks, and TensorFlow's.
+#include <algorithm>
+
+#include "io/checkpoint/checkpoint_folder.h"
+#include "io/tensorflow/tf_checkpoint.h"
+#include "tests/train/loop/job.h"
+
+namespace carole::train {
+namespace {
+
+using carole::testing::Communicator;
+using carole::testing::LargestDifference;
+using carole::testing::RunRanks;
+using carole::testing::SmallStep;
+using ::testing::HasSubstr;
+
+void ExpectResumeIsBitwise(std::unique_ptr<Backend> (*backend)(int threads)) {
+  for (const optim::OptimizerEntry& entry : optim::kOptimizers) {
+    const TemporaryFolder whole, halves;
+    Job job{.options = OptionsFor(whole, 8), .optimizer = std::string(entry.name)};
+    job.num_ranks = 2;
+    job.batch_norm = true;
+    job.backend = backend;
+    const JobResult uninterrupted = RunJob(job);
+    job.options = OptionsFor(halves, 4);
+    RunJob(job);
+    job.options.max_number_of_steps = 8;
+    job.options.seed = 99;  // a resumed run keeps its own
+    const JobResult resumed = RunJob(job);
+    ExpectNoErrors(resumed);
+    EXPECT_EQ(resumed.state.step, 8);
+    EXPECT_EQ(resumed.state.seed, 11u);
+    EXPECT_EQ(resumed.state.epoch, uninterrupted.state.epoch);
+    EXPECT_EQ(resumed.state.position, uninterrupted.state.position);
+    EXPECT_EQ(resumed.weights, uninterrupted.weights) << entry.name;
+    EXPECT_EQ(io::ReadLatest(whole.path())->checkpoint.slots.size(),
+              io::ReadLatest(halves.path())->checkpoint.slots.size());
+  }
+}
+
+TEST(ResumeTest, ResumeIsBitwise) { ExpectResumeIsBitwise(MakeReferenceBackend); }
+
+// Blocked layouts have padding inside, which a resume fills with zeros, slots included.
+TEST(ResumeTest, ResumeIsBitwiseInBlockedLayouts) {
+  if (!OneDnnAvailable()) GTEST_SKIP() << "built without oneDNN";
+  ExpectResumeIsBitwise(MakeOneDnnBackend);
+}
+
+// What a run consists of beside weights and slots: only rank 0 has read it.
+TEST(ResumeTest, RanksBeginWithTheFirstOnesAveragesAndLossScale) {
+  RunRanks(3, [](Communicator& c) {
+    StepOptions options{.optimizer = "adam", .moving_average_decay = 0.9};
+    options.loss_scale = {.initial = 4, .is_dynamic = true};
+    SmallStep step(c, options, {.batch_norm = true});
+    RunState state{.step = c.rank()};
+    const Replica replica = step.replica();
+    step.store().Initialize(7 + c.rank());
+    replica.averages->Reset();
+    if (c.rank() == 0) {
+      replica.loss_scale->SetScalar("loss_scale", 256);
+      replica.loss_scale->SetScalar("loss_scale_good_steps", 5);
+    }
+    BroadcastState(c, replica, state);
+    EXPECT_EQ(state.step, 0);
+    EXPECT_EQ(replica.loss_scale->value(), 256);
+    EXPECT_EQ(replica.loss_scale->scalars().at(1).value, 5);
+    for (size_t i = 0; i < replica.averages->num_arenas(); ++i) {
+      const std::span<std::byte> bytes = replica.averages->shadow(i);
+      const std::string mine(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+      const std::vector<char> all =
+          collectives::AllGatherValues<char>(c, mine, {.what = "averages"});
+      for (int rank = 0; rank < c.size(); ++rank)
+        EXPECT_EQ(std::string_view(all.data() + rank * mine.size(), mine.size()), mine) << rank;
+    }
+  });
+}
+
+// As TF-Slim's, whose averages are made before weights are restored: of the zeros that beta begins
+// with, not of what the file has.
+TEST(ResumeTest, AveragesBeginWithFirstWeights) {
+  const TemporaryFolder folder;
+  ExpectNoErrors(RunJob({.options = OptionsFor(folder, 1),
+                         .learning_rate = 1e-9,
+                         .batch_norm = true,
+                         .moving_average_decay = 0.5,
+                         .restored_beta = std::vector<float>(12, 5.0f)}));
+  const auto latest = io::ReadLatest(folder.path());
+  const auto& slots = latest->checkpoint.slots;
+  const auto average = std::ranges::find(slots, "net/conv/BatchNorm/beta/ExponentialMovingAverage",
+                                         &io::CheckpointVariable::name);
+  ASSERT_NE(average, slots.end());
+  constexpr double kDecay = 2.0 / 11;  // (1 + n) / (10 + n) behind the first step
+  for (const float value : average->data) EXPECT_NEAR(value, 5 * (1 - kDecay), 1e-5);
+}
+
+TEST(ResumeTest, ResumesOnAnotherNumberOfRanks) {
+  const TemporaryFolder whole, parts;
+  const JobResult uninterrupted = RunJob({.options = OptionsFor(whole, 8)});
+  RunJob({.options = OptionsFor(parts, 3), .num_ranks = 4});
+  const JobResult resumed = RunJob({.options = OptionsFor(parts, 8), .num_ranks = 2});
+  ExpectNoErrors(resumed);
+  EXPECT_LT(LargestDifference(resumed.weights, uninterrupted.weights), 1e-6);
+}
+
+TEST(ResumeTest, SaysThatStepsHaveAnotherSize) {
+  const TemporaryFolder folder;
+  Job job{.options = OptionsFor(folder, 3)};
+  const auto log_of = [&](const char* global_batch, int64_t steps) {
+    job.options.attributes = {{kGlobalBatch, global_batch}};
+    job.options.max_number_of_steps = steps;
+    ::testing::internal::CaptureStderr();
+    ExpectNoErrors(RunJob(job));
+    return ::testing::internal::GetCapturedStderr();
+  };
+  log_of("8", 3);
+  EXPECT_THAT(log_of("8", 4), ::testing::Not(HasSubstr("in steps of")));
+  EXPECT_THAT(log_of("4", 5), HasSubstr("was in steps of 8 so far and goes on in steps of 4 samp"));
+}
+
+// What goes on from three steps of four of an epoch's 22 samples, with another attribute.
+struct GoneOn {
+  JobResult result;
+  std::string log;
+};
+GoneOn GoOnWith(const char* name, const char* before, const char* now) {
+  const TemporaryFolder folder;
+  Job job{.options = OptionsFor(folder, 3)};
+  job.options.attributes = {{name, before}};
+  ExpectNoErrors(RunJob(job));
+  job.options.attributes = {{name, now}};
+  job.options.max_number_of_steps = 4;
+  ::testing::internal::CaptureStderr();
+  JobResult result = RunJob(job);
+  return {std::move(result), ::testing::internal::GetCapturedStderr()};
+}
+
+TEST(ResumeTest, BeginsAnEpochOfOtherRecords) {
+  const GoneOn same = GoOnWith(kRecordOrder, "22 records", "22 records");
+  EXPECT_EQ(same.result.state.epoch, 0);
+  EXPECT_EQ(same.result.state.position, 16);
+  const GoneOn other = GoOnWith(kRecordOrder, "30 records", "22 records");
+  EXPECT_EQ(other.result.state.epoch, 1);
+  EXPECT_EQ(other.result.state.position, 4);
+  EXPECT_THAT(other.log,
+              HasSubstr("was with 30 records so far and goes on with 22 records: an epoch"));
+  EXPECT_EQ(GoOnWith(kSplit, "train", "test").result.state.epoch, 1);
+}
+
+TEST(ResumeTest, WarnsOfAnotherOptimizer) {
+  EXPECT_THAT(GoOnWith(kOptimizer, "adam", "sgd").log,
+              HasSubstr("was with --optimizer adam so far and goes on with --optimizer sgd"));
+}
+
+TEST(ResumeTest, ComparesWhatDataMean) {
+  const GoneOn more = GoOnWith(kClassNames, "cat\ndog", "cat\ndog\nemu");
+  ExpectNoErrors(more.result);
+  const GoneOn renamed = GoOnWith(kClassNames, "cat\ndog", "cat\nhound");
+  ExpectNoErrors(renamed.result);
+  EXPECT_THAT(renamed.log, HasSubstr("class 1 was dog in training so far and is hound now"));
+  const GoneOn swapped = GoOnWith(kClassNames, "cat\ndog", "dog\ncat");
+  EXPECT_THAT(swapped.result.errors[0], HasSubstr("the same names in another order"));
+  EXPECT_THAT(GoOnWith("preprocessing", "lenet", "cifarnet").log,
+              HasSubstr("was with --preprocessing_name lenet so far and goes on with"));
+}
+
+TEST(ResumeTest, RefusesTheBestOfAnEarlierRun) {
+  const TemporaryFolder folder;
+  ExpectNoErrors(RunJob({.options = OptionsFor(folder, 2)}));
+  std::filesystem::create_directory(folder / "best");
+  std::filesystem::rename(io::CheckpointPath(folder.path(), 2), folder / "best/model.ckpt-2.h5");
+  Job job{.options = OptionsFor(folder, 3)};
+  job.options.keep_best = true;
+  EXPECT_THAT(RunJob(job).errors[0], HasSubstr("best: holds checkpoints of an earlier run"));
+}
+
+// As TensorFlow leaves it: the place in the data is not told, so this one ends where an epoch does.
+void LeaveToTensorFlow(const std::string& from, const std::string& to) {
+  const io::Checkpoint checkpoint = io::ReadLatest(from)->checkpoint;
+  const auto bytes = [](const auto& values) {
+    return std::span(reinterpret_cast<const char*>(values.data()),
+                     values.size() * sizeof(values[0]));
+  };
+  std::vector<io::TfTensor> tensors;
+  for (const auto* list : {&checkpoint.variables, &checkpoint.slots}) {
+    for (const io::CheckpointVariable& v : *list)
+      tensors.push_back({v.name, io::TfType::kFloat, v.shape, bytes(v.data)});
+  }
+  const std::vector<int64_t> step{checkpoint.step};
+  tensors.push_back({"global_step", io::TfType::kInt64, {}, bytes(step)});
+  io::WriteTfCheckpoint(to + "/model.ckpt-6", std::move(tensors));
+}
+
+TEST(ResumeTest, GoesOnWithTheRunOfTensorFlow) {
+  const TemporaryFolder whole, ours, theirs;
+  Job job{.options = OptionsFor(whole, 8), .num_ranks = 2, .batch_norm = true};
+  const JobResult uninterrupted = RunJob(job);
+  job.options = OptionsFor(ours, 6);
+  RunJob(job);
+  LeaveToTensorFlow(ours.path(), theirs.path());
+  job.options = OptionsFor(theirs, 8);
+  const JobResult resumed = RunJob(job);
+  ExpectNoErrors(resumed);
+  EXPECT_EQ(resumed.state.step, 8);
+  EXPECT_EQ(resumed.state.seed, 11u);
+  EXPECT_EQ(resumed.weights, uninterrupted.weights);
+  EXPECT_EQ(StepsSaved(theirs), (std::vector<int64_t>{6, 8}));  // from now on these count
+  job.optimizer = "momentum";
+  job.num_ranks = 1;
+  EXPECT_THAT(RunJob(job).errors[0], HasSubstr("model.ckpt-8.h5: slot"));
+  for (int64_t step : {6, 8}) std::filesystem::remove(io::CheckpointPath(theirs.path(), step));
+  EXPECT_THAT(RunJob(job).errors[0], HasSubstr("model.ckpt-6: slot net/conv/weights/Momentum"));
+}
+
+}  // namespace
+}  // namespace carole::train

@@ -1,0 +1,109 @@
+// What watchers get to see of a run.
+#include "src/train/loop/training_callback.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include "src/train/loop/trainer.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/train/training.h"
+
+namespace carole::train {
+namespace {
+
+using carole::TemporaryFolder;
+using carole::testing::Communicator;
+using carole::testing::FormulaSource;
+using carole::testing::RunRanks;
+using carole::testing::SmallNet;
+using carole::testing::SmallStep;
+using ::testing::ElementsAre;
+
+class Recorder : public Watcher {
+ public:
+  void Started(const RunState& state) override { Add("started", state.step); }
+  void StepBegins(int64_t step) override { Add("begins", step); }
+  void StepEnded(const WatchedStep& step) override { Add("ended", step.state.step); }
+  void EvaluationBegins(int64_t step) override { Add("evaluation", step); }
+  void Evaluated(int64_t step, const Metrics& metrics, double seconds) override {
+    EXPECT_EQ(metrics.num_classes(), 10);
+    EXPECT_GE(seconds, 0);
+    Add("evaluated", step);
+  }
+  void Saved(int64_t step, double /*seconds*/) override { Add("saved", step); }
+  void Ended(const RunState& state, bool finished) override {
+    Add(finished ? "finished" : "stopped", state.step);
+  }
+
+  std::vector<std::string> calls;
+
+ private:
+  void Add(const char* what, int64_t step) { calls.push_back(fmt::format("{} {}", what, step)); }
+};
+
+TEST(Watcher, EveryRankIsCalledInTheSameOrder) {
+  const TemporaryFolder folder;
+  RunRanks(2, [&](Communicator& c) {
+    SmallStep step(c, {.optimizer = "sgd"}, {.rows = 2});
+    const optim::LearningRate rate({.type = "fixed", .learning_rate = 0.01});
+    Recorder recorder;
+    TrainerOptions options{.train_dir = folder.path(),
+                           .max_number_of_steps = 3,
+                           .evaluate = [] { return Metrics(10); },
+                           .eval_every = 2,
+                           .watchers = {&recorder}};
+    Trainer trainer(
+        step, c, rate,
+        [&](const RunState& start) {
+          return std::make_unique<FormulaSource>(
+              FormulaSource::Options{.local_batch = 2, .rank = c.rank(), .size = c.size()}, start);
+        },
+        options);
+    trainer.Run();
+    EXPECT_THAT(recorder.calls,
+                ElementsAre("started 0", "begins 0", "ended 1", "begins 1", "ended 2", "saved 2",
+                            "evaluation 2", "evaluated 2", "begins 2", "ended 3", "saved 3",
+                            "evaluation 3", "evaluated 3", "finished 3"));
+  });
+}
+
+// Right ones among the rows that count, of all micro-batches and ranks.
+TEST(TrainStep, CountsWhatIsRight) {
+  std::vector<double> accuracies[3];
+  const auto train = [&](int ranks, int64_t rows, int64_t micro_batches, auto& accuracies) {
+    RunRanks(ranks, [&](Communicator& c) {
+      const auto backend = MakeReferenceBackend(1);
+      SmallNet net(rows);
+      const ValueId logits = net.logits;
+      TrainStep step(std::move(net.graph), *backend, c,
+                     {.optimizer = "adam", .accumulation_steps = micro_batches});
+      step.store().Initialize(7);
+      FormulaSource source(
+          {.local_batch = rows * micro_batches, .rank = c.rank(), .size = c.size()});
+      for (int64_t s = 0; s < 18; ++s) {
+        const io::Batch& batch = *source.Next();
+        const StepResult result = step.Run(batch, {.step = s, .learning_rate = 0.01});
+        if (c.rank() == 0) accuracies.push_back(result.accuracy);
+        if (ranks > 1 || micro_batches > 1) continue;
+        const std::vector<double> values = step.executable().Output(logits);
+        double right = 0;
+        for (int64_t row = 0; row < batch.valid; ++row) {
+          const auto first = values.begin() + row * 10;
+          right += std::max_element(first, first + 10) - first == batch.labels[row];
+        }
+        EXPECT_DOUBLE_EQ(result.accuracy, right / static_cast<double>(batch.valid)) << s;
+      }
+    });
+  };
+  train(1, 8, 1, accuracies[0]);
+  train(2, 4, 1, accuracies[1]);
+  train(1, 2, 4, accuracies[2]);
+  EXPECT_GT(accuracies[0].back(), 0.2);
+  for (size_t s = 0; s < accuracies[0].size(); ++s) {
+    EXPECT_NEAR(accuracies[1][s], accuracies[0][s], 1e-12) << s;
+    EXPECT_NEAR(accuracies[2][s], accuracies[0][s], 1e-12) << s;
+  }
+}
+
+}  // namespace
+}  // namespace carole::train

@@ -1,0 +1,151 @@
+#include "src/train/state/loss_scale.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+
+#include "src/core/error.h"
+#include "tests/support/walled_cuda.h"
+#include "tests/train/rank_training.h"
+
+namespace carole::train {
+namespace {
+
+using carole::testing::AllWeights;
+using carole::testing::Communicator;
+using carole::testing::FormulaSource;
+using carole::testing::RankTraining;
+using carole::testing::RunRanks;
+using carole::testing::SmallStep;
+using carole::testing::SmallStepOptions;
+using carole::testing::Train;
+using carole::testing::TrainingOutcome;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+TEST(LossScaleTest, FlagIsParsed) {
+  EXPECT_EQ(ParseLossScale("auto", Precision::kBf16).initial, 1);
+  EXPECT_FALSE(ParseLossScale("auto", Precision::kBf16).is_dynamic);
+  EXPECT_TRUE(ParseLossScale("auto", Precision::kFp16).is_dynamic);
+  EXPECT_TRUE(ParseLossScale("dynamic", Precision::kFp32).is_dynamic);
+  EXPECT_EQ(ParseLossScale("1024", Precision::kFp16).initial, 1024);
+  EXPECT_FALSE(ParseLossScale("1024", Precision::kFp16).is_dynamic);
+  for (const char* bad : {"", "1000", "0", "-2", "0.5", "1e30", "inf", "nan", "8x", "high"}) {
+    EXPECT_THAT([&] { ParseLossScale(bad, Precision::kFp32); },
+                ThrowsMessage<UsageError>(HasSubstr("[flags] --loss_scale: got ")))
+        << bad;
+  }
+}
+
+TEST(LossScaleTest, HalvesAndGrows) {
+  LossScale scale({.initial = 4, .is_dynamic = true});
+  EXPECT_TRUE(scale.NoteOverflow());
+  EXPECT_EQ(scale.value(), 2);
+  for (int64_t i = 1; i < LossScale::kGrowEvery; ++i) scale.NoteGood();
+  EXPECT_EQ(scale.value(), 2);
+  scale.NoteGood();
+  EXPECT_EQ(scale.value(), 4);
+  EXPECT_TRUE(scale.NoteOverflow());
+  EXPECT_TRUE(scale.NoteOverflow());
+  EXPECT_FALSE(scale.NoteOverflow()) << "at 1 it is not to blame";
+  EXPECT_EQ(scale.value(), 1);
+  LossScale largest({.initial = LossScale::kLargest, .is_dynamic = true});
+  for (int64_t i = 0; i < LossScale::kGrowEvery; ++i) largest.NoteGood();
+  EXPECT_EQ(largest.value(), LossScale::kLargest) << "a checkpoint with more would be refused";
+  LossScale fixed({.initial = 8});
+  EXPECT_FALSE(fixed.NoteOverflow());
+  EXPECT_EQ(fixed.value(), 8);
+  EXPECT_TRUE(fixed.scalars().empty());
+}
+
+TEST(LossScaleTest, RefusesStateThatMakesNoSense) {
+  LossScale scale({.initial = 4, .is_dynamic = true});
+  EXPECT_THAT([&] { scale.SetScalar("loss_scale", 3); },
+              ThrowsMessage<DataError>(HasSubstr("loss_scale: makes no sense: got 3")));
+  EXPECT_THROW(scale.SetScalar("loss_scale", std::nan("")), DataError);
+  EXPECT_THROW(scale.SetScalar("loss_scale_good_steps", -1), DataError);
+}
+
+// A power of two changes no digits on the way to the weights, whatever looks at the gradients.
+TEST(LossScaleTest, ScaleChangesNoBits) {
+  for (const char* optimizer : {"momentum", "rmsprop", "lars"}) {
+    SCOPED_TRACE(optimizer);
+    RankTraining t{.num_ranks = 2, .rows = 4};
+    t.options.optimizer = optimizer;
+    t.options.optimizer_options.weight_decay = 1e-3;
+    t.options.optimizer_options.clip_gradient_norm = 0.5;
+    const TrainingOutcome plain = Train(t);
+    t.options.loss_scale.initial = 4096;
+    const TrainingOutcome scaled = Train(t);
+    EXPECT_EQ(plain.losses, scaled.losses);
+    EXPECT_EQ(plain.weights, scaled.weights);
+  }
+}
+
+// In fp16 gradients end at 65504: the first steps overflow, which changes nothing but the scale.
+void ExpectToFindScale(int num_ranks, std::unique_ptr<Backend> (*make)(int threads)) {
+  RunRanks(num_ranks, [&](Communicator& c) {
+    const StepOptions options{.optimizer = "momentum",
+                              .loss_scale = {.initial = 0x1p24, .is_dynamic = true}};
+    const SmallStepOptions in_fp16{
+        .backend = make, .precision = Precision::kFp16, .batch_norm = true};
+    SmallStep step(c, options, in_fp16);
+    FormulaSource source({.num_samples = 8, .rank = c.rank(), .size = c.size()});
+    const io::Batch& batch = *source.Next();
+    const std::vector<double> fresh = AllWeights(step.store());
+    int overflows = 0;
+    double first = 0, last = 0;
+    for (int64_t s = 0; s < 40;) {
+      const StepResult result = step.Run(batch, {.step = s, .learning_rate = 0.05});
+      if (result.overflowed) {
+        EXPECT_FALSE(result.applied);
+        EXPECT_EQ(AllWeights(step.store()), fresh);
+        EXPECT_EQ(step.loss_scale().value(), std::ldexp(1.0, 24 - ++overflows));
+        ASSERT_EQ(s, 0) << "the scale has been found";
+        continue;
+      }
+      ASSERT_TRUE(result.applied) << result.blame;
+      last = result.data_loss;
+      if (s++ == 0) first = last;
+    }
+    EXPECT_GE(overflows, 3);
+    EXPECT_GT(first, 2.0);
+    EXPECT_LT(last, 0.2) << "it learns";
+
+    // The scale is part of a checkpoint; a run without one begins anew.
+    const io::Checkpoint saved = MakeSnapshot(step.replica(), {.step = 40}, {});
+    SmallStep resumed(c, options, in_fp16);
+    Restore(saved, "saved", resumed.replica());
+    EXPECT_EQ(resumed.loss_scale().value(), step.loss_scale().value());
+    EXPECT_EQ(resumed.loss_scale().scalars()[1].value, 40);
+    SmallStep fixed(c, {.optimizer = "momentum"}, in_fp16);
+    Restore(saved, "saved", fixed.replica());
+    EXPECT_EQ(fixed.loss_scale().value(), 1);
+  });
+}
+
+TEST(LossScaleTest, DynamicScaleFindsWhatFp16CanHold) {
+  ExpectToFindScale(2, MakeReferenceBackend);
+}
+
+// The CUDA backend's own kernels decide on the device whether a step is finite.
+TEST(LossScaleTest, SoItDoesOnADevice) {
+  ExpectToFindScale(1, [](int) -> std::unique_ptr<Backend> {
+    return std::make_unique<carole::testing::WalledCuda>();
+  });
+}
+
+// What no scale is to blame for stops at 1, and is then blamed as ever.
+TEST(LossScaleTest, NanIsNoOverflowForEver) {
+  RunRanks(1, [](Communicator& c) {
+    SmallStep step(c, {.optimizer = "sgd", .loss_scale = {.initial = 4, .is_dynamic = true}});
+    FormulaSource source({.spoiled = {0}, .bad_pixel = NAN});
+    const StepResult result = step.Run(*source.Next(), {.learning_rate = 0.05});
+    EXPECT_FALSE(result.applied || result.overflowed) << "the loss is no number already";
+    EXPECT_THAT(result.blame, HasSubstr("loss nan"));
+    EXPECT_EQ(step.loss_scale().value(), 4);
+  });
+}
+
+}  // namespace
+}  // namespace carole::train

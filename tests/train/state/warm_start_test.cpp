@@ -1,0 +1,129 @@
+#include "src/train/state/warm_start.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <map>
+
+#include "src/core/error.h"
+#include "src/train/loop/time_limit.h"
+#include "tests/train/training.h"
+
+namespace carole::train {
+namespace {
+
+using carole::testing::SmallNet;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+// Weights in memory.
+class FakeWeights : public io::WeightsReader {
+ public:
+  void Set(const std::string& name, const Shape& shape, float value) {
+    names_.push_back(name);
+    tensors_[name] = {shape, value};
+  }
+  const std::string& path() const override { return path_; }
+  const std::vector<std::string>& names() const override { return names_; }
+  bool Has(const std::string& name) const override { return tensors_.contains(name); }
+  Shape shape(const std::string& name) const override { return tensors_.at(name).first; }
+  void Read(const std::string& name, std::span<float> out) const override {
+    std::fill(out.begin(), out.end(), tensors_.at(name).second);
+  }
+
+ private:
+  const std::string path_ = "weights.h5";
+  std::vector<std::string> names_;
+  std::map<std::string, std::pair<Shape, float>> tensors_;
+};
+
+class WarmStartTest : public ::testing::Test {
+ protected:
+  WarmStartTest()
+      : backend_(MakeReferenceBackend(1)), net_(4), executable_(*net_.graph, *backend_) {
+    store_ = executable_.MakeStore();
+    store_->Initialize(1);
+  }
+
+  float First(const std::string& name) const {
+    const int v = store_->Find(name);
+    std::vector<float> values(static_cast<size_t>(store_->places()[v].tf_shape.size()));
+    store_->Read(v, values);
+    return values.front();
+  }
+
+  const std::unique_ptr<Backend> backend_;
+  SmallNet net_;
+  Executable executable_;
+  std::unique_ptr<VariableStore> store_;
+};
+
+TEST_F(WarmStartTest, ListsWhatBecameOfEachVariable) {
+  FakeWeights file;
+  file.Set("net/conv/weights", {3, 3, 1, 12}, 0.5F);
+  const WarmStartReport report = WarmStart(file, {.ignore_missing = true}, *store_);
+  EXPECT_THAT(report.restored, ElementsAre("net/conv/weights"));
+  EXPECT_THAT(report.missing, ElementsAre("net/logits/weights", "net/logits/biases"));
+  EXPECT_EQ(First("net/conv/weights"), 0.5F);
+  EXPECT_NE(First("net/logits/weights"), 0.5F);
+}
+
+TEST_F(WarmStartTest, ScopesAreBeginningsOfNames) {
+  FakeWeights file;
+  file.Set("net/conv/weights", {3, 3, 1, 12}, 0.5F);
+  const WarmStartReport report = WarmStart(file, {.exclude_scopes = {"net/log"}}, *store_);
+  EXPECT_THAT(report.excluded, ElementsAre("net/logits/weights", "net/logits/biases"));
+  const WarmStartReport none =
+      WarmStart(file, {.exclude_scopes = {"logits"}, .ignore_missing = true}, *store_);
+  EXPECT_THAT(none.excluded, ElementsAre());
+  EXPECT_THAT(none.unused_scopes, ElementsAre("logits"));
+}
+
+TEST_F(WarmStartTest, WeightsThatAreNoNumbersAreAnError) {
+  FakeWeights file;
+  file.Set("net/conv/weights", {3, 3, 1, 12}, NAN);
+  EXPECT_THAT([&] { WarmStart(file, {.ignore_missing = true}, *store_); },
+              ThrowsMessage<DataError>(HasSubstr("weights.h5: net/conv/weights: holds values")));
+}
+
+TEST_F(WarmStartTest, WhatDoesNotFitIsAnError) {
+  FakeWeights file;
+  file.Set("net/logits/weights", {192, 7}, 0.5F);
+  EXPECT_THAT([&] { WarmStart(file, {}, *store_); },
+              ThrowsMessage<DataError>(
+                  ::testing::AllOf(HasSubstr("missing net/conv/weights, net/logits/biases;"),
+                                   HasSubstr("net/logits/weights (file [192,7], net [192,10])"),
+                                   HasSubstr("--checkpoint_exclude_scopes"))));
+  EXPECT_THAT([&] { WarmStart(file, {.ignore_missing = true}, *store_); },
+              ThrowsMessage<DataError>(HasSubstr("the net: of another shape net/logits/weights")));
+  FakeWeights other;
+  other.Set("vgg_16/fc8/biases", {10}, 0);
+  EXPECT_THAT([&] { WarmStart(other, {.ignore_missing = true}, *store_); },
+              ThrowsMessage<DataError>(HasSubstr("its first is vgg_16/fc8/biases")));
+  EXPECT_THAT([&] { ReadVariables(other, WeightsKind::kMovingAverages, *store_); },
+              ThrowsMessage<DataError>(HasSubstr("kept no moving averages")));
+}
+
+TEST(TimeLimitTest, EndsAfterItsTimeOrBeforeTheJob) {
+  using std::chrono::seconds;
+  const Moment start{.of_day = std::chrono::system_clock::time_point(seconds(1'000'000))};
+  auto at = [&](int s) { return Moment{start.steady + seconds(s), start.of_day + seconds(s)}; };
+  const TimeLimit none({}, start);
+  EXPECT_EQ(none.Reason(at(1 << 30)), "");
+  const TimeLimit own({.max_seconds = 90}, start);
+  EXPECT_EQ(own.Reason(at(89)), "");
+  EXPECT_NEAR(own.SecondsLeft(at(80)), 10, 1e-6);
+  EXPECT_TRUE(std::isinf(none.SecondsLeft(at(0))));
+  EXPECT_EQ(own.Reason(at(90)), "--max_time: 90 s are over");
+  EXPECT_EQ(own.Reason({start.steady, at(90).of_day}), "");  // somebody has set the clock
+  const TimeLimit job({.job_end = 1'000'300, .margin_seconds = 60}, start);
+  EXPECT_EQ(job.Reason(at(239)), "");
+  EXPECT_NEAR(job.SecondsLeft(at(140)), 100, 1e-3);
+  EXPECT_EQ(job.Reason(at(241)), "the job ends in 59 s");
+  const TimeLimit left_over({.job_end = 999'999, .margin_seconds = 60}, start);  // another job's
+  EXPECT_EQ(left_over.Reason(at(0)), "");
+}
+
+}  // namespace
+}  // namespace carole::train

@@ -1,0 +1,212 @@
+// Several ranks, each on a device of its own, beside as many on the host.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include <cmath>
+
+#include "src/train/step/replica_audit.h"
+#include "tests/support/text_of.h"
+#include "tests/train/step/device_training.h"
+
+namespace carole::train {
+namespace {
+
+using carole::testing::Communicator;
+using carole::testing::ConnectWalled;
+using carole::testing::ExpectSameBits;
+using carole::testing::FormulaSource;
+using carole::testing::kManySteps;
+using carole::testing::kReplayed;
+using carole::testing::LargestDifference;
+using carole::testing::MakeEmulatedCuda;
+using carole::testing::MakeWalledReference;
+using carole::testing::RankTraining;
+using carole::testing::RunRanks;
+using carole::testing::SmallStep;
+using carole::testing::TrainingOutcome;
+using ::testing::StartsWith;
+
+// With two ranks each sum is of two numbers, so that its order does not matter.
+TEST(DeviceRanks, SeveralRanksGiveTheHostsBits) {
+  struct Case {
+    const char* what;
+    StepOptions options;
+    int64_t replays = kReplayed;
+    int64_t num_samples = 32;
+  };
+  for (const Case& c :
+       {Case{"plain", {}},
+        {"micro-batches", {.accumulation_steps = 2}},
+        {"micro-batches, of which every second step has one", {.accumulation_steps = 2}, 1, 20},
+        {"local SGD", {.accumulation_steps = 2, .local_sgd_steps = 2}, 0}}) {
+    SCOPED_TRACE(c.what);
+    RankTraining training{.num_ranks = 2,
+                          .rows = 4,
+                          .num_samples = c.num_samples,
+                          .steps = kManySteps,
+                          .options = c.options};
+    training.options.optimizer = "momentum";
+    training.options.optimizer_options = {.clip_gradient_norm = 1};
+    training.options.moving_average_decay = 0.9;
+    training.options.audit_every_n_steps = 2;
+    EXPECT_EQ(ExpectSameBits(training).replays, c.replays);
+  }
+}
+
+// Four ranks: NCCL would add in an order of its own, and knows no Adasum.
+TEST(DeviceRanks, SumsThatNeedTheHostGiveItsBits) {
+  const optim::OptimizerOptions clipping{.clip_gradient_norm = 1};
+  const std::vector<StepOptions> ways = {{.optimizer = "momentum",
+                                          .optimizer_options = clipping,
+                                          .accumulation_steps = 2,
+                                          .reproducible = true},
+                                         {.optimizer = "momentum",
+                                          .optimizer_options = clipping,
+                                          .reduction = collectives::Reduction::kAdasum,
+                                          .audit_every_n_steps = 2}};
+  for (const StepOptions& options : ways) {
+    SCOPED_TRACE(options.reproducible ? "reproducible" : "adasum");
+    const RankTraining training{.num_ranks = 4, .rows = 2, .steps = kManySteps, .options = options};
+    EXPECT_EQ(ExpectSameBits(training).replays, 0);
+  }
+}
+
+TEST(DeviceRanks, AnyNumberOfRanksMakesTheSameBits) {
+  RankTraining training{
+      .rows = 2,
+      .num_samples = 32,
+      .steps = kManySteps,
+      .backend = MakeEmulatedCuda,
+      .options = {.optimizer = "momentum", .accumulation_steps = 8, .reproducible = true},
+      .ahead = true};
+  const TrainingOutcome one = Train(training);
+  for (const int ranks : {2, 4}) {
+    training.num_ranks = ranks;
+    training.options.accumulation_steps = 8 / ranks;
+    training.connect_devices = ConnectWalled(ranks);
+    const TrainingOutcome many = Train(training);
+    EXPECT_EQ(many.losses, one.losses) << ranks;
+    EXPECT_EQ(many.weights, one.weights) << ranks;
+  }
+}
+
+// Replayed or not; as one rank does on the host with the batch of all.
+TEST(DeviceRanks, StatisticsOfAllRanksRows) {
+  RankTraining one{.rows = 8, .steps = kManySteps};
+  const TrainingOutcome whole = Train(one);
+  for (const auto& [num_ranks, replay] : {std::pair(2, true), {4, true}, {2, false}}) {
+    RankTraining many{
+        .num_ranks = num_ranks,
+        .rows = 8 / num_ranks,
+        .steps = kManySteps,
+        .backend = MakeEmulatedCuda,
+        .options = {.optimizer = "momentum", .sync_batch_norm = true, .replay = replay},
+        .connect_devices = ConnectWalled(num_ranks),
+        .ahead = true};
+    const TrainingOutcome parts = Train(many);
+    EXPECT_LT(LargestDifference(parts.losses, whole.losses), 2e-5) << num_ranks;
+    EXPECT_LT(LargestDifference(parts.weights, whole.weights), 2e-5) << num_ranks;
+    EXPECT_EQ(parts.replays, replay ? kReplayed : 0);
+  }
+}
+
+// Ranks sum in each micro-batch then, not in the last one alone.
+TEST(DeviceRanks, SoAreThoseOfMicroBatches) {
+  TrainingOutcome outcomes[2];
+  for (const bool replay : {false, true}) {
+    outcomes[replay] = carole::testing::Train({.num_ranks = 2,
+                                               .rows = 4,
+                                               .num_samples = 48,
+                                               .steps = kManySteps,
+                                               .backend = MakeEmulatedCuda,
+                                               .options = {.optimizer = "momentum",
+                                                           .accumulation_steps = 3,
+                                                           .sync_batch_norm = true,
+                                                           .replay = replay},
+                                               .connect_devices = ConnectWalled(2),
+                                               .ahead = true});
+    EXPECT_EQ(outcomes[replay].replays, replay ? kReplayed : 0);
+  }
+  EXPECT_EQ(outcomes[true].losses, outcomes[false].losses);
+  EXPECT_EQ(outcomes[true].weights, outcomes[false].weights);
+}
+
+// Rank 0 alone writes histograms.
+TEST(DeviceRanks, OneRankMayObserveItsKernels) {
+  const auto connect = ConnectWalled(2);
+  RunRanks(2, [&](Communicator& c) {
+    SmallStep step(
+        c, {.optimizer = "momentum"},
+        {.backend = MakeWalledReference, .connect_devices = connect, .batch_norm = true});
+    int64_t observed = 0;
+    if (c.rank() == 0) step.executable().AddObserver([&](const KernelRecord&) { ++observed; });
+    FormulaSource source({.rank = c.rank(), .size = 2});
+    for (int64_t s = 0; s < kManySteps; ++s) {
+      step.Begin(*source.Next(), {.step = s, .learning_rate = 0.05});
+      EXPECT_FALSE(step.CanRunAhead());
+      EXPECT_TRUE(step.End().applied);
+    }
+    EXPECT_EQ(observed > 0, c.rank() == 0);
+    EXPECT_EQ(step.replays(), 0);
+  });
+}
+
+// By the CUDA backend's hashes.
+TEST(DeviceRanks, AuditNamesTheVariableAndTheRankThatDiffer) {
+  const auto connect = ConnectWalled(3);
+  RunRanks(3, [&](Communicator& c) {
+    SmallStep step(c, {.optimizer = "momentum"},
+                   {.backend = MakeEmulatedCuda, .connect_devices = connect, .batch_norm = true});
+    VariableStore& store = step.store();
+    EXPECT_NO_THROW(AuditReplicas(c, step.replica(), {}, 1));
+    std::vector<float> values(static_cast<size_t>(store.places()[0].tf_shape.size()));
+    store.Read(0, values);
+    values.back() = std::nextafter(values.back(), 2.0F);
+    if (c.rank() == 1) store.Write(0, values);
+    EXPECT_THAT(TextOf<CommError>([&] { AuditReplicas(c, step.replica(), {}, 2); }),
+                ::testing::AllOf(::testing::HasSubstr("[audit] " + store.places()[0].name + ": "),
+                                 ::testing::HasSubstr("rank 1")));
+  });
+}
+
+// All that a checkpoint would keep.
+std::vector<std::vector<float>> Kept(TrainStep& step) {
+  const io::Checkpoint checkpoint = MakeSnapshot(step.replica(), {}, {});
+  std::vector<std::vector<float>> kept;
+  for (const auto* variables : {&checkpoint.variables, &checkpoint.slots}) {
+    for (const io::CheckpointVariable& v : *variables) kept.push_back(v.data);
+  }
+  return kept;
+}
+
+// Also where one of three ranks alone has a bad batch; the step after is as good as ever.
+TEST(DeviceRanks, StepThatIsNotFiniteLeavesEverythingAsItWas) {
+  for (auto* const make : {MakeReferenceBackend, MakeWalledReference, MakeEmulatedCuda}) {
+    for (const int num_ranks : {1, 3}) {
+      SCOPED_TRACE(std::string(make(1)->name()) + " on " + std::to_string(num_ranks));
+      const int bad_rank = num_ranks / 2;
+      const auto connect = ConnectWalled(num_ranks);
+      RunRanks(num_ranks, [&](Communicator& c) {
+        SmallStep step(c, {.optimizer = "adam", .moving_average_decay = 0.9},
+                       {.backend = make, .connect_devices = connect, .batch_norm = true});
+        step.replica().averages->Reset();
+        FormulaSource source(
+            {.rank = c.rank(), .size = num_ranks, .spoiled = {1}, .bad_rank = bad_rank});
+        const auto run = [&] { return step.Run(*source.Next(), {.learning_rate = 0.05}); };
+        EXPECT_TRUE(run().applied);
+        const auto before = Kept(step);
+        EXPECT_EQ(before.size(), 6 + 2 * 4 + 2 + 6U) << "variables, moments, powers, averages";
+        const StepResult bad = run();
+        EXPECT_FALSE(bad.applied);
+        EXPECT_THAT(bad.blame, StartsWith(fmt::format("rank {}: loss", bad_rank)));
+        EXPECT_EQ(bad.blame.find("rank", 1), std::string::npos) << bad.blame;
+        EXPECT_EQ(Kept(step), before);
+        EXPECT_TRUE(run().applied);
+        EXPECT_NE(Kept(step), before);
+      });
+    }
+  }
+}
+
+}  // namespace
+}  // namespace carole::train

@@ -1,0 +1,296 @@
+// Adasum and local SGD against plain loops over runs of one rank; what a save needs; the audit.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include <bit>
+
+#include "collectives/reducer/adasum.h"
+#include "src/core/error.h"
+#include "src/train/step/averaging.h"
+#include "src/train/step/replica_audit.h"
+#include "tests/train/rank_training.h"
+
+namespace carole::train {
+namespace {
+
+using carole::testing::AllWeights;
+using carole::testing::Communicator;
+using carole::testing::ErrorsOfRanks;
+using carole::testing::FormulaSource;
+using carole::testing::LargestDifference;
+using carole::testing::RankTraining;
+using carole::testing::RateAt;
+using carole::testing::RunRanks;
+using carole::testing::SmallStep;
+using carole::testing::SmallStepOptions;
+using carole::testing::Train;
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+constexpr double kRate = 0.05;
+const SmallStepOptions kWithNormInDouble{.batch_norm = true, .dtype = DType::kF64};
+
+// A rank of `size`, alone: its own mean loss on its share of the batches.
+class LoneRank {
+ public:
+  LoneRank(Communicator& c, int rank, int size, const StepOptions& options,
+           int64_t num_samples = 24)
+      : step_(c, options, kWithNormInDouble),
+        source_({.num_samples = num_samples, .rank = rank, .size = size}) {}
+
+  void Step(int64_t s) {
+    io::Batch batch = *source_.Next();
+    batch.global_valid = batch.valid;
+    loss_ = step_.Run(batch, {.step = s, .learning_rate = RateAt(s)}).total_loss;
+  }
+
+  double loss() const { return loss_; }
+  VariableStore& store() { return step_.store(); }
+  std::span<double> slot() {
+    return {reinterpret_cast<double*>(step_.optimizer().slot(0)),
+            static_cast<size_t>(store().trainable_count())};
+  }
+
+ private:
+  SmallStep step_;
+  FormulaSource source_;
+  double loss_ = 0;
+};
+
+void Average(std::span<double> a, std::span<double> b) {
+  for (size_t i = 0; i < a.size(); ++i) a[i] = b[i] = (a[i] + b[i]) / 2;
+}
+
+RankTraining TwoRanks(const StepOptions& options) {
+  return {.num_ranks = 2, .rows = 4, .num_samples = 24, .dtype = DType::kF64, .options = options};
+}
+
+TEST(LocalSgdTest, AveragesWeightsAndSlotsEverySoManySteps) {
+  const StepOptions plain{.optimizer = "momentum", .optimizer_options = {.weight_decay = 0}};
+  StepOptions local = plain;
+  local.local_sgd_steps = 3;
+  RankTraining t = TwoRanks(local);
+  t.steps = 6;
+  const auto outcome = Train(t);
+  RunRanks(1, [&](Communicator& c) {
+    LoneRank a(c, 0, 2, plain), b(c, 1, 2, plain);
+    for (int64_t s = 0; s < t.steps; ++s) {
+      a.Step(s);
+      b.Step(s);
+      EXPECT_NEAR(outcome.losses[s], (a.loss() + b.loss()) / 2, 1e-13);
+      if (s % 3 != 2) continue;
+      Average(a.store().weights<double>(), b.store().weights<double>());
+      Average(a.slot(), b.slot());
+      Average(a.store().statistics<double>(), b.store().statistics<double>());
+    }
+    EXPECT_LT(LargestDifference(AllWeights(a.store()), outcome.weights), 1e-14);
+  });
+}
+
+// Of 14 samples the second step has six: four of one rank, two of the other, each of which takes
+// the mean over its own; the loss is that of all six.
+TEST(LocalSgdTest, AShortBatchIsTheMeanOfARanksOwnSamples) {
+  const StepOptions plain{.optimizer = "sgd", .optimizer_options = {.weight_decay = 0}};
+  StepOptions local = plain;
+  local.local_sgd_steps = 2;
+  RankTraining t = TwoRanks(local);
+  t.num_samples = 14;
+  t.steps = 2;
+  const auto outcome = Train(t);
+  RunRanks(1, [&](Communicator& c) {
+    LoneRank a(c, 0, 2, plain, t.num_samples), b(c, 1, 2, plain, t.num_samples);
+    for (int64_t s = 0; s < t.steps; ++s) {
+      a.Step(s);
+      b.Step(s);
+    }
+    EXPECT_NEAR(outcome.losses[1], (4 * a.loss() + 2 * b.loss()) / 6, 1e-13);
+    Average(a.store().weights<double>(), b.store().weights<double>());
+    Average(a.store().statistics<double>(), b.store().statistics<double>());
+    EXPECT_LT(LargestDifference(AllWeights(a.store()), outcome.weights), 1e-14);
+  });
+}
+
+// Of weights and of statistics.
+TEST(LocalSgdTest, ConsolidatesMovingAverages) {
+  for (const size_t arena : {0, 1}) {
+    std::vector<std::vector<double>> before(2), after(2);
+    RunRanks(2, [&](Communicator& c) {
+      SmallStep step(c,
+                     {.optimizer = "momentum", .moving_average_decay = 0.9, .local_sgd_steps = 10},
+                     kWithNormInDouble);
+      step.replica().averages->Reset();
+      FormulaSource source({.rank = c.rank(), .size = 2});
+      for (int64_t s = 0; s < 2; ++s) step.Run(*source.Next(), {.step = s, .learning_rate = kRate});
+      const std::span<std::byte> bytes = step.replica().averages->shadow(arena);
+      const std::span averages(reinterpret_cast<double*>(bytes.data()),
+                               bytes.size() / sizeof(double));
+      before[c.rank()].assign(averages.begin(), averages.end());
+      step.Consolidate(2);
+      after[c.rank()].assign(averages.begin(), averages.end());
+    });
+    EXPECT_GT(LargestDifference(before[0], before[1]), 1e-6) << arena;
+    EXPECT_EQ(after[0], after[1]) << arena;
+    for (size_t i = 0; i < before[0].size(); ++i)
+      EXPECT_NEAR(after[0][i], (before[0][i] + before[1][i]) / 2, 1e-15) << arena;
+  }
+}
+
+TEST(LocalSgdTest, ConsolidatesBeforeASave) {
+  std::vector<std::vector<double>> before(2), after(2);
+  RunRanks(2, [&](Communicator& c) {
+    SmallStep step(c, {.optimizer = "momentum", .local_sgd_steps = 10}, kWithNormInDouble);
+    FormulaSource source({.rank = c.rank(), .size = 2});
+    for (int64_t s = 0; s < 2; ++s) step.Run(*source.Next(), {.step = s, .learning_rate = kRate});
+    before[c.rank()] = AllWeights(step.store());
+    step.Consolidate(2);
+    after[c.rank()] = AllWeights(step.store());
+    AuditReplicas(c, step.replica(), {}, 2);
+  });
+  EXPECT_GT(LargestDifference(before[0], before[1]), 1e-6);
+  EXPECT_EQ(after[0], after[1]);
+  for (size_t i = 0; i < before[0].size(); ++i)
+    EXPECT_NEAR(after[0][i], (before[0][i] + before[1][i]) / 2, 1e-15);
+}
+
+TEST(StatisticsTest, AreTheMeanOverRanksAfterEachStep) {
+  std::vector<std::vector<double>> ranks(3), alone(3);
+  const StepOptions still{.optimizer = "sgd", .trainable_scopes = {"net/logits"}};
+  RunRanks(1, [&](Communicator& c) {
+    for (int r = 0; r < 3; ++r) {
+      LoneRank lone(c, r, 3, still);
+      lone.Step(0);
+      alone[r] = AllWeights(lone.store());
+    }
+  });
+  RunRanks(3, [&](Communicator& c) {
+    SmallStep step(c, still, kWithNormInDouble);
+    const std::vector<double> before = AllWeights(step.store());
+    FormulaSource source({.num_samples = 24, .rank = c.rank(), .size = 3});
+    step.Run(*source.Next(), {.learning_rate = kRate});
+    ranks[c.rank()] = AllWeights(step.store());
+    for (size_t i = 0; i < 120; ++i) ASSERT_EQ(ranks[c.rank()][i], before[i]);  // frozen
+  });
+  EXPECT_EQ(ranks[0], ranks[1]);
+  EXPECT_EQ(ranks[0], ranks[2]);
+  for (size_t i = 120; i < 144; ++i)
+    EXPECT_NEAR(ranks[0][i], (alone[0][i] + alone[1][i] + alone[2][i]) / 3, 1e-15);
+}
+
+// Plain SGD, so that weights show the combined gradient.
+TEST(AdasumTest, CombinesTheGradientsOfRanksLayerByLayer) {
+  RankTraining t = TwoRanks({.optimizer = "sgd",
+                             .optimizer_options = {.weight_decay = 0},
+                             .reduction = collectives::Reduction::kAdasum});
+  t.steps = 1;
+  const auto outcome = Train(t);
+  RunRanks(1, [&](Communicator& c) {
+    const StepOptions plain{.optimizer = "sgd", .optimizer_options = {.weight_decay = 0}};
+    LoneRank a(c, 0, 2, plain), b(c, 1, 2, plain), fresh(c, 0, 2, plain);
+    a.Step(0);
+    b.Step(0);
+    EXPECT_NEAR(outcome.losses[0], (a.loss() + b.loss()) / 2, 1e-13);
+    for (const VariablePlace& p : a.store().places()) {
+      if (!p.trainable) continue;
+      const auto layer = [&](LoneRank& rank) {
+        return rank.store().gradients<double>().subspan(static_cast<size_t>(p.offset),
+                                                        static_cast<size_t>(p.count));
+      };
+      collectives::AdasumPair<double>(layer(a), layer(b));
+    }
+    const auto weights = fresh.store().weights<double>(), g = a.store().gradients<double>();
+    for (size_t i = 0; i < weights.size(); ++i) weights[i] -= kRate * g[i];
+    auto expected = AllWeights(fresh.store()), got = outcome.weights;
+    for (size_t i = 120; i < 144; ++i) expected[i] = got[i] = 0;  // moving statistics
+    EXPECT_LT(LargestDifference(expected, got), 1e-9);            // the rate is a float
+  });
+}
+
+// Steps of some ranks with an audit every fourth; before step 5 rank 1's memory loses a bit.
+std::vector<std::string> ErrorsAfter(int num_ranks, const std::function<float&(TrainStep&)>& which,
+                                     StepOptions options = {}) {
+  options.optimizer = "momentum";
+  options.audit_every_n_steps = 4;
+  return ErrorsOfRanks(num_ranks, [&](Communicator& c) {
+    SmallStep step(c, options, {.batch_norm = true});
+    FormulaSource source({.rank = c.rank(), .size = c.size()});
+    for (int64_t s = 0; s < 12; ++s) {
+      if (s == 5 && c.rank() == 1) {
+        float& value = which(step);
+        value = std::bit_cast<float>(std::bit_cast<uint32_t>(value) ^ 1u << 20);
+      }
+      try {
+        step.Run(*source.Next(), {.step = s, .learning_rate = kRate});
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ExitCode::kUnavailable);
+        throw;
+      }
+    }
+  });
+}
+
+float& LogitsWeight(TrainStep& step) {
+  VariableStore& store = step.store();
+  const int v = store.Find("net/logits/weights");
+  return store.weights<float>()[static_cast<size_t>(store.places()[v].offset) + 7];
+}
+
+TEST(AuditTest, NamesTheVariableAndTheRankInTheMinority) {
+  EXPECT_THAT(ErrorsAfter(3, LogitsWeight),
+              Each(AllOf(HasSubstr("net/logits/weights: replicas differ at step 8: rank 1 ("),
+                         HasSubstr("as the 2 others"))));
+}
+
+// Their gradients are not summed, so the others' weights would stay equal. Beside local SGD an
+// audit that falls due between comes when replicas are equal again.
+TEST(AuditTest, SeesFrozenVariables) {
+  const auto frozen_weight = [](TrainStep& step) -> float& {
+    const VariablePlace& p = step.store().places()[step.store().Find("net/logits/weights")];
+    EXPECT_FALSE(p.trainable);
+    return step.store().statistics<float>()[static_cast<size_t>(p.offset) + 7];
+  };
+  for (const auto& [local_sgd_steps, found] : {std::pair(0, 8), std::pair(5, 10)}) {
+    const std::string want =
+        fmt::format("net/logits/weights: replicas differ at step {}: rank 1 (", found);
+    EXPECT_THAT(ErrorsAfter(3, frozen_weight,
+                            {.trainable_scopes = {"net/conv"}, .local_sgd_steps = local_sgd_steps}),
+                Each(HasSubstr(want)));
+  }
+}
+
+TEST(AuditTest, SeesMovingAverages) {
+  const auto shadow = [](TrainStep& step) -> float& {
+    return *reinterpret_cast<float*>(step.replica().averages->shadow(0).data());
+  };
+  EXPECT_THAT(ErrorsAfter(3, shadow, {.moving_average_decay = 0.9}),
+              Each(HasSubstr("/ExponentialMovingAverage: replicas differ at step 8: rank 1 (")));
+}
+
+TEST(AuditTest, TwoRanksAreBothNamed) {
+  EXPECT_THAT(ErrorsAfter(2, LogitsWeight),
+              Each(AllOf(HasSubstr("rank 0 ("), HasSubstr("rank 1 ("), HasSubstr("no majority"))));
+}
+
+TEST(AuditTest, SeesSlotsTooAndTheFirstVariableThatDiffers) {
+  RunRanks(3, [](Communicator& c) {
+    SmallStep step(c, {.optimizer = "momentum"}, {.batch_norm = true});
+    AuditReplicas(c, step.replica(), {}, 1);
+    reinterpret_cast<float*>(step.optimizer().slot(0))[0] = static_cast<float>(c.rank() == 2);
+    try {
+      AuditReplicas(c, step.replica(), {}, 1);
+      ADD_FAILURE() << "the changed slot was not seen";
+    } catch (const CommError& error) {
+      EXPECT_THAT(error.what(),
+                  AllOf(HasSubstr("/Momentum: replicas differ"), HasSubstr("rank 2 (")));
+    }
+  });
+}
+
+TEST(AuditTest, EqualReplicasPass) {
+  RankTraining t{.num_ranks = 3, .rows = 2, .steps = 8};
+  t.options.audit_every_n_steps = 2;
+  EXPECT_EQ(Train(t).losses.size(), 8u);
+}
+
+}  // namespace
+}  // namespace carole::train

@@ -1,0 +1,206 @@
+#include "src/train/step/train_step.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+
+#include "src/core/error.h"
+#include "tests/train/training.h"
+
+namespace carole::train {
+namespace {
+
+using carole::testing::AllWeights;
+using carole::testing::Communicator;
+using carole::testing::ErrorsOfRanks;
+using carole::testing::FormulaSource;
+using carole::testing::LargestDifference;
+using carole::testing::MakeGradientsLarge;
+using carole::testing::RunRanks;
+using carole::testing::SmallStep;
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+constexpr StepInput kInput{.step = 0, .seed = 3, .learning_rate = 0.05};
+
+struct Outcome {
+  std::vector<double> losses;
+  std::vector<double> weights;
+};
+
+// LeNet with dropout for some steps over 22 samples, whose last global batch of 8 is short.
+Outcome TrainLeNet(int num_ranks, int64_t local_batch, DType dtype) {
+  Outcome outcome;
+  RunRanks(num_ranks, [&](Communicator& c) {
+    const auto backend = MakeReferenceBackend(1);
+    nets::Model model = nets::BuildModel(
+        nets::FindNet("lenet"), {.batch_size = local_batch, .training = true, .compute = dtype});
+    TrainStep step(std::move(model.graph), *backend, c, {.optimizer = "momentum"});
+    step.store().Initialize(7);
+    FormulaSource source(
+        {.pixels = 28 * 28, .local_batch = local_batch, .rank = c.rank(), .size = c.size()});
+    for (int64_t s = 0; s < 4; ++s) {
+      const StepResult result =
+          step.Run(*source.Next(), {.step = s, .seed = 3, .learning_rate = 0.01});
+      if (c.rank() == 0) outcome.losses.push_back(result.total_loss);
+    }
+    if (c.rank() == 0) outcome.weights = AllWeights(step.store());
+  });
+  return outcome;
+}
+
+TEST(TrainStepTest, RanksTogetherDoWhatOneDoesInDouble) {
+  const Outcome one = TrainLeNet(1, 8, DType::kF64);
+  for (int num_ranks : {2, 4}) {
+    const Outcome many = TrainLeNet(num_ranks, 8 / num_ranks, DType::kF64);
+    EXPECT_LT(LargestDifference(one.losses, many.losses), 1e-11);
+    EXPECT_LT(LargestDifference(one.weights, many.weights), 1e-12);
+  }
+}
+
+TEST(TrainStepTest, RanksTogetherDoWhatOneDoesInFloat) {
+  const Outcome one = TrainLeNet(1, 8, DType::kF32);
+  const Outcome many = TrainLeNet(2, 4, DType::kF32);
+  EXPECT_LT(LargestDifference(one.losses, many.losses), 1e-4);  // losses up to 10
+  EXPECT_LT(LargestDifference(one.weights, many.weights), 1e-5);
+}
+
+TEST(TrainStepTest, OverfitsOneBatch) {
+  RunRanks(2, [](Communicator& c) {
+    SmallStep step(c, {.optimizer = "momentum"});
+    FormulaSource source({.num_samples = 8, .rank = c.rank(), .size = 2});
+    const io::Batch& batch = *source.Next();
+    double first = 0, last = 0;
+    for (int64_t s = 0; s < 60; ++s) {
+      last = step.Run(batch, {.step = s, .learning_rate = 0.05}).data_loss;
+      if (s == 0) first = last;
+    }
+    EXPECT_GT(first, 2.0);
+    EXPECT_LT(last, 0.05);
+  });
+}
+
+TEST(TrainStepTest, LossesAndVotesAreTheSameOnEveryRank) {
+  RunRanks(3, [](Communicator& c) {
+    SmallStep step(c, {.optimizer = "sgd"});
+    FormulaSource source({.rank = c.rank(), .size = 3});
+    StepInput input = kInput;
+    const StepResult quiet = step.Run(*source.Next(), input);
+    EXPECT_FALSE(quiet.stop || quiet.save);
+    input.ask_stop = c.rank() == 2;
+    input.ask_save = c.rank() == 0;
+    const StepResult result = step.Run(*source.Next(), input);
+    EXPECT_TRUE(result.stop && result.save);
+    EXPECT_EQ(result.losses.size(), 1u);
+    EXPECT_EQ(result.data_loss, result.losses[0]);
+    EXPECT_EQ(result.total_loss, result.data_loss + result.regularization_loss);
+    EXPECT_GT(result.forward_ms, 0);
+    EXPECT_GT(result.backward_ms, 0);
+    double sum = result.total_loss;
+    c.AllReduce(std::span(&sum, 1), {.what = "test"});
+    EXPECT_NEAR(sum, 3 * result.total_loss, 1e-12);
+  });
+}
+
+TEST(TrainStepTest, RegularizationLossIsThatOfTheWeightsBefore) {
+  RunRanks(1, [](Communicator& c) {
+    SmallStep step(c, {.optimizer = "sgd", .optimizer_options = {.weight_decay = 0.1}},
+                   {.dtype = DType::kF64});
+    double squares = 0;
+    for (double w : AllWeights(step.store())) squares += w * w;  // biases are 0
+    FormulaSource source({});
+    EXPECT_NEAR(step.Run(*source.Next(), kInput).regularization_loss, 0.05 * squares, 1e-12);
+  });
+}
+
+TEST(TrainStepTest, GradientThatOverflowsBehindAFiniteLossIsNamed) {
+  RunRanks(2, [](Communicator& c) {
+    SmallStep step(c,
+                   {.optimizer = "sgd", .buckets = {.first_bucket_bytes = 64, .bucket_bytes = 64}});
+    MakeGradientsLarge(step.store());
+    const auto before = AllWeights(step.store());
+    FormulaSource source(
+        {.rank = c.rank(), .size = 2, .spoiled = {0}, .bad_rank = 1, .bad_pixel = 1e12F});
+    const StepResult result = step.Run(*source.Next(), kInput);
+    EXPECT_TRUE(std::isfinite(result.data_loss));
+    EXPECT_FALSE(result.applied);
+    EXPECT_EQ(result.blame, "rank 1: gradient of net/conv/weights");
+    EXPECT_EQ(AllWeights(step.store()), before);
+  });
+}
+
+TEST(TrainStepTest, FrozenVariablesStayAndStillCountInTheLoss) {
+  RunRanks(2, [](Communicator& c) {
+    auto run = [&](const std::vector<std::string>& scopes, std::vector<double>& weights) {
+      SmallStep step(c,
+                     {.optimizer = "momentum",
+                      .optimizer_options = {.weight_decay = 0.1},
+                      .trainable_scopes = scopes},
+                     {.batch_norm = true});
+      EXPECT_EQ(step.store().ready_order().size(), scopes.empty() ? 4U : 2U);
+      FormulaSource source({.rank = c.rank(), .size = 2});
+      const StepResult result = step.Run(*source.Next(), kInput);
+      for (const VariablePlace& p : step.store().places()) {
+        std::vector<float> values(static_cast<size_t>(p.tf_shape.size()));
+        step.store().Read(step.store().Find(p.name), values);
+        weights.insert(weights.end(), values.begin(), values.end());
+      }
+      return result;
+    };
+    std::vector<double> all, some;
+    const StepResult whole = run({}, all), part = run({"net/log", "net/.*/biases"}, some);
+    EXPECT_EQ(whole.data_loss, part.data_loss);
+    EXPECT_NEAR(whole.regularization_loss, part.regularization_loss, 1e-6);
+    constexpr size_t kConv = 3 * 3 * 12, kMoving = kConv + 12;  // weights, then beta
+    EXPECT_NE(std::vector(all.begin(), all.begin() + kConv),
+              std::vector(some.begin(), some.begin() + kConv));
+    EXPECT_EQ(std::vector(all.begin() + kMoving, all.end()),
+              std::vector(some.begin() + kMoving, some.end()));
+  });
+}
+
+// One of several may match nothing: scripts name heads that not every net has.
+TEST(TrainStepTest, ScopesThatMatchNothingAreNamed) {
+  const auto errors = ErrorsOfRanks(1, [](Communicator& c) {
+    EXPECT_NO_THROW(SmallStep(c, {.trainable_scopes = {"net/logits/weights:0", "logits"}}));
+    const SmallStep none(c, {.trainable_scopes = {"logits"}});
+  });
+  EXPECT_THAT(errors[0], HasSubstr("--trainable_scopes: logits: no trainable variable"));
+}
+
+TEST(TrainStepTest, LabelOutOfRangeIsNamed) {
+  const auto errors = ErrorsOfRanks(1, [](Communicator& c) {
+    SmallStep step(c, {.optimizer = "sgd"});
+    FormulaSource source({});
+    io::Batch batch = *source.Next();
+    const std::vector<int32_t> labels = {1, 10, 2, 3};
+    batch.labels = labels;
+    step.Run(batch, kInput);
+  });
+  EXPECT_THAT(errors[0], HasSubstr("label out of range: got 10, want 0 to 9"));
+}
+
+TEST(TrainStepTest, RanksWithOtherLayoutsAreFound) {
+  if (!OneDnnAvailable()) GTEST_SKIP() << "built without oneDNN";
+  const auto errors = ErrorsOfRanks(2, [](Communicator& c) {
+    const SmallStep step(c, {.optimizer = "sgd"},
+                         {.backend = c.rank() == 0 ? MakeReferenceBackend : MakeOneDnnBackend});
+  });
+  EXPECT_THAT(errors, Each(HasSubstr("rank 1")));
+}
+
+TEST(TrainStepTest, RankWithOtherWeightsIsFound) {
+  const auto errors = ErrorsOfRanks(3, [](Communicator& c) {
+    SmallStep step(c, {.optimizer = "momentum"});
+    RunState state;
+    step.store().Initialize(static_cast<uint64_t>(c.rank()));
+    BroadcastState(c, step.replica(), state);
+    VerifyWeights(c, step.store(), 0);
+    if (c.rank() == 1) step.store().weights<float>()[3] += 1e-6f;
+    VerifyWeights(c, step.store(), 5);
+  });
+  EXPECT_THAT(errors, Each(HasSubstr("weights: replicas differ at step 5: rank 1")));
+}
+
+}  // namespace
+}  // namespace carole::train
