@@ -10,7 +10,7 @@
 //   - Asynchronous operations run on the communicator's own thread, in the order of the calls; call
 //     from one thread. The memory must stay alive and untouched until Wait() returned. Several may
 //     be in flight.
-//   - No wait lasts for ever: after options.deadline_seconds Wait() throws CommError that names
+//   - No wait lasts forever: after options.deadline_seconds Wait() throws CommError that names
 //     operation, tag and the ranks that have not come. After any CommError the communicator is
 //     unusable.
 //   - All ranks end with bitwise the same result.
@@ -97,7 +97,7 @@ struct CollectiveRecord {
 // How this rank waited since the statistics were last taken.
 struct WaitStats {
   double waited_seconds = 0;  // at all-reduces, for ranks that came later
-  double link_seconds = 0;    // of rings, at the pace at which the left neighbour's first turn came
+  double link_seconds = 0;    // of rings, at the pace at which the left neighbor's first turn came
 };
 
 struct CommunicatorOptions {

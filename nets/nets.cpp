@@ -33,7 +33,7 @@ ModelOptions Complete(const NetEntry& net, ModelOptions o) {
                        net.image_size));
   }
   if (o.channels != 1 && o.channels != 3) {
-    refuse("the number of channels does not fit", o.channels, "1 (grey) or 3 (colour)");
+    refuse("the number of channels does not fit", o.channels, "1 (gray) or 3 (color)");
   }
   if (o.num_classes < 2 || o.num_classes > kMaxClasses) {
     refuse("the number of classes does not fit", o.num_classes,

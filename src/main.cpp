@@ -107,7 +107,7 @@ void SpinShortly(char** argv) {
 // For errors before there is a job, which says it itself, or why it cannot.
 void TellRank() {
   try {
-    if (const auto place = carole::launch::FindPlace(std::getenv))
+    if (const auto place = carole::launch::FindRankPlacement(std::getenv))
       carole::SetLogRank(place->rank, place->size);
   } catch (const carole::ConfigError&) {
   }

@@ -38,7 +38,7 @@ struct Members {
   std::vector<int> ranks;
   int index = 0;
 
-  // This rank's neighbours on the ring of all members.
+  // This rank's neighbors on the ring of all members.
   int left() const { return ranks[(index + ranks.size() - 1) % ranks.size()]; }
   int right() const { return ranks[(index + 1) % ranks.size()]; }
 };
@@ -54,8 +54,8 @@ struct Topology {
 
   int size() const { return static_cast<int>(host_of.size()); }
   int host() const { return host_of[rank]; }
-  const std::vector<int>& neighbours() const { return hosts[host()]; }  // ranks of this host
-  int local_size() const { return static_cast<int>(neighbours().size()); }
+  const std::vector<int>& neighbors() const { return hosts[host()]; }  // ranks of this host
+  int local_size() const { return static_cast<int>(neighbors().size()); }
   bool shares_memory() const { return machine_size == local_size(); }  // with all of its machine
   // Rings among hosts run side by side, ring i joining local rank i of every host.
   int num_rails() const;
@@ -115,9 +115,9 @@ void Bf16Sum(Exchange& x, const Members& members, std::span<float> data);
 
 // Sums small ranges of one host's ranks that all have shown each other when they compared: every
 // rank adds everything for itself, so nobody waits again. The bits are those of shared memory.
-bool FitsShown(const Topology& topology, size_t bytes);
+bool FitsInline(const Topology& topology, size_t bytes);
 template <typename T>
-void SumShown(Exchange& x, std::span<T> data);
+void SumInlined(Exchange& x, std::span<T> data);
 
 // in: size() pieces of out.size() elements, destroyed; out: this rank's piece of their sum.
 template <typename T>

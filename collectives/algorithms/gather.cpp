@@ -12,9 +12,9 @@ namespace {
 
 constexpr size_t kStaging = NodeGroup::kStagingBytes;
 
-// Each local rank's piece to its neighbours. pieces[l]: where that of local rank l belongs in this
+// Each local rank's piece to its neighbors. pieces[l]: where that of local rank l belongs in this
 // rank's memory; its own is there.
-void ShareWithNeighbours(Exchange& x, std::span<std::byte* const> pieces, size_t bytes) {
+void ShareWithNeighbors(Exchange& x, std::span<std::byte* const> pieces, size_t bytes) {
   if (pieces.size() == 1) return;
   const auto staging = x.node->staging();
   const auto mine = static_cast<size_t>(x.topology.local_rank);
@@ -29,8 +29,8 @@ void ShareWithNeighbours(Exchange& x, std::span<std::byte* const> pieces, size_t
   }
 }
 
-// The local rank's data to its neighbours.
-void TellNeighbours(Exchange& x, std::span<std::byte> data, int speaker) {
+// The local rank's data to its neighbors.
+void TellNeighbors(Exchange& x, std::span<std::byte> data, int speaker) {
   if (x.topology.local_size() == 1) return;
   std::byte* const staging = x.node->staging()[speaker];
   const bool speaks = x.topology.local_rank == speaker;
@@ -70,12 +70,12 @@ void AllGatherBytes(Exchange& x, std::span<const std::byte> in, std::span<std::b
   for (const std::vector<int>& ranks : t.hosts) {
     std::vector<std::byte*> pieces;
     for (int rank : ranks) pieces.push_back(out.data() + rank * in.size());
-    ShareWithNeighbours(x, pieces, in.size());
+    ShareWithNeighbors(x, pieces, in.size());
   }
 }
 
 // Segment by segment along the chain of hosts that begins with the root's. One rank of each host
-// receives it, sends it on and tells its neighbours.
+// receives it, sends it on and tells its neighbors.
 void BroadcastBytes(Exchange& x, std::span<std::byte> data, int root) {
   const Topology& t = x.topology;
   const int num_hosts = static_cast<int>(t.hosts.size());
@@ -84,8 +84,8 @@ void BroadcastBytes(Exchange& x, std::span<std::byte> data, int root) {
   const int before = (t.host() + num_hosts - 1) % num_hosts;
   const int next = (t.host() + 1) % num_hosts;
   const bool speaks = t.rank == speaker(t.host());
-  const int local_speaker = static_cast<int>(std::ranges::find(t.neighbours(), speaker(t.host())) -
-                                             t.neighbours().begin());
+  const int local_speaker =
+      static_cast<int>(std::ranges::find(t.neighbors(), speaker(t.host())) - t.neighbors().begin());
   Message sent;
   for (size_t begin = 0; begin < data.size(); begin += x.segment_bytes) {
     const auto segment = data.subspan(begin, std::min(x.segment_bytes, data.size() - begin));
@@ -95,7 +95,7 @@ void BroadcastBytes(Exchange& x, std::span<std::byte> data, int root) {
       sent.Wait(*x.watch);  // of the segment before: it left while this one came
       sent = Send(*x.transport, speaker(next), Channel::kData, segment);
     }
-    TellNeighbours(x, segment, local_speaker);
+    TellNeighbors(x, segment, local_speaker);
   }
   sent.Wait(*x.watch);
 }

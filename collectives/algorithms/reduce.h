@@ -1,4 +1,4 @@
-// The arithmetic of all-reduce: sums of memory ranges, vectorised for the CPU at hand.
+// The arithmetic of all-reduce: sums of memory ranges, vectorized for the CPU at hand.
 //
 // T is float or double. Elements are added in an order that depends on the number of inputs alone,
 // one rounding each, so that every CPU and every vector width gives the same bits.

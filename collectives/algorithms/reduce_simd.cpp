@@ -1,5 +1,5 @@
 // Compiled once for each x86-64 level (carole_simd_source); the loops are plain so that the
-// compiler vectorises.
+// compiler vectorizes.
 #include <algorithm>
 #include <bit>
 #include <cstddef>

@@ -85,7 +85,7 @@ void RingSum(Exchange& x, const Members& members, std::span<T> data) {
 template <typename T>
 void RingReduceScatter(Exchange& x, const Members& members, std::span<T> in, std::span<T> out) {
   const int size = static_cast<int>(members.ranks.size());
-  // As the left neighbour would do it: then the sum that ends here is that of this rank's piece.
+  // As the left neighbor would do it: then the sum that ends here is that of this rank's piece.
   const int left = (members.index + size - 1) % size;
   const RingPlan plan = PlanRing(in.size(), size, left, x.segment_bytes / sizeof(T));
   RunRing(x, members.left(), members.right(), plan, plan.steps.size() / 2, in);

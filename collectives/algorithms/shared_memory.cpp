@@ -1,9 +1,9 @@
 // All-reduce in two levels: memory shared by the ranks of a host, rings among hosts.
 //
 // The range is cut into as many chunks as there are rails (Topology::num_rails(): the smallest
-// number of ranks on a host). Local rank i owns chunk i: it adds the chunk of all its neighbours,
+// number of ranks on a host). Local rank i owns chunk i: it adds the chunk of all its neighbors,
 // in rank order, where it lies; sums it with the i-th ranks of all hosts, by ring or tree; and
-// writes the sum back to all neighbours. With one host the rings vanish and adding and writing back
+// writes the sum back to all neighbors. With one host the rings vanish and adding and writing back
 // are one pass over memory: each byte of each rank's range is read once and written once. With one
 // rank on each host only the ring is left.
 //
@@ -88,8 +88,8 @@ void SumInTwoLevels(Exchange& x, SumAmong<T> sum_hosts, std::span<T> data) {
 // Outside of arenas, equally long parts of all these pieces lie one behind the other in the staging
 // area.
 template <typename T>
-void SumOfNeighbours(Exchange& x, std::span<const T> in, std::span<const int> pieces,
-                     std::span<T> out) {
+void SumOfNeighbors(Exchange& x, std::span<const T> in, std::span<const int> pieces,
+                    std::span<T> out) {
   const int rank = x.topology.local_rank;
   const auto sum = [&](std::span<std::byte* const> memory, size_t offset, std::span<T> into) {
     x.node->Sync(*x.watch);  // all have filled theirs
@@ -122,13 +122,13 @@ void HierarchicalTreeAllReduce(Exchange& x, std::span<T> data) {
   SumInTwoLevels<T>(x, TreeSum<T>, data);
 }
 
-bool FitsShown(const Topology& topology, size_t bytes) {
+bool FitsInline(const Topology& topology, size_t bytes) {
   constexpr size_t kMostRead = 64 << 10;  // beyond, sharing the work wins over one meeting less
   return IsOneHost(topology) && bytes * topology.size() <= kMostRead;
 }
 
 template <typename T>
-void SumShown(Exchange& x, std::span<T> data) {
+void SumInlined(Exchange& x, std::span<T> data) {
   std::vector<T*> ranks;
   for (size_t r = 0; r < x.node->staging().size(); ++r) {
     ranks.push_back(reinterpret_cast<T*>(x.node->Shown(r)));
@@ -141,11 +141,11 @@ void ReduceScatterPieces(Exchange& x, std::span<T> in, std::span<T> out) {
   const Topology& t = x.topology;
   if (!t.has_even_hosts() || IsOneRankPerHost(t))
     return RingReduceScatter(x, t.AllRanks(), in, out);
-  if (IsOneHost(t)) return SumOfNeighbours<T>(x, in, t.neighbours(), out);
+  if (IsOneHost(t)) return SumOfNeighbors<T>(x, in, t.neighbors(), out);
   Buffer memory(t.hosts.size() * out.size_bytes());
   const std::span<T> sums(reinterpret_cast<T*>(memory.data()), t.hosts.size() * out.size());
   for (size_t h = 0; h < t.hosts.size(); ++h)
-    SumOfNeighbours<T>(x, in, t.hosts[h], sums.subspan(h * out.size(), out.size()));
+    SumOfNeighbors<T>(x, in, t.hosts[h], sums.subspan(h * out.size(), out.size()));
   RingReduceScatter(x, t.Counterparts(), sums, out);
 }
 
@@ -153,8 +153,8 @@ template void HierarchicalAllReduce(Exchange&, std::span<float>);
 template void HierarchicalAllReduce(Exchange&, std::span<double>);
 template void HierarchicalTreeAllReduce(Exchange&, std::span<float>);
 template void HierarchicalTreeAllReduce(Exchange&, std::span<double>);
-template void SumShown(Exchange&, std::span<float>);
-template void SumShown(Exchange&, std::span<double>);
+template void SumInlined(Exchange&, std::span<float>);
+template void SumInlined(Exchange&, std::span<double>);
 template void ReduceScatterPieces(Exchange&, std::span<float>, std::span<float>);
 template void ReduceScatterPieces(Exchange&, std::span<double>, std::span<double>);
 

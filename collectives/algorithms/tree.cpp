@@ -6,7 +6,7 @@
 // summed as a binary tree, ((0+1)+(2+3))+…: the same bits on all ranks, and for 2, 4, 8, … members
 // the order of reduce.h. In each exchange of halving both keep one half of the range that they
 // share and send the other half; then they send the sums back the same way. Beyond the largest
-// power of two, the first members go in pairs: the odd one hands its range to its even neighbour
+// power of two, the first members go in pairs: the odd one hands its range to its even neighbor
 // and gets the sum in the end.
 #include <algorithm>
 #include <array>

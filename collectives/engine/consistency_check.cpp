@@ -31,7 +31,7 @@ std::string OtherFields(const Header& mine, const Header& other) {
 
 }  // namespace
 
-void RequireAgreement(const Verdict& v, std::span<const std::string> names) {
+void CheckHeadersMatch(const HeaderRange& v, std::span<const std::string> names) {
   if (std::memcmp(&v.low, &v.high, sizeof(Header)) == 0) return;
   throw CommError(
       fmt::format("[comm] collective: ranks are out of step: {} calls {}{}; {} calls {}{}; do all "

@@ -10,6 +10,6 @@
 namespace carole::collectives {
 
 // Throws CommError that names both ranks, by `names`, and every field that differs.
-void RequireAgreement(const Verdict& verdict, std::span<const std::string> names);
+void CheckHeadersMatch(const HeaderRange& verdict, std::span<const std::string> names);
 
 }  // namespace carole::collectives

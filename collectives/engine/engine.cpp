@@ -61,7 +61,7 @@ DType Travels(const Header& header) {
 
 class Engine final : public Communicator {
  public:
-  Engine(std::unique_ptr<Backend> backend, const CommunicatorOptions& options);
+  Engine(std::unique_ptr<CommBackend> backend, const CommunicatorOptions& options);
   ~Engine() override;
 
   int rank() const override { return exchange_.topology.rank; }
@@ -136,9 +136,9 @@ class Engine final : public Communicator {
   }
   // `data`: of a sum, which may travel with the header.
   void Execute(Header header, const Work& work, Bytes data = {});
-  bool IsShown(const Header& header) const {
+  bool IsInlined(const Header& header) const {
     return RowName(header.algorithm) == "shared_memory" &&
-           FitsShown(exchange_.topology, header.count * SizeOf(header.dtype));
+           FitsInline(exchange_.topology, header.count * SizeOf(header.dtype));
   }
   void Observe(const Header& header, Clock::time_point start, Clock::time_point agreed);
   void CheckNative() const;
@@ -146,13 +146,13 @@ class Engine final : public Communicator {
   [[noreturn]] void Leave() const;
   bool IsOnDevice(const void* data) const { return device_ != nullptr && device_->Holds(data); }
 
-  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<CommBackend> backend_;
   const double deadline_seconds_;
   const DType wire_;  // of sums that may be rounded
   Exchange exchange_;
-  std::unique_ptr<RollCall> roll_call_;
+  std::unique_ptr<StallInspector> stall_inspector_;
   Watch watch_;
-  Agreement agreement_;
+  HeaderExchange agreement_;
   AutoChoice choice_;
   std::function<void(const CollectiveRecord&)> observer_;
   std::unique_ptr<DeviceSums> device_;
@@ -170,7 +170,7 @@ class Engine final : public Communicator {
   std::unique_ptr<JobQueue> queue_;  // of several ranks
 };
 
-Exchange MakeExchange(Backend& backend, const CommunicatorOptions& options) {
+Exchange MakeExchange(CommBackend& backend, const CommunicatorOptions& options) {
   Exchange x;
   x.topology = backend.topology();
   x.transport = &backend.transport();
@@ -179,13 +179,13 @@ Exchange MakeExchange(Backend& backend, const CommunicatorOptions& options) {
   return x;
 }
 
-Engine::Engine(std::unique_ptr<Backend> backend, const CommunicatorOptions& options)
+Engine::Engine(std::unique_ptr<CommBackend> backend, const CommunicatorOptions& options)
     : backend_(std::move(backend)),
       deadline_seconds_(options.deadline_seconds),
       wire_(WireType(options.wire_dtype)),
       exchange_(MakeExchange(*backend_, options)),
-      roll_call_(
-          std::make_unique<RollCall>(*exchange_.transport, rank(), size(), options.warn_seconds)),
+      stall_inspector_(std::make_unique<StallInspector>(*exchange_.transport, rank(), size(),
+                                                        options.warn_seconds)),
       watch_(options, backend_->names(),
              {.rank = exchange_.topology.rank,
               .why_gone =
@@ -195,7 +195,7 @@ Engine::Engine(std::unique_ptr<Backend> backend, const CommunicatorOptions& opti
                   },
               .where = [this](int rank) { return agreement_.WhereIs(rank); },
               .waiting_for = [this](int rank) { agreement_.SetWaitingFor(rank); },
-              .roll_call = roll_call_.get()}),
+              .stall_inspector = stall_inspector_.get()}),
       agreement_(exchange_),
       choice_(exchange_, options.choices_path) {
   exchange_.watch = &watch_;
@@ -217,18 +217,18 @@ Engine::~Engine() {
   }
   queue_->Stop();
   bool together = false;
-  if (backend_->NeedsFarewell() && failure_.empty() && std::uncaught_exceptions() == 0) {
+  if (backend_->NeedsCollectiveShutdown() && failure_.empty() && std::uncaught_exceptions() == 0) {
     try {
       const Header leave{.sequence = next_sequence_, .operation = Operation::kLeave};
       watch_.Begin(leave);
-      RequireAgreement(agreement_.Compare(leave), watch_.names());
+      CheckHeadersMatch(agreement_.Compare(leave), watch_.names());
       together = true;
     } catch (const std::exception& error) {
       LogError("comm", "{}", error.what());
     }
   }
   device_.reset();
-  roll_call_.reset();  // its messages end before MPI
+  stall_inspector_.reset();  // its messages end before MPI
   backend_->node().Leave();
   backend_->End(together);
 }
@@ -243,8 +243,8 @@ void Engine::Execute(Header header, const Work& work, Bytes data) {
     }
     const auto start = Clock::now();
     watch_.Begin(header);
-    const bool is_shown = !data.empty() && IsShown(header);
-    RequireAgreement(agreement_.Compare(header, is_shown ? data : Bytes()), watch_.names());
+    const bool is_inlined = !data.empty() && IsInlined(header);
+    CheckHeadersMatch(agreement_.Compare(header, is_inlined ? data : Bytes()), watch_.names());
     watch_.SetAgreed();
     const auto agreed = Clock::now();
     work(header);
@@ -293,9 +293,9 @@ void Engine::CheckNative() const {
 // end of the process frees the device; NCCL's own abort waits for recordings that hold its sums.
 void Engine::CheckDevice() const {
   if (device_ == nullptr) return;
-  const std::string trouble = device_->Trouble(deadline_seconds_);
-  if (trouble.empty()) return;
-  LogError("comm", "all_reduce by nccl: {}", trouble);
+  const std::string problem = device_->Trouble(deadline_seconds_);
+  if (problem.empty()) return;
+  LogError("comm", "all_reduce by nccl: {}", problem);
   Leave();
 }
 
@@ -303,7 +303,7 @@ void Engine::CheckDevice() const {
 void Engine::Leave() const {
   constexpr int kCode = static_cast<int>(ExitCode::kUnavailable);
   PrintExit(kCode, Describe(ExitCode::kUnavailable));
-  if (backend_->NeedsFarewell()) backend_->Abort(kCode);
+  if (backend_->NeedsCollectiveShutdown()) backend_->Abort(kCode);
   std::_Exit(kCode);
 }
 
@@ -360,7 +360,7 @@ void Engine::Sum(std::span<T> data, const Tag& tag) {
 template <typename T>
 void Engine::SumNow(std::span<T> data, const Header& header) {
   if (data.empty()) return;
-  if (IsShown(header)) return SumShown(exchange_, data);
+  if (IsInlined(header)) return SumInlined(exchange_, data);
   exchange_.wire = header.wire;
   const size_t row = header.algorithm != kAutoRow
                          ? header.algorithm
@@ -417,7 +417,7 @@ std::unique_ptr<Arena> Engine::AllocateArena(size_t bytes) {
   Run(MakeHeader(Operation::kAllocate, DType::kU8, bytes, {.what = "arena"}), [&](const Header&) {
     ranks = backend_->AllocateShared(AlignUp(bytes), watch_);
     // Shared on every host or on none: the algorithms cut ranges in the same way everywhere.
-    const Verdict made =
+    const HeaderRange made =
         agreement_.Compare(MakeHeader(Operation::kAllocate, DType::kU8, !ranks.empty(), {}));
     if (made.low.count != 1 || made.high.count != 1) ranks.clear();
   });
@@ -455,14 +455,14 @@ void Engine::Abort(int exit_code) {
   backend_->StopWaiting();
   if (size() == 1) return backend_->Abort(exit_code);
   if (queue_->RunWhenIdle(1, [&] { backend_->Abort(exit_code); })) return;
-  if (backend_->NeedsFarewell()) {
+  if (backend_->NeedsCollectiveShutdown()) {
     std::_Exit(exit_code);  // stuck in a library: mpirun ends the others
   }
 }
 
 }  // namespace
 
-std::unique_ptr<Communicator> MakeEngine(std::unique_ptr<Backend> backend,
+std::unique_ptr<Communicator> MakeEngine(std::unique_ptr<CommBackend> backend,
                                          const CommunicatorOptions& options) {
   return std::make_unique<Engine>(std::move(backend), options);
 }

@@ -13,9 +13,9 @@
 namespace carole::collectives {
 
 // What local/ and mpi/ implement. Calls come from one thread at a time, except StopWaiting().
-class Backend {
+class CommBackend {
  public:
-  virtual ~Backend() = default;
+  virtual ~CommBackend() = default;
 
   virtual const Topology& topology() const = 0;
   virtual std::span<const std::string> names() const = 0;  // "rank r (host)"
@@ -37,12 +37,12 @@ class Backend {
   virtual void Abort(int exit_code) = 0;
 
   // Whether all ranks have to end together; if so, together says whether they do.
-  virtual bool NeedsFarewell() const { return false; }
+  virtual bool NeedsCollectiveShutdown() const { return false; }
   virtual void End(bool together) { static_cast<void>(together); }
 };
 
 // Throws UsageError when options.all_reduce does not fit.
-std::unique_ptr<Communicator> MakeEngine(std::unique_ptr<Backend> backend,
+std::unique_ptr<Communicator> MakeEngine(std::unique_ptr<CommBackend> backend,
                                          const CommunicatorOptions& options);
 
 }  // namespace carole::collectives

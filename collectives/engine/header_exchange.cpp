@@ -30,30 +30,30 @@ int64_t Await(Exchange& x, int peer) {
 
 }  // namespace
 
-Agreement::Agreement(Exchange& x) : x_(x), last_seen_(x.topology.size()) {}
+HeaderExchange::HeaderExchange(Exchange& x) : x_(x), last_seen_(x.topology.size()) {}
 
 // Ranks of a host compare in shared memory; then the first ranks of the hosts tell each other.
-Verdict Agreement::Compare(const Header& header, std::span<const std::byte> shown) {
+HeaderRange HeaderExchange::Compare(const Header& header, std::span<const std::byte> shown) {
   const Topology& t = x_.topology;
-  const Verdict verdict = x_.node->Compare(header, *x_.watch, shown);
+  const HeaderRange verdict = x_.node->Compare(header, *x_.watch, shown);
   if (IsOneHost(t)) return verdict;
   if (t.local_rank != 0) return x_.node->AwaitAnnouncement(*x_.watch);
-  const Verdict all = CompareHosts(verdict);
+  const HeaderRange all = CompareHosts(verdict);
   if (t.local_size() > 1) x_.node->Announce(all);
   return all;
 }
 
 // A message holds the host's verdict, then where each of its ranks is.
-Verdict Agreement::CompareHosts(const Verdict& mine) {
+HeaderRange HeaderExchange::CompareHosts(const HeaderRange& mine) {
   const Topology& t = x_.topology;
   const auto make_message = [](size_t ranks) {
-    return std::vector<std::byte>(sizeof(Verdict) + ranks * sizeof(Whereabouts));
+    return std::vector<std::byte>(sizeof(HeaderRange) + ranks * sizeof(Whereabouts));
   };
   std::vector<std::byte> sent = make_message(t.local_size());
   std::memcpy(sent.data(), &mine, sizeof(mine));
   for (int i = 0; i < t.local_size(); ++i) {
-    const Whereabouts where = *x_.node->WhereIs(t.neighbours()[i]);
-    std::memcpy(&sent[sizeof(Verdict) + i * sizeof(where)], &where, sizeof(where));
+    const Whereabouts where = *x_.node->WhereIs(t.neighbors()[i]);
+    std::memcpy(&sent[sizeof(HeaderRange) + i * sizeof(where)], &where, sizeof(where));
   }
   std::vector<std::vector<std::byte>> received;
   std::vector<Message> messages;
@@ -64,21 +64,21 @@ Verdict Agreement::CompareHosts(const Verdict& mine) {
     messages.push_back(Send(*x_.transport, ranks.front(), Channel::kContract, sent));
   }
   Message::WaitAll(messages, *x_.watch);
-  Verdict all = mine;
+  HeaderRange all = mine;
   for (size_t h = 0; h < t.hosts.size(); ++h) {
     if (static_cast<int>(h) == t.host()) continue;
-    Verdict verdict;
+    HeaderRange verdict;
     std::memcpy(&verdict, received[h].data(), sizeof(verdict));
     Merge(verdict, &all);
     for (size_t i = 0; i < t.hosts[h].size(); ++i) {
       std::memcpy(&last_seen_[t.hosts[h][i]],
-                  &received[h][sizeof(Verdict) + i * sizeof(Whereabouts)], sizeof(Whereabouts));
+                  &received[h][sizeof(HeaderRange) + i * sizeof(Whereabouts)], sizeof(Whereabouts));
     }
   }
   return all;
 }
 
-std::string Agreement::WhereIs(int rank) const {
+std::string HeaderExchange::WhereIs(int rank) const {
   const Topology& t = x_.topology;
   const bool is_near = t.host_of[rank] == t.host();
   std::optional<Whereabouts> where = x_.node->WhereIs(rank);
@@ -88,14 +88,14 @@ std::string Agreement::WhereIs(int rank) const {
                      where->step);
 }
 
-void Agreement::SetWaitingFor(int rank) {
+void HeaderExchange::SetWaitingFor(int rank) {
   const bool is_far = rank >= 0 && x_.topology.host_of[rank] != x_.topology.host();
   is_far ? x_.node->SetWaitingFor(rank, last_seen_[rank]) : x_.node->SetWaitingFor(-1, {});
 }
 
 // Rank 0 answers each rank of another host in turn. The answer that came back fastest counts, and
 // is taken to have been given half-way.
-double Agreement::MeasureClockOffset() {
+double HeaderExchange::MeasureClockOffset() {
   constexpr int kRounds = 8;
   const Topology& t = x_.topology;
   if (t.rank == 0) {

@@ -9,20 +9,20 @@
 
 namespace carole::collectives {
 
-class Agreement {
+class HeaderExchange {
  public:
   // x.topology, transport, node and watch are set; x outlives this. Used by one thread at a time.
-  explicit Agreement(Exchange& x);
+  explicit HeaderExchange(Exchange& x);
 
   // The verdict on the headers of all ranks; the same on every rank. The host's ranks can read
   // `shown` afterwards (NodeGroup).
-  Verdict Compare(const Header& header, std::span<const std::byte> shown = {});
+  HeaderRange Compare(const Header& header, std::span<const std::byte> shown = {});
 
   // "in forward of step 7", or, of a rank of another host, "last seen in forward of step 7": when
   // its host agreed to an operation. "" when nothing is known.
   std::string WhereIs(int rank) const;
 
-  // Tells the neighbours of a rank of another host (-1: it has come). Who of this host is missing
+  // Tells the neighbors of a rank of another host (-1: it has come). Who of this host is missing
   // they see themselves.
   void SetWaitingFor(int rank);
 
@@ -30,7 +30,7 @@ class Agreement {
   double MeasureClockOffset();
 
  private:
-  Verdict CompareHosts(const Verdict& mine);
+  HeaderRange CompareHosts(const HeaderRange& mine);
 
   Exchange& x_;
   std::vector<Whereabouts> last_seen_;  // of each rank; kept by the first rank of each host

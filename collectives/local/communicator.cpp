@@ -102,7 +102,7 @@ class LocalTransport final : public Transport {
   Request next_ = 0;
 };
 
-class LocalBackend final : public Backend {
+class LocalBackend final : public CommBackend {
  public:
   LocalBackend(std::shared_ptr<World> world, Topology topology, std::vector<std::string> names)
       : world_(std::move(world)),
@@ -126,7 +126,7 @@ class LocalBackend final : public Backend {
     node().Sync(watch);
     const std::lock_guard lock(world_->mutex);
     std::vector<std::byte*> ranks;
-    for (int rank : topology_.neighbours()) ranks.push_back(world_->arenas[number][rank].data());
+    for (int rank : topology_.neighbors()) ranks.push_back(world_->arenas[number][rank].data());
     return ranks;
   }
 
@@ -163,8 +163,8 @@ std::vector<std::unique_ptr<Communicator>> MakeLocalCommunicators(
     topologies.push_back(MakeTopology(r, hosts));
     const Topology& t = topologies.back();
     std::vector<std::byte*> shared;
-    for (int n : t.neighbours()) shared.push_back(world->slots[n].data());
-    world->nodes[r] = std::make_unique<NodeGroup>(t.local_rank, t.neighbours(), shared);
+    for (int n : t.neighbors()) shared.push_back(world->slots[n].data());
+    world->nodes[r] = std::make_unique<NodeGroup>(t.local_rank, t.neighbors(), shared);
   }
   for (int r = 0; r < size; ++r) {
     auto backend = std::make_unique<LocalBackend>(world, topologies[r], names);

@@ -44,7 +44,7 @@ bool HasSharedMemory(size_t bytes, size_t ranks) {
 }
 
 // While it lives MPI's own collectives have to end, in which a rank that is frozen holds up the
-// others for ever: nothing but the end of the process gets out of there.
+// others forever: nothing but the end of the process gets out of there.
 class Deadline {
  public:
   Deadline(double seconds, const char* doing)
@@ -74,7 +74,7 @@ struct Comms {
   MPI_Comm host = MPI_COMM_NULL;  // the ranks of this machine, which mostly can share memory
 };
 
-class MpiBackend final : public Backend {
+class MpiBackend final : public CommBackend {
  public:
   MpiBackend(const Comms& comms, double deadline_seconds)
       : deadline_seconds_(deadline_seconds), comms_(comms), transport_(comms.all) {
@@ -86,7 +86,7 @@ class MpiBackend final : public Backend {
     }
     NodeGroup::MakeSlot(slots[topology_.local_rank]);
     CAROLE_MPI(MPI_Barrier(comms_.all));
-    node_ = std::make_unique<NodeGroup>(topology_.local_rank, topology_.neighbours(), slots);
+    node_ = std::make_unique<NodeGroup>(topology_.local_rank, topology_.neighbors(), slots);
   }
 
   const Topology& topology() const override { return topology_; }
@@ -119,7 +119,7 @@ class MpiBackend final : public Backend {
     std::_Exit(exit_code);
   }
 
-  bool NeedsFarewell() const override { return true; }
+  bool NeedsCollectiveShutdown() const override { return true; }
   void End(bool together) override;
 
  private:
@@ -278,13 +278,13 @@ void SendSegmentsAtOnce(size_t segment_bytes) {
 }  // namespace
 
 std::unique_ptr<Communicator> MakeMpiCommunicator(const CommunicatorOptions& options) {
-  const std::optional<launch::Place> place = launch::FindPlace(std::getenv);
+  const std::optional<launch::RankPlacement> place = launch::FindRankPlacement(std::getenv);
   if (!place || !launch::NeedsMpi(*place))
     return std::move(MakeLocalCommunicators(1, options).front());
   launch::RequirePmix(*place);
-  int is_initialised = 0;
-  CAROLE_MPI(MPI_Initialized(&is_initialised));
-  CAROLE_CHECK(is_initialised == 0, "MPI serves one communicator in a process's life");
+  int is_initialized = 0;
+  CAROLE_MPI(MPI_Initialized(&is_initialized));
+  CAROLE_CHECK(is_initialized == 0, "MPI serves one communicator in a process's life");
   SendSegmentsAtOnce(options.segment_bytes);
   int level = 0;
   {
@@ -301,7 +301,7 @@ std::unique_ptr<Communicator> MakeMpiCommunicator(const CommunicatorOptions& opt
       throw ConfigError(
           "[mpi] MPI_Init_thread: got no support of threads, want MPI_THREAD_SERIALIZED");
     }
-    std::unique_ptr<Backend> backend;
+    std::unique_ptr<CommBackend> backend;
     {
       const Deadline deadline(options.deadline_seconds, "start");
       backend =

@@ -7,7 +7,7 @@
 
 namespace carole::collectives {
 
-// This process's place in its job. MPI is initialised with it (MPI_THREAD_SERIALIZED) and finalised
+// This process's place in its job. MPI is initialized with it (MPI_THREAD_SERIALIZED) and finalized
 // with it, so make it once, on the main thread, and destroy it there. A process that no launcher
 // started is alone and MPI is not touched at all. Collective over all ranks.
 //

@@ -10,7 +10,7 @@
 namespace carole::collectives {
 
 std::unique_ptr<Communicator> MakeMpiCommunicator(const CommunicatorOptions& options) {
-  const std::optional<launch::Place> place = launch::FindPlace(std::getenv);
+  const std::optional<launch::Place> place = launch::FindRankPlacement(std::getenv);
   if (place && place->size > 1) {
     throw ConfigError("[comm] job: carole was built without MPI: got " +
                       std::to_string(place->size) +

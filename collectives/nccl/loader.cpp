@@ -60,7 +60,7 @@ void RequireOwnGpus(std::span<const std::string> gpus, int version, bool may_sha
   }
 }
 
-void UseNccl(Communicator& communicator, const DevicePlace& place, double deadline_seconds) {
+void UseNccl(Communicator& communicator, const DeviceStream& place, double deadline_seconds) {
   if (communicator.size() == 1) return;
   const NcclModule& nccl = Loaded();
   const char* share = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");

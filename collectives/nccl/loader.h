@@ -8,7 +8,7 @@
 namespace carole::collectives {
 
 // Where a rank computes.
-struct DevicePlace {
+struct DeviceStream {
   int device = 0;          // CUDA's number
   void* stream = nullptr;  // cudaStream_t that computes; outlives the communicator
 };
@@ -17,7 +17,7 @@ struct DevicePlace {
 // libcarole_nccl.so beside the program, and libnccl.so.2 that it needs. Collective. Does nothing
 // with one rank. Throws ConfigError when a library is missing, CommError when NCCL cannot connect
 // the ranks before the deadline.
-void UseNccl(Communicator& communicator, const DevicePlace& place, double deadline_seconds);
+void UseNccl(Communicator& communicator, const DeviceStream& place, double deadline_seconds);
 
 // "2.28.9", of the library that is loaded; throws ConfigError as UseNccl() does.
 std::string NcclVersion();

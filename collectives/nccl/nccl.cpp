@@ -57,7 +57,7 @@ constexpr ncclDataType_t TypeOf(double) { return ncclFloat64; }
 
 class NcclSums final : public DeviceSums {
  public:
-  NcclSums(const NcclId& id, int rank, int size, const DevicePlace& place,
+  NcclSums(const NcclId& id, int rank, int size, const DeviceStream& place,
            const std::function<void()>& wait)
       : device_(place.device), compute_(static_cast<cudaStream_t>(place.stream)) {
     CAROLE_CUDA(cudaSetDevice(device_));
@@ -288,7 +288,7 @@ std::string GpuOf(int device) {
   return place;
 }
 
-DeviceSums* Connect(const NcclId& id, int rank, int size, const DevicePlace& place,
+DeviceSums* Connect(const NcclId& id, int rank, int size, const DeviceStream& place,
                     const std::function<void()>& wait) {
   return new NcclSums(id, rank, size, place, wait);
 }

@@ -20,7 +20,7 @@ struct NcclModule {
   NcclId (*make_id)();                // by one rank, for all
   std::string (*gpu_of)(int device);  // its place on the bus, alike for all processes of a host
   // Collective. `wait` is called while other ranks are awaited, and throws when that should end.
-  DeviceSums* (*connect)(const NcclId& id, int rank, int size, const DevicePlace& place,
+  DeviceSums* (*connect)(const NcclId& id, int rank, int size, const DeviceStream& place,
                          const std::function<void()>& wait);
 };
 

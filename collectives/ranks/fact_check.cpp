@@ -65,7 +65,7 @@ std::string ValueIn(const Facts& facts, const std::string& name) {
 
 }  // namespace
 
-void RequireSameFacts(Communicator& communicator, const Facts& facts) {
+void CheckSettingsMatch(Communicator& communicator, const Facts& facts) {
   if (communicator.size() == 1) return;
   const std::string mine = Pack(facts);
   struct Digest {

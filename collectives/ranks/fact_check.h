@@ -11,6 +11,7 @@ namespace carole::collectives {
 // Compares the values by name; a name that a rank lacks counts as a difference. Collective. Throws
 // ConfigError that names every fact which differs, both values and both ranks: the first rank that
 // differs, and rank 0. The same text on every rank.
-void RequireSameFacts(Communicator& communicator, const std::map<std::string, std::string>& facts);
+void CheckSettingsMatch(Communicator& communicator,
+                        const std::map<std::string, std::string>& facts);
 
 }  // namespace carole::collectives

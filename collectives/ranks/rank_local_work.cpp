@@ -19,9 +19,9 @@ using Clock = std::chrono::steady_clock;
 enum class State : char { kAtWork, kDone, kFailed };
 
 // Says in growing intervals whom the ranks that are done wait for; the first of these speaks.
-class Teller {
+class StallReporter {
  public:
-  Teller(const Communicator& communicator, std::string_view what, milliseconds after)
+  StallReporter(const Communicator& communicator, std::string_view what, milliseconds after)
       : communicator_(communicator), what_(what), next_(start_ + after) {}
 
   void Look(std::span<const State> states) {
@@ -51,21 +51,21 @@ class Teller {
 void Vote(Communicator& communicator, std::string_view what, const std::shared_future<State>& end,
           milliseconds tell_after) {
   constexpr milliseconds kLongestPause(500);
-  Teller teller(communicator, what, tell_after);
+  StallReporter reporter(communicator, what, tell_after);
   for (milliseconds pause(1);; pause = std::min(2 * pause, kLongestPause)) {
     const bool has_ended = end.wait_for(pause) == std::future_status::ready;
     const State mine = has_ended ? end.get() : State::kAtWork;
     const std::vector<State> states = AllGather(communicator, mine, {.what = what});
     if (std::ranges::count(states, State::kFailed) > 0) return;
     if (std::ranges::count(states, State::kAtWork) == 0) return;
-    teller.Look(states);
+    reporter.Look(states);
   }
 }
 
 }  // namespace
 
-void WorkApart(Communicator& communicator, std::string_view what, const std::function<void()>& work,
-               milliseconds tell_after) {
+void RunRankLocal(Communicator& communicator, std::string_view what,
+                  const std::function<void()>& work, milliseconds tell_after) {
   if (communicator.size() == 1) return work();
   std::promise<State> end;
   std::future<void> votes = std::async(std::launch::async, [&, end = end.get_future().share()] {

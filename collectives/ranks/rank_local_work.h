@@ -15,7 +15,8 @@ namespace carole::collectives {
 // as in any collective: `work` itself may call none. From `tell_after` on the log says whom all
 // wait for. `what`: for errors, a literal. Collective. Throws what `work` threw on this rank, at
 // once; the other ranks return when they have done theirs. Throws CommError.
-void WorkApart(Communicator& communicator, std::string_view what, const std::function<void()>& work,
-               std::chrono::milliseconds tell_after = std::chrono::seconds(10));
+void RunRankLocal(Communicator& communicator, std::string_view what,
+                  const std::function<void()>& work,
+                  std::chrono::milliseconds tell_after = std::chrono::seconds(10));
 
 }  // namespace carole::collectives

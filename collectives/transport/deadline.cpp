@@ -37,7 +37,8 @@ std::string Watch::NamesOf(std::span<const int> ranks) const {
 std::vector<int> Watch::Blamed(std::span<const int> missing) const {
   std::vector<int> blamed;
   for (int rank : missing) {
-    if (hooks_.roll_call != nullptr) rank = hooks_.roll_call->Blame(header_.sequence, rank);
+    if (hooks_.stall_inspector != nullptr)
+      rank = hooks_.stall_inspector->Blame(header_.sequence, rank);
     if (std::ranges::count(blamed, rank) == 0) blamed.push_back(rank);
   }
   return blamed;
@@ -56,8 +57,8 @@ void Watch::Check(std::span<const int> missing) {
   const auto since_look = now - std::exchange(last_look_, now);
   if (since_look > kSuspended) start_ += since_look - kSuspended;
   const std::chrono::duration<double> waited = now - start_;
-  if (hooks_.roll_call != nullptr && waited.count() >= options_.warn_seconds / 2)
-    hooks_.roll_call->Call(header_.sequence, missing.front());
+  if (hooks_.stall_inspector != nullptr && waited.count() >= options_.warn_seconds / 2)
+    hooks_.stall_inspector->Call(header_.sequence, missing.front());
   if (waited.count() >= options_.deadline_seconds) {
     throw CommError(
         fmt::format("[comm] {}: deadline: {} after {:.1f} s: {}; frozen, busy, or its network is "

@@ -11,7 +11,7 @@
 
 namespace carole::collectives {
 
-class RollCall;
+class StallInspector;
 
 // What a watch asks and tells. All of it may be empty.
 struct WatchHooks {
@@ -19,7 +19,7 @@ struct WatchHooks {
   std::function<std::string(int rank)> why_gone;  // how a rank has ended, "" if it has not
   std::function<std::string(int rank)> where;     // "in forward of step 7", "" if not known
   std::function<void(int rank)> waiting_for;      // the first missing rank, -1 once it has come
-  RollCall* roll_call = nullptr;                  // to find who keeps the missing ones waiting
+  StallInspector* stall_inspector = nullptr;      // to find who keeps the missing ones waiting
 };
 
 // Watches over one operation's waiting. Used by one thread at a time.

@@ -28,7 +28,7 @@ constexpr long kSleepNanoseconds =
     20'000'000;               // between looks at whether the awaited rank still lives
 constexpr int kSpins = 1000;  // about 10 µs without giving the core away
 // Then the core is given away between looks, for longer than a wake-up takes (50 µs on a virtual
-// machine): a rank that sleeps makes its neighbour wait for the wake-up, and if that one slept in
+// machine): a rank that sleeps makes its neighbor wait for the wake-up, and if that one slept in
 // turn, both would sleep each time.
 constexpr auto kYielding = std::chrono::microseconds(200);
 
@@ -95,7 +95,7 @@ void NodeGroup::Await(Flag& flag, uint32_t target, Watch& watch, Missing missing
     flag.sleepers.fetch_sub(1);
     if (Reached(flag.value.load(), target)) break;
     was_checked = true;
-    // A neighbour's slow messages hold this rank up, too.
+    // A neighbor's slow messages hold this rank up, too.
     const uint32_t ended = WaitsEnded();
     if (std::exchange(seen_waits_ended_, ended) != ended) watch.Progress();
     try {
@@ -124,28 +124,29 @@ void NodeGroup::Sync(Watch& watch) {
   }
 }
 
-Verdict NodeGroup::Compare(const Header& header, Watch& watch, std::span<const std::byte> shown) {
+HeaderRange NodeGroup::Compare(const Header& header, Watch& watch,
+                               std::span<const std::byte> shown) {
   CAROLE_CHECK(shown.size() <= kMostShown, "{} bytes to be shown", shown.size());
   ++compares_;
   const uint32_t turn = Turn();
   mine().headers[turn] = header;
   if (!shown.empty()) std::memcpy(Shown(local_rank_), shown.data(), shown.size());
   Sync(watch);
-  Verdict verdict = MakeVerdict(slots_[0]->headers[turn], ranks_[0]);
+  HeaderRange verdict = MakeHeaderRange(slots_[0]->headers[turn], ranks_[0]);
   for (size_t i = 1; i < slots_.size(); ++i) {
     const Header& other = slots_[i]->headers[turn];
     if (std::memcmp(&other, &verdict.low, sizeof(Header)) == 0) continue;
-    Merge(MakeVerdict(other, ranks_[i]), &verdict);
+    Merge(MakeHeaderRange(other, ranks_[i]), &verdict);
   }
   return verdict;
 }
 
-void NodeGroup::Announce(const Verdict& verdict) {
+void NodeGroup::Announce(const HeaderRange& verdict) {
   mine().verdict = verdict;
   Set(mine().decided, ++verdicts_);
 }
 
-Verdict NodeGroup::AwaitAnnouncement(Watch& watch) {
+HeaderRange NodeGroup::AwaitAnnouncement(Watch& watch) {
   RankSlot& first = *slots_[0];
   Await(first.decided, ++verdicts_, watch, [&](Watch& w) {
     const int culprit = Culprit(0);

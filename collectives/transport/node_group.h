@@ -60,8 +60,8 @@ struct RankSlot {
   alignas(64) SharedWhereabouts where;
   char failure[512] = {};  // the error's text once kFailed, cut
   alignas(64) Header
-      headers[2];  // of the last two Compare(): a slow neighbour may still read the one before
-  alignas(64) Verdict verdict;  // valid once `decided` moved
+      headers[2];  // of the last two Compare(): a slow neighbor may still read the one before
+  alignas(64) HeaderRange verdict;  // valid once `decided` moved
 };
 
 class NodeGroup {
@@ -88,20 +88,20 @@ class NodeGroup {
   // Shows the header to the others and returns the verdict on all local ones. `shown`, at most
   // kMostShown bytes, is there to be read by all afterwards, until this rank compares again.
   static constexpr size_t kMostShown = kStagingBytes / 2;
-  Verdict Compare(const Header& header, Watch& watch, std::span<const std::byte> shown = {});
+  HeaderRange Compare(const Header& header, Watch& watch, std::span<const std::byte> shown = {});
   std::byte* Shown(size_t local_rank) const { return staging_[local_rank] + ShownOffset(); }
 
   // The first local rank hands the verdict of all hosts to the others, which wait for it.
-  void Announce(const Verdict& verdict);
-  Verdict AwaitAnnouncement(Watch& watch);
+  void Announce(const HeaderRange& verdict);
+  HeaderRange AwaitAnnouncement(Watch& watch);
 
-  // Tells the neighbours for whom this rank waits by message (-1: for nobody) and where that rank
+  // Tells the neighbors for whom this rank waits by message (-1: for nobody) and where that rank
   // was last, so that they can name it too.
   void SetWaitingFor(int rank, const Whereabouts& where);
 
   // What this rank does; any one thread.
   void SetWhere(const Whereabouts& where) { mine().where.Set(where); }
-  // Of a neighbour, or of the rank that a neighbour waits for; nullopt of others.
+  // Of a neighbor, or of the rank that a neighbor waits for; nullopt of others.
   std::optional<Whereabouts> WhereIs(int rank) const;
 
   // From now on the others' waits for this rank fail at once; they repeat `failure`, unless that is
@@ -116,7 +116,7 @@ class NodeGroup {
 
  private:
   RankSlot& mine() { return *slots_[local_rank_]; }
-  // Of the last Compare(): a slow neighbour may still read what the one before showed.
+  // Of the last Compare(): a slow neighbor may still read what the one before showed.
   uint32_t Turn() const { return (compares_ - 1) % 2; }
   size_t ShownOffset() const { return Turn() * kMostShown; }
   void WakeAll();

@@ -52,11 +52,11 @@ std::string Describe(const Header& h) {
   return text + fmt::format(", step {}, bucket {}", h.step, h.bucket);
 }
 
-Verdict MakeVerdict(const Header& header, int rank) {
+HeaderRange MakeHeaderRange(const Header& header, int rank) {
   return {.low = header, .high = header, .low_rank = rank, .high_rank = rank};
 }
 
-void Merge(const Verdict& from, Verdict* into) {
+void Merge(const HeaderRange& from, HeaderRange* into) {
   const auto smaller = [](const Header& a, int rank_a, const Header& b, int rank_b) {
     return Less(a, b) || (!Less(b, a) && rank_a < rank_b);
   };

@@ -51,11 +51,11 @@ std::string Describe(const Header& header);
 // The smallest and the largest header of a group of ranks; the group agrees if these are the same.
 // Merging is associative and idempotent, and all ranks arrive at the same verdict, hence throw the
 // same error.
-struct Verdict {
+struct HeaderRange {
   Header low, high;
   int32_t low_rank = 0, high_rank = 0;
 };
-Verdict MakeVerdict(const Header& header, int rank);
-void Merge(const Verdict& from, Verdict* into);
+HeaderRange MakeHeaderRange(const Header& header, int rank);
+void Merge(const HeaderRange& from, HeaderRange* into);
 
 }  // namespace carole::collectives

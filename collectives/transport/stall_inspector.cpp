@@ -2,7 +2,7 @@
 
 namespace carole::collectives {
 
-RollCall::RollCall(Transport& transport, int rank, int size, double pause_seconds)
+StallInspector::StallInspector(Transport& transport, int rank, int size, double pause_seconds)
     : transport_(transport),
       rank_(rank),
       pause_(pause_seconds),
@@ -10,7 +10,7 @@ RollCall::RollCall(Transport& transport, int rank, int size, double pause_second
       arriving_(size),
       receives_(size) {}
 
-void RollCall::Call(uint64_t sequence, int waiting_for) {
+void StallInspector::Call(uint64_t sequence, int waiting_for) {
   Send(sequence, waiting_for);
   for (int peer = 0; peer < static_cast<int>(answers_.size()); ++peer) {
     if (peer == rank_) continue;
@@ -24,7 +24,7 @@ void RollCall::Call(uint64_t sequence, int waiting_for) {
   }
 }
 
-void RollCall::Send(uint64_t sequence, int waiting_for) {
+void StallInspector::Send(uint64_t sequence, int waiting_for) {
   const auto now = std::chrono::steady_clock::now();
   const bool is_news = mine_.sequence != sequence || mine_.waiting_for != waiting_for;
   if (!is_news || (last_call_ && now - *last_call_ < pause_)) return;
@@ -38,7 +38,7 @@ void RollCall::Send(uint64_t sequence, int waiting_for) {
   }
 }
 
-int RollCall::Blame(uint64_t sequence, int missing) const {
+int StallInspector::Blame(uint64_t sequence, int missing) const {
   int blamed = missing;
   for (size_t hops = 0; hops < answers_.size(); ++hops) {
     if (blamed == rank_) return missing;

@@ -1,4 +1,4 @@
-// Who keeps everybody waiting. A rank that waits knows only its neighbour in the algorithm, which
+// Who keeps everybody waiting. A rank that waits knows only its neighbor in the algorithm, which
 // may wait itself; so ranks that have waited for long tell all others whom they wait for, and the
 // chain of answers ends at the one that does not answer.
 #pragma once
@@ -12,11 +12,11 @@
 
 namespace carole::collectives {
 
-class RollCall {
+class StallInspector {
  public:
   // `transport` outlives this. A new call is made `pause_seconds` after the last at the earliest:
   // a rank that never waits never reads its answers.
-  RollCall(Transport& transport, int rank, int size, double pause_seconds);
+  StallInspector(Transport& transport, int rank, int size, double pause_seconds);
 
   // Tells all others that this rank waits in operation number `sequence` for rank `waiting_for`,
   // unless they know, and reads what they tell. To be called again while it waits.

@@ -4,7 +4,7 @@
 // Reading expects hostile files: links other than hard ones, external and virtual storage, filters
 // other than deflate and shuffle, plug-ins, and sizes that the file cannot hold are refused with
 // DataError. Errors name the file and the object: DiskError when the operating system refused, else
-// DataError. The library is not thread-safe, so one mutex serialises all calls of the process.
+// DataError. The library is not thread-safe, so one mutex serializes all calls of the process.
 #pragma once
 
 #include <cstdint>

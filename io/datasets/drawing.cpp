@@ -9,16 +9,16 @@
 namespace carole::io {
 namespace {
 
-using Colour = std::array<float, 3>;  // red, green, blue in [0, 1]
+using Color = std::array<float, 3>;  // red, green, blue in [0, 1]
 
 // Saturation and value in [0, 1]; hue in turns.
-Colour FromHsv(float hue, float saturation, float value) {
-  Colour colour;
+Color FromHsv(float hue, float saturation, float value) {
+  Color color;
   for (int c = 0; c < 3; ++c) {
     const float turn = std::fmod(hue * 6 + (c == 0 ? 5.0f : c == 1 ? 3.0f : 1.0f), 6.0f);
-    colour[c] = value * (1 - saturation * std::clamp(std::min(turn, 4 - turn), 0.0f, 1.0f));
+    color[c] = value * (1 - saturation * std::clamp(std::min(turn, 4 - turn), 0.0f, 1.0f));
   }
-  return colour;
+  return color;
 }
 
 float Between(Rng& rng, float low, float high) { return low + (high - low) * rng.NextFloat(); }
@@ -93,14 +93,14 @@ bool InPattern(int pattern, float x, float y) {
 struct Object {
   int shape;
   int pattern;
-  Colour light;
-  Colour dark;
+  Color light;
+  Color dark;
   float x, y;  // of its middle, in pixels
   float half_size;
   float cosine, sine;
 
-  // The colour at a pixel, or nullptr beside the object.
-  const Colour* At(float px, float py) const {
+  // The color at a pixel, or nullptr beside the object.
+  const Color* At(float px, float py) const {
     const float dx = (px - x) / half_size;
     const float dy = (py - y) / half_size;
     const float u = cosine * dx + sine * dy;
@@ -163,8 +163,8 @@ Drawing Draw(const DrawingOptions& options) {
   constexpr float kGrain = 0.16f;  // gives JPEGs of quality 90 the size of photographs
   Rng rng(options.seed, RngPurpose::kData, options.stream, options.number);
   const Object object = MakeObject(options, rng);
-  const Colour near = FromHsv(rng.NextFloat(), Between(rng, 0.1f, 0.4f), Between(rng, 0.2f, 0.8f));
-  const Colour far = FromHsv(rng.NextFloat(), Between(rng, 0.1f, 0.4f), Between(rng, 0.2f, 0.8f));
+  const Color near = FromHsv(rng.NextFloat(), Between(rng, 0.1f, 0.4f), Between(rng, 0.2f, 0.8f));
+  const Color far = FromHsv(rng.NextFloat(), Between(rng, 0.1f, 0.4f), Between(rng, 0.2f, 0.8f));
   const uint64_t key = uint64_t{rng.Next()} << 32 | rng.Next();
 
   Drawing drawing;
@@ -175,7 +175,7 @@ Drawing Draw(const DrawingOptions& options) {
   uint8_t* out = drawing.image.pixels.data();
   for (int y = 0; y < options.height; ++y) {
     for (int x = 0; x < options.width; ++x, out += 3) {
-      const Colour* surface = object.At(static_cast<float>(x), static_cast<float>(y));
+      const Color* surface = object.At(static_cast<float>(x), static_cast<float>(y));
       if (surface != nullptr) extent.Add(x, y);
       const float far_part = coarse.At(x, y);
       const uint64_t pixel = static_cast<uint64_t>(y) * options.width + x;

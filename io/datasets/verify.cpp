@@ -84,7 +84,7 @@ class ShardChecker {
       report_.AddBad(index_, AtPlace(place, error.what()));
       if (!std::string_view(error.what()).starts_with(place)) return false;  // a damaged stream
       const auto length = LengthAt(offset_);
-      return length ? Advance(offset_ + *length + kRecordFramingBytes) : Resynchronise();
+      return length ? Advance(offset_ + *length + kRecordFramingBytes) : Resynchronize();
     }
     if (!record) return false;
     Check(*record);
@@ -122,7 +122,7 @@ class ShardChecker {
   }
 
   // Behind a length that cannot be believed: goes to the next place where a record lies.
-  bool Resynchronise() {
+  bool Resynchronize() {
     if (!source_->size()) return false;
     const uint64_t next = FindNextRecord(*source_, offset_ + 1);
     return next < *source_->size() && Advance(next);

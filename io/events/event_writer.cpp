@@ -227,7 +227,7 @@ void EventWriter::WriteOut() {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) {
       error_ = errno;
-      // Half a record must not stay: a reader would wait for its end for ever.
+      // Half a record must not stay: a reader would wait for its end forever.
       if (ftruncate(file_.get(), written_) != 0)
         LogWarning(kTag, "{}: ends in half a record", path_);
       if (pending_.size() > kMaxWaitingBytes) pending_.clear();

@@ -19,7 +19,7 @@ namespace carole::io {
 struct EventImage {
   int height = 0;
   int width = 0;
-  int channels = 3;  // 1 grey, 3 RGB, 4 RGBA
+  int channels = 3;  // 1 gray, 3 RGB, 4 RGBA
   std::string_view png;
 };
 

@@ -10,12 +10,12 @@ namespace carole::io {
 namespace {
 
 template <typename Change>
-void ForEachColour(FloatImage& image, Change change) {
-  CAROLE_CHECK_EQ(image.channels, 3, "channels of a picture whose colours change");
+void ForEachColor(FloatImage& image, Change change) {
+  CAROLE_CHECK_EQ(image.channels, 3, "channels of a picture whose colors change");
   for (size_t i = 0; i < image.values.size(); i += 3) change(&image.values[i]);
 }
 
-// Turns the hue of one colour by `sixths` of a turn, keeping its largest and smallest channel.
+// Turns the hue of one color by `sixths` of a turn, keeping its largest and smallest channel.
 void TurnHue(float* rgb, float sixths) {
   // Which channel is largest, in between, smallest in each sixth of the circle.
   constexpr int kOrder[6][3] = {{0, 1, 2}, {1, 0, 2}, {1, 2, 0}, {2, 1, 0}, {2, 0, 1}, {0, 2, 1}};
@@ -57,7 +57,7 @@ void AdjustContrast(FloatImage& image, float factor) {
 }
 
 void AdjustSaturation(FloatImage& image, float factor) {
-  ForEachColour(image, [&](float* rgb) {
+  ForEachColor(image, [&](float* rgb) {
     // Hue and value stay, so the distances of the channels to the largest one are scaled.
     const float high = std::max({rgb[0], rgb[1], rgb[2]});
     const float range = high - std::min({rgb[0], rgb[1], rgb[2]});
@@ -68,7 +68,7 @@ void AdjustSaturation(FloatImage& image, float factor) {
 }
 
 void AdjustHue(FloatImage& image, float delta) {
-  ForEachColour(image, [&](float* rgb) { TurnHue(rgb, 6 * delta); });
+  ForEachColor(image, [&](float* rgb) { TurnHue(rgb, 6 * delta); });
 }
 
 void ClipToUnit(FloatImage& image) {

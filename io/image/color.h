@@ -1,4 +1,4 @@
-// TensorFlow's colour operations on floats in [0, 1] and somewhat beyond, in place. Contrast takes
+// TensorFlow's color operations on floats in [0, 1] and somewhat beyond, in place. Contrast takes
 // the mean of each channel over the whole image; hue and saturation want three channels.
 #pragma once
 

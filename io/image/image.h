@@ -1,4 +1,4 @@
-// Decodes images by their content: JPEG (as TensorFlow does) and PNG, to grey or RGB bytes; encodes
+// Decodes images by their content: JPEG (as TensorFlow does) and PNG, to gray or RGB bytes; encodes
 // PNG.
 #pragma once
 
@@ -37,7 +37,7 @@ enum class DctMethod {
   kIntegerAccurate  // libjpeg's, and that of most other programs
 };
 
-// Decodes to `channels` (1 or 3) channels, whatever the file has: grey is replicated, colour
+// Decodes to `channels` (1 or 3) channels, whatever the file has: gray is replicated, color
 // becomes luminance, an alpha channel is dropped, 16 bits become 8. Throws DataError ("[io.image]
 // jpeg: …") for damage, an unknown format or an image that is too large; `image` then holds no
 // picture. refuses_damage: of what a JPEG codes, too, which is otherwise decoded to what it became.

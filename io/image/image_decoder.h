@@ -18,7 +18,7 @@ class ImageDecoder {
   // window.width, 3) bytes. Returns false if the CPU must decode this JPEG: because its format is
   // not supported, its data are damaged, or memory is short. Throws DeviceError if the device
   // fails.
-  virtual bool Decode(std::string_view bytes, int height, int width, const Window& window,
+  virtual bool Decode(std::string_view bytes, int height, int width, const Region& window,
                       uint8_t* out) = 0;
 };
 

@@ -80,12 +80,12 @@ bool ToBaselineScan(const jpeg_decompress_struct& jpeg, jpeg::BaselineScan* scan
     to.dc = ToCode(*dc);
     to.ac = ToCode(*ac);
   }
-  const bool is_grey = jpeg.num_components == 1;  // then a unit is a block, whatever its factors
+  const bool is_gray = jpeg.num_components == 1;  // then a unit is a block, whatever its factors
   scan->height = static_cast<int>(jpeg.image_height);
   scan->width = static_cast<int>(jpeg.image_width);
   scan->num_components = jpeg.num_components;
-  scan->horizontal = is_grey ? 1 : jpeg.comp_info[0].h_samp_factor;
-  scan->vertical = is_grey ? 1 : jpeg.comp_info[0].v_samp_factor;
+  scan->horizontal = is_gray ? 1 : jpeg.comp_info[0].h_samp_factor;
+  scan->vertical = is_gray ? 1 : jpeg.comp_info[0].v_samp_factor;
   scan->restart_interval = static_cast<int>(jpeg.restart_interval);
   scan->bytes = {reinterpret_cast<const char*>(jpeg.src->next_input_byte),
                  jpeg.src->bytes_in_buffer};
@@ -137,7 +137,7 @@ class JpegDecoder::Impl {
     if (!ReadHeader(bytes)) Fail();
     cmyk_ = jpeg_.jpeg_color_space == JCS_CMYK || jpeg_.jpeg_color_space == JCS_YCCK;
     if (cmyk_ && channels_ == 1)
-      throw DataError("[io.image] jpeg: cannot be decoded to grey: got CMYK, want grey or colour");
+      throw DataError("[io.image] jpeg: cannot be decoded to gray: got CMYK, want gray or color");
     CheckImageSize("jpeg", jpeg_.image_height, jpeg_.image_width);
     if (!HasEndMarker(jpeg_.src->next_input_byte, jpeg_.src->bytes_in_buffer)) {
       throw DataError(fmt::format(
@@ -148,7 +148,7 @@ class JpegDecoder::Impl {
     jpeg_.do_fancy_upsampling = TRUE;
   }
 
-  void Decode(const Window& window, Image* image, int divisor) {
+  void Decode(const Region& window, Image* image, int divisor) {
     CAROLE_CHECK(window.top >= 0 && window.left >= 0 && window.height > 0 && window.width > 0 &&
                      window.top + window.height <= DivideUp(height(), divisor) &&
                      window.left + window.width <= DivideUp(width(), divisor),
@@ -196,16 +196,16 @@ class JpegDecoder::Impl {
     return true;
   }
 
-  // Colour as photos have it, if a GPU was asked for and takes this one. Only for a baseline scan:
+  // Color as photos have it, if a GPU was asked for and takes this one. Only for a baseline scan:
   // of the others libjpeg bounds the memory and the number of scans, which nvJPEG may not.
-  bool DecodeOnDevice(const Window& window, uint8_t* out) {
+  bool DecodeOnDevice(const Region& window, uint8_t* out) {
     if (decoder_factory_ == nullptr || channels_ != 3 || jpeg_.jpeg_color_space != JCS_YCbCr)
       return false;
     if (device_decoder_ == nullptr) device_decoder_ = decoder_factory_->MakeDecoder();
     return device_decoder_->Decode(bytes_, height(), width(), window, out);
   }
 
-  bool ReadWindow(const Window& window, uint8_t* const out) {
+  bool ReadWindow(const Region& window, uint8_t* const out) {
     if (setjmp(jump_) != 0) return false;
     jpeg_start_decompress(&jpeg_);
     const bool is_whole = Smooths();
@@ -232,7 +232,7 @@ class JpegDecoder::Impl {
   }
 
   // The next row of libjpeg's, which has `surplus` columns before the window's.
-  void ReadRow(const Window& window, int surplus, uint8_t* out) {
+  void ReadRow(const Region& window, int surplus, uint8_t* out) {
     const int y = static_cast<int>(jpeg_.output_scanline) - window.top;
     const size_t row_bytes = static_cast<size_t>(window.width) * channels_;
     uint8_t* to = out + y * static_cast<ptrdiff_t>(row_bytes);
@@ -248,7 +248,7 @@ class JpegDecoder::Impl {
   }
 
   // Lets libjpeg leave out columns. Returns the column that its rows now begin with.
-  JDIMENSION CropColumns(const Window& window) {
+  JDIMENSION CropColumns(const Region& window) {
     const int first = std::max(window.left - kMarginColumns, 0);
     const int end =
         std::min(window.left + window.width + kMarginColumns, static_cast<int>(jpeg_.output_width));
@@ -298,7 +298,7 @@ void JpegDecoder::Open(std::string_view bytes, const JpegOptions& options) {
 int JpegDecoder::height() const { return impl_->height(); }
 int JpegDecoder::width() const { return impl_->width(); }
 bool JpegDecoder::by_libjpeg() const { return impl_->by_libjpeg(); }
-void JpegDecoder::Decode(const Window& window, Image* image, int divisor) {
+void JpegDecoder::Decode(const Region& window, Image* image, int divisor) {
   impl_->Decode(window, image, divisor);
 }
 

@@ -1,6 +1,6 @@
 // JPEG, decoded only where pixels are wanted: sound baseline images by io/jpeg, all others by
 // libjpeg-turbo, which reads all headers and decides what is an error. Where it is asked for, a GPU
-// decodes the baseline colour images that it can.
+// decodes the baseline color images that it can.
 #pragma once
 
 #include <memory>
@@ -20,7 +20,7 @@ struct JpegOptions {
   bool refuses_damage = false;
   // Decodes what it can; must outlive the decoder. Null: the CPU decodes everything.
   const ImageDecoderFactory* decoder_factory = nullptr;
-  bool scaling = false;  // Picture: Decode() may be asked for less than the whole size
+  bool scaling = false;  // LazyImage: Decode() may be asked for less than the whole size
 };
 
 // A decoder that is used again and again by its thread: its buffers cost more than decoding a small
@@ -42,7 +42,7 @@ class JpegDecoder {
   // transformed. Afterwards the image is no longer open. Throws DataError.
   // divisor 2, 4 or 8: of the image at 1/divisor of its size, sides rounded up, whose pixels are
   // about the means of divisor * divisor; libjpeg and io/jpeg then differ by a few levels.
-  void Decode(const Window& window, Image* image, int divisor = 1);
+  void Decode(const Region& window, Image* image, int divisor = 1);
 
   // Whether the last Decode() was libjpeg's.
   bool by_libjpeg() const;

@@ -7,7 +7,7 @@
 
 namespace carole::io {
 
-// A baseline JPEG of a grey or RGB image, chroma halved both ways as TensorFlow's encode_jpeg has
+// A baseline JPEG of a gray or RGB image, chroma halved both ways as TensorFlow's encode_jpeg has
 // it. quality 1..100.
 std::string EncodeJpeg(const ImageView& image, int quality);
 

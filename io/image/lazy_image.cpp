@@ -22,7 +22,7 @@ class TimeAdder {
 
 }  // namespace
 
-void Picture::Open(std::string_view bytes, const JpegOptions& options) {
+void LazyImage::Open(std::string_view bytes, const JpegOptions& options) {
   CAROLE_CHECK(options.channels == 1 || options.channels == 3,
                "images have 1 or 3 channels, not {}", options.channels);
   const TimeAdder adder(decode_time_);
@@ -39,7 +39,7 @@ void Picture::Open(std::string_view bytes, const JpegOptions& options) {
   }
 }
 
-void Picture::Open(const ImageView& pixels) {
+void LazyImage::Open(const ImageView& pixels) {
   jpeg_ = false;
   pixels_ = pixels;
   height_ = pixels.height;
@@ -47,14 +47,14 @@ void Picture::Open(const ImageView& pixels) {
   channels_ = pixels.channels;
 }
 
-int Picture::DivisorFor(float times_smaller) const {
+int LazyImage::DivisorFor(float times_smaller) const {
   int divisor = 1;
   while (jpeg_ && scaling_ && divisor < 8 && static_cast<float>(2 * divisor) <= times_smaller)
     divisor *= 2;
   return divisor;
 }
 
-ImageView Picture::Decode(const Window& window, int divisor) {
+ImageView LazyImage::Decode(const Region& window, int divisor) {
   const TimeAdder adder(decode_time_);
   if (jpeg_) {
     decoder_.Decode(window, &window_, divisor);

@@ -10,10 +10,10 @@
 namespace carole::io {
 
 // One for each thread, opened for image after image: it keeps its memory and its decoder.
-class Picture {
+class LazyImage {
  public:
-  Picture() = default;
-  explicit Picture(const ImageView& pixels) { Open(pixels); }
+  LazyImage() = default;
+  explicit LazyImage(const ImageView& pixels) { Open(pixels); }
 
   // Reads the header of a JPEG, or the whole of a PNG. `bytes` must outlive Decode(). Throws
   // DataError as DecodeImage().
@@ -32,7 +32,7 @@ class Picture {
   // The pixels of a window, which must lie within the image, at 1/divisor of its size (jpeg.h);
   // valid until the next call of a function of this object. At most once after an Open(). Throws
   // DataError.
-  ImageView Decode(const Window& window, int divisor = 1);
+  ImageView Decode(const Region& window, int divisor = 1);
   ImageView DecodeAll() { return Decode({.height = height_, .width = width_}); }
 
   // Spent in Open() and Decode() since the first.

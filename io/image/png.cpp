@@ -74,9 +74,9 @@ class PngReader {
     if (type == PNG_COLOR_TYPE_PALETTE) png_set_palette_to_rgb(png_);
     if (type == PNG_COLOR_TYPE_GRAY) png_set_expand_gray_1_2_4_to_8(png_);
     png_set_strip_alpha(png_);
-    const bool colour = (type & PNG_COLOR_MASK_COLOR) != 0;
-    if (channels == 3 && !colour) png_set_gray_to_rgb(png_);
-    if (channels == 1 && colour) png_set_rgb_to_gray(png_, PNG_ERROR_ACTION_NONE, 0.299, 0.587);
+    const bool color = (type & PNG_COLOR_MASK_COLOR) != 0;
+    if (channels == 3 && !color) png_set_gray_to_rgb(png_);
+    if (channels == 1 && color) png_set_rgb_to_gray(png_, PNG_ERROR_ACTION_NONE, 0.299, 0.587);
     png_set_interlace_handling(png_);
     png_read_update_info(png_, info_);
     return true;

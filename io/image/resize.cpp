@@ -69,7 +69,7 @@ Range Trim(Taps& taps) {
 // A thread's tables and rows.
 class BilinearPass {
  public:
-  void Run(const ResizeTask& task, Picture& picture, std::span<float> out) {
+  void Run(const ResizeTask& task, LazyImage& picture, std::span<float> out) {
     channels_ = picture.channels();
     const int divisor = picture.DivisorFor(std::min(Shrinking(task.rows), Shrinking(task.columns)));
     FillTaps(task.rows, task.source.top, divisor, rows_);
@@ -205,7 +205,7 @@ std::vector<Weights> MakeWeights(int in, int out, ResizeMethod method) {
 
 }  // namespace
 
-void ResizeBilinear(const ResizeTask& task, Picture& picture, std::span<float> out) {
+void ResizeBilinear(const ResizeTask& task, LazyImage& picture, std::span<float> out) {
   thread_local BilinearPass pass;
   pass.Run(task, picture, out);
 }

@@ -1,8 +1,8 @@
-// Resizing as TensorFlow 1 does it: align_corners=False and no half-pixel centres, so that output
+// Resizing as TensorFlow 1 does it: align_corners=False and no half-pixel centers, so that output
 // place i reads the source at i * (in / out).
 //
 // Most images take one pass: bytes are decoded only where the output needs them, resized
-// bilinearly, mirrored, distorted in colour, normalised and written, row by row.
+// bilinearly, mirrored, distorted in color, normalized and written, row by row.
 #pragma once
 
 #include <array>
@@ -34,7 +34,7 @@ struct PixelMap {
 };
 
 struct ResizeTask {
-  Window source;  // of the picture: what is resized; axes are within it
+  Region source;  // of the picture: what is resized; axes are within it
   ResizeAxis rows;
   ResizeAxis columns;
   PixelMap map;
@@ -42,7 +42,7 @@ struct ResizeTask {
 
 // Bilinear, fused as above. Decodes `picture`, at the least size that is not below the output's
 // where it was opened for scaling. out is (rows.count, columns.count, channels).
-void ResizeBilinear(const ResizeTask& task, Picture& picture, std::span<float> out);
+void ResizeBilinear(const ResizeTask& task, LazyImage& picture, std::span<float> out);
 
 // The other methods of Inception's slow mode, on floats: in (height, width, channels) to out
 // (out_height, out_width, channels).

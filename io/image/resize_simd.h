@@ -22,7 +22,7 @@ struct ColumnLerp {
 struct RowFinish {
   const float* subtract;  // for each value of a row
   float multiply;
-  // Colour, for three channels: value + brightness, then saturation about the largest channel, then
+  // Color, for three channels: value + brightness, then saturation about the largest channel, then
   // clipped to [0, 1].
   bool distort = false;
   float brightness = 0;

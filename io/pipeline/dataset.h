@@ -39,7 +39,7 @@ struct EpochCounts {
 // call of Next(): a step is begun before the last one has ended.
 struct Batch {
   std::span<const float> images;    // (local_batch, height, width, channels), row-major; or
-  std::span<const uint8_t> pixels;  // the same as bytes, which the net normalises (preprocessing.h)
+  std::span<const uint8_t> pixels;  // the same as bytes, which the net normalizes (preprocessing.h)
   std::span<const int32_t> labels;  // (local_batch)
   int64_t valid = 0;                // rows that count on this rank: the first ones
   int64_t global_valid = 0;         // rows that count over all ranks: the loss divides by it

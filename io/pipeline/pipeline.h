@@ -25,7 +25,7 @@ struct PipelineOptions : SampleOptions {
   std::filesystem::path
       work_dir;  // takes the record index when dataset_dir is read-only; may be empty
   std::string split;
-  DType dtype = DType::kF32;  // of images; kU8: bytes that the net normalises (NormalizationOf())
+  DType dtype = DType::kF32;  // of images; kU8: bytes that the net normalizes (NormalizationOf())
   int64_t local_batch = 0;
   int rank = 0;
   int size = 1;
@@ -34,7 +34,7 @@ struct PipelineOptions : SampleOptions {
   int64_t start_epoch =
       0;  // where a run goes on: Batch::next_epoch and next_position of the batch before.
   int64_t start_position = 0;  // Any position in [0, num_samples].
-  // Records are shuffled in runs of this many neighbours, for disks that are slow at seeking
+  // Records are shuffled in runs of this many neighbors, for disks that are slow at seeking
   // (sharding.h); 0: freely.
   int64_t shuffle_block_records = 0;
   // Records of an epoch that each rank may skip, with a warning; 0: the first bad one is an error.

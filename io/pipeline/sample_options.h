@@ -17,7 +17,7 @@ struct SampleOptions {
   bool training = false;                              // random preprocessing
   int height = 0;                                     // of the net's input
   int width = 0;
-  int channels = 3;       // 1: colours become grey
+  int channels = 3;       // 1: colors become gray
   int labels_offset = 0;  // subtracted from the records' labels
   int num_classes = 0;    // labels are then in [0, num_classes)
   uint64_t seed = 0;

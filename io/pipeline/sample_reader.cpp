@@ -27,7 +27,7 @@ void Add(Stopwatch& watch, std::atomic<int64_t>& counter) {
   throw BadRecordError(fault, AtPlace(RecordPlace(file, entry.index, entry.offset), error.what()));
 }
 
-LabelledImage ParseExample(std::string_view example, const DatasetEntry* dataset, int channels) {
+LabeledImage ParseExample(std::string_view example, const DatasetEntry* dataset, int channels) {
   enum Key { kEncoded, kFormat, kHeight, kWidth, kLabel, kNumKeys };
   std::array<FeatureQuery, kNumKeys> found = {{{"image/encoded"},
                                                {"image/format"},
@@ -106,7 +106,7 @@ void SampleReader::Read(int64_t record, int64_t epoch, Scratch& scratch, std::sp
     Add(watch, counters.read_ns);
 
     stage = RecordFault::kExample;
-    const LabelledImage parsed = ParseExample(*example, options_.dataset, channels_);
+    const LabeledImage parsed = ParseExample(*example, options_.dataset, channels_);
     const std::vector<Box> boxes = want_boxes_ ? ReadBoxes(*example) : std::vector<Box>();
     *label = CheckedLabel(parsed.label);
     Add(watch, counters.parse_ns);
@@ -171,7 +171,7 @@ int32_t SampleReader::CheckedLabel(int64_t stored) const {
                   stored, low, high, options_.num_classes, options_.labels_offset));
 }
 
-void SampleReader::OpenPicture(const LabelledImage& image, Scratch& scratch) const {
+void SampleReader::OpenPicture(const LabeledImage& image, Scratch& scratch) const {
   if (image.pixels) return scratch.picture.Open(*image.pixels);
   scratch.picture.Open(image.encoded, {.channels = channels_,
                                        .dct_method = options_.dct_method,

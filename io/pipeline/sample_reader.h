@@ -44,7 +44,7 @@ class BadRecordError : public DataError {
 };
 
 // What a sample needs of its example: views into the record.
-struct LabelledImage {
+struct LabeledImage {
   std::string_view encoded;
   std::optional<ImageView> pixels;  // what encoded holds where it is no image file
   int64_t label = 0;
@@ -56,7 +56,7 @@ class SampleReader {
   // A thread's own memory, reused from sample to sample.
   struct Scratch {
     std::string record;
-    Picture picture;
+    LazyImage picture;
     std::vector<float> values;
   };
 
@@ -83,7 +83,7 @@ class SampleReader {
 
  private:
   int32_t CheckedLabel(int64_t stored) const;
-  void OpenPicture(const LabelledImage& image, Scratch& scratch) const;
+  void OpenPicture(const LabeledImage& image, Scratch& scratch) const;
 
   SampleOptions options_;
   PreprocessingFunction preprocess_;

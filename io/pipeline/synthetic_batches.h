@@ -1,4 +1,4 @@
-// A source that gives one random batch for ever: benchmarks without the cost of input.
+// A source that gives one random batch forever: benchmarks without the cost of input.
 #pragma once
 
 #include <memory>

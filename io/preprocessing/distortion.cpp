@@ -35,7 +35,7 @@ Corners ToPixels(const Box& box, int height, int width) {
           .right = static_cast<int>(box.xmax * w)};
 }
 
-bool ShowsEnoughOf(const Corners& box, const Window& window) {
+bool ShowsEnoughOf(const Corners& box, const Region& window) {
   constexpr float kMinCovered = 0.1f;
   if (box.area() < 1) return false;
   const Corners common{.top = std::max(box.top, window.top),
@@ -47,7 +47,7 @@ bool ShowsEnoughOf(const Corners& box, const Window& window) {
 
 // One attempt at height and width of a crop; false when it does not fit. Float32 and rounding are
 // TensorFlow's.
-bool DrawBoxSize(int height, int width, Rng& rng, Window& window) {
+bool DrawBoxSize(int height, int width, Rng& rng, Region& window) {
   const float aspect = Uniform(rng, 0.75f, 1.33f);  // width over height
   const float pixels = static_cast<float>(height) * static_cast<float>(width);
   const float min_area = 0.05f * pixels;
@@ -111,12 +111,12 @@ ScaledCrop CentralScaledCrop(int height, int width, int out_height, int out_widt
   return crop;
 }
 
-Window DrawBox(int height, int width, std::span<const Box> boxes, Rng& rng) {
+Region DrawBox(int height, int width, std::span<const Box> boxes, Rng& rng) {
   constexpr int kAttempts = 100;
   constexpr Box kWhole{};
   if (boxes.empty()) boxes = std::span(&kWhole, 1);
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    Window window;
+    Region window;
     if (!DrawBoxSize(height, width, rng, window)) continue;
     // The last place is never drawn, as in TensorFlow.
     if (window.height < height) window.top = Below(rng, height - window.height);
@@ -133,12 +133,12 @@ InceptionDistortion DrawInceptionDistortion(int height, int width, std::span<con
   InceptionDistortion d{.window = DrawBox(height, width, boxes, rng)};
   if (!fast_mode) d.resize_method = Below(rng, 4);
   d.mirrored = Coin(rng);
-  d.colour.brightness = Uniform(rng, -32.0f / 255.0f, 32.0f / 255.0f);
-  d.colour.saturation = Uniform(rng, 0.5f, 1.5f);
+  d.color.brightness = Uniform(rng, -32.0f / 255.0f, 32.0f / 255.0f);
+  d.color.saturation = Uniform(rng, 0.5f, 1.5f);
   if (!fast_mode) {
-    d.colour.order = Below(rng, static_cast<int>(std::size(kColourOrders)));
-    d.colour.hue = Uniform(rng, -0.2f, 0.2f);
-    d.colour.contrast = Uniform(rng, 0.5f, 1.5f);
+    d.color.order = Below(rng, static_cast<int>(std::size(kColorOrders)));
+    d.color.hue = Uniform(rng, -0.2f, 0.2f);
+    d.color.contrast = Uniform(rng, 0.5f, 1.5f);
   }
   return d;
 }

@@ -28,35 +28,35 @@ ScaledCrop ScaleShorterSide(int height, int width, int shorter, SideRounding rou
 // places; mirrored with probability 1/2.
 ScaledCrop DrawScaledCrop(int height, int width, int out_height, int out_width,
                           SideRounding rounding, Rng& rng);
-// Shorter side 256, the crop in the centre.
+// Shorter side 256, the crop in the center.
 ScaledCrop CentralScaledCrop(int height, int width, int out_height, int out_width,
                              SideRounding rounding);
 
 // TensorFlow's sample_distorted_bounding_box with TF-Slim's numbers: a crop whose width is 3/4 to
 // 1.33 times its height, with 5 % to 100 % of the image's area, which shows at least 10 % of a box;
 // the whole image after 100 attempts. Without boxes the whole image is one.
-Window DrawBox(int height, int width, std::span<const Box> boxes, Rng& rng);
+Region DrawBox(int height, int width, std::span<const Box> boxes, Rng& rng);
 
-// What Inception's colour step does, and in which order.
-struct ColourDistortion {
-  int order = 0;         // slow mode: row of kColourOrders; fast mode: brightness, saturation
+// What Inception's color step does, and in which order.
+struct ColorDistortion {
+  int order = 0;         // slow mode: row of kColorOrders; fast mode: brightness, saturation
   float brightness = 0;  // U[-32/255, 32/255)
   float saturation = 1;  // U[0.5, 1.5)
   float hue = 0;         // U[-0.2, 0.2), slow mode only
   float contrast = 1;    // U[0.5, 1.5), slow mode only
 };
-enum class ColourStep { kBrightness, kSaturation, kHue, kContrast };
-inline constexpr ColourStep kColourOrders[4][4] = {
-    {ColourStep::kBrightness, ColourStep::kSaturation, ColourStep::kHue, ColourStep::kContrast},
-    {ColourStep::kSaturation, ColourStep::kBrightness, ColourStep::kContrast, ColourStep::kHue},
-    {ColourStep::kContrast, ColourStep::kHue, ColourStep::kBrightness, ColourStep::kSaturation},
-    {ColourStep::kHue, ColourStep::kSaturation, ColourStep::kContrast, ColourStep::kBrightness}};
+enum class ColorStep { kBrightness, kSaturation, kHue, kContrast };
+inline constexpr ColorStep kColorOrders[4][4] = {
+    {ColorStep::kBrightness, ColorStep::kSaturation, ColorStep::kHue, ColorStep::kContrast},
+    {ColorStep::kSaturation, ColorStep::kBrightness, ColorStep::kContrast, ColorStep::kHue},
+    {ColorStep::kContrast, ColorStep::kHue, ColorStep::kBrightness, ColorStep::kSaturation},
+    {ColorStep::kHue, ColorStep::kSaturation, ColorStep::kContrast, ColorStep::kBrightness}};
 
 struct InceptionDistortion {
-  Window window;
+  Region window;
   int resize_method = 0;  // a ResizeMethod; 0 in fast mode
   bool mirrored = false;
-  ColourDistortion colour;
+  ColorDistortion color;
 };
 InceptionDistortion DrawInceptionDistortion(int height, int width, std::span<const Box> boxes,
                                             bool fast_mode, Rng& rng);

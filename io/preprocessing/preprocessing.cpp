@@ -16,36 +16,36 @@ namespace carole::io {
 namespace {
 
 // (x - mean) / deviation, over the whole image. An image of one value becomes zeros.
-void Standardise(std::span<float> values) {
+void Standardize(std::span<float> values) {
   double sum = 0, squares = 0;
   for (const float value : values) sum += value;
   const double mean = sum / static_cast<double>(values.size());
   for (const float value : values) squares += (value - mean) * (value - mean);
-  constexpr double kLeastDeviation = 1e-5;  // of values that are standardised already: roundings
+  constexpr double kLeastDeviation = 1e-5;  // of values that are standardized already: roundings
   const double deviation =
       std::max(std::sqrt(squares / static_cast<double>(values.size())), kLeastDeviation);
   for (float& value : values) value = static_cast<float>((value - mean) / deviation);
 }
 
-void ToGrey(const PreprocessingEntry& entry, PreprocessingFunction function,
+void ToGray(const PreprocessingEntry& entry, PreprocessingFunction function,
             const PreprocessingTask& task) {
   constexpr std::array<float, 3> kWeights = {0.2989f, 0.587f, 0.114f};
-  thread_local std::vector<float> colours;
-  colours.resize(task.out.size() * kWeights.size());
-  PreprocessingTask in_colour = task;
-  in_colour.out = colours;
-  function(in_colour);
-  float offset = 0;  // what was subtracted of the colours, weighed, less what is of a grey pixel
+  thread_local std::vector<float> colors;
+  colors.resize(task.out.size() * kWeights.size());
+  PreprocessingTask in_color = task;
+  in_color.out = colors;
+  function(in_color);
+  float offset = 0;  // what was subtracted of the colors, weighed, less what is of a gray pixel
   if (entry.normalization) {
     const auto& [subtract, multiply] = *entry.normalization;
     for (size_t c = 0; c < kWeights.size(); ++c) offset += kWeights[c] * subtract[c] * multiply;
     offset -= subtract[0] * multiply;
   }
   for (size_t i = 0; i < task.out.size(); ++i) {
-    const float* rgb = &colours[i * kWeights.size()];
+    const float* rgb = &colors[i * kWeights.size()];
     task.out[i] = rgb[0] * kWeights[0] + rgb[1] * kWeights[1] + rgb[2] * kWeights[2] + offset;
   }
-  if (!entry.normalization) Standardise(task.out);
+  if (!entry.normalization) Standardize(task.out);
 }
 
 }  // namespace
@@ -62,7 +62,7 @@ const PreprocessingEntry& FindPreprocessing(std::string_view name) {
 const Normalization& NormalizationOf(const PreprocessingEntry& entry) {
   if (entry.normalization) return *entry.normalization;
   throw UsageError(fmt::format(
-      "[io.preprocessing] --input_dtype: the preprocessing {} standardises each image by "
+      "[io.preprocessing] --input_dtype: the preprocessing {} standardizes each image by "
       "itself: got uint8, want fp32",
       entry.name));
 }
@@ -88,9 +88,9 @@ void CheckPreprocessingSize(const PreprocessingEntry& entry, int height, int wid
 
 void Preprocess(const PreprocessingEntry& entry, PreprocessingFunction function,
                 const PreprocessingTask& task) {
-  const bool to_grey =
+  const bool to_gray =
       task.picture.channels() == 3 && std::ssize(task.out) == int64_t{task.height} * task.width;
-  to_grey ? ToGrey(entry, function, task) : function(task);
+  to_gray ? ToGray(entry, function, task) : function(task);
 }
 
 }  // namespace carole::io

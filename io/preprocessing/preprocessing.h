@@ -18,9 +18,9 @@
 namespace carole::io {
 
 struct PreprocessingTask {
-  Picture& picture;  // any size, not yet decoded; its channels are those of the output (but see
-                     // Preprocess())
-  int height = 0;    // of the output
+  LazyImage& picture;  // any size, not yet decoded; its channels are those of the output (but see
+                       // Preprocess())
+  int height = 0;      // of the output
   int width = 0;
   std::span<float> out;  // (height, width, channels), overwritten
   // Training only; keyed by (epoch, record), so that threads and ranks change nothing.
@@ -33,20 +33,20 @@ struct PreprocessingTask {
 // to fit.
 using PreprocessingFunction = void (*)(const PreprocessingTask& task);
 
-// Values 0..255, cut or zero-padded to size about the centre, then (x - 128) / 128.
+// Values 0..255, cut or zero-padded to size about the center, then (x - 128) / 128.
 void PreprocessLenet(const PreprocessingTask& task);
 
-// Values 0..255, cut or zero-padded to size about the centre, then x / 255.
+// Values 0..255, cut or zero-padded to size about the center, then x / 255.
 void PreprocessMnistKeras(const PreprocessingTask& task);
 
 // Evaluation: cut or zero-padded to size, then (x - mean) / max(deviation, 1 / sqrt(values)) over
 // the whole image.
 void PreprocessCifarnetEval(const PreprocessingTask& task);
 // Training: four zeros on each side, random crop, mirrored with probability 1/2, brightness +
-// U[-63, 63), contrast U[0.2, 1.8) about each channel's mean, then standardised as in evaluation.
+// U[-63, 63), contrast U[0.2, 1.8) about each channel's mean, then standardized as in evaluation.
 void PreprocessCifarnetTrain(const PreprocessingTask& task);
 
-// Values 0..255, resized so that the shorter side is 256 (evaluation; crop from the centre) or
+// Values 0..255, resized so that the shorter side is 256 (evaluation; crop from the center) or
 // uniform in 256..512 (training; crop anywhere, mirrored with probability 1/2); means subtracted.
 void PreprocessVggEval(const PreprocessingTask& task);
 void PreprocessVggTrain(const PreprocessingTask& task);
@@ -59,7 +59,7 @@ void PreprocessImagenetResnetTrain(const PreprocessingTask& task);
 // Evaluation: the central 87.5 % of each side, resized, in [-1, 1].
 void PreprocessInceptionEval(const PreprocessingTask& task);
 // Training: a random box (distortion.h), resized whatever its shape, mirrored with probability 1/2,
-// colours distorted, in [-1, 1].
+// colors distorted, in [-1, 1].
 void PreprocessInceptionTrain(const PreprocessingTask& task);
 
 // What is done at last to pixels, which are in 0..255 but not whole where they were resized:
@@ -76,7 +76,7 @@ struct PreprocessingEntry {
   PreprocessingFunction train = nullptr;
   PreprocessingFunction eval = nullptr;
   int max_size = 1 << 14;                      // of the output
-  std::optional<Normalization> normalization;  // none: each image is standardised
+  std::optional<Normalization> normalization;  // none: each image is standardized
   bool has_whole_pixels = false;               // before that, whatever the image
   bool uses_boxes = false;
 };
@@ -114,12 +114,12 @@ inline constexpr PreprocessingEntry kPreprocessings[] = {
 // The row of a name. Throws UsageError that lists the names.
 const PreprocessingEntry& FindPreprocessing(std::string_view name);
 
-// How a net normalises bytes itself. Throws UsageError where each image is standardised.
+// How a net normalizes bytes itself. Throws UsageError where each image is standardized.
 const Normalization& NormalizationOf(const PreprocessingEntry& entry);
 
 // Values as a preprocessing made them, back to pixels: (height, width, channels), as many as there
 // are pixels. They are rounded, and what lies outside 0..255 is cut. Where an image was
-// standardised, its values are spread from its least to its largest.
+// standardized, its values are spread from its least to its largest.
 void ToPixels(const PreprocessingEntry& entry, std::span<const float> values, int channels,
               std::span<uint8_t> pixels);
 
@@ -127,9 +127,9 @@ void ToPixels(const PreprocessingEntry& entry, std::span<const float> values, in
 void CheckPreprocessingSize(const PreprocessingEntry& entry, int height, int width);
 
 // Calls `function`, one of the entry's. Where the picture has three channels and out only one value
-// for a pixel, out gets grey, as TF-Slim's --use_grayscale makes it: TensorFlow's weights, 0.2989,
-// 0.587 and 0.114, are meant for pixels before they are normalised; as all that follows is linear,
-// normalised values can be weighed as well.
+// for a pixel, out gets gray, as TF-Slim's --use_grayscale makes it: TensorFlow's weights, 0.2989,
+// 0.587 and 0.114, are meant for pixels before they are normalized; as all that follows is linear,
+// normalized values can be weighed as well.
 void Preprocess(const PreprocessingEntry& entry, PreprocessingFunction function,
                 const PreprocessingTask& task);
 

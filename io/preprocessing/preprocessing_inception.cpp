@@ -11,7 +11,7 @@ namespace {
 
 constexpr PixelMap kMap{.unit = 1.0f / 255.0f, .subtract = {0.5f, 0.5f, 0.5f}, .multiply = 2.0f};
 
-ResizeTask ResizeOf(const Window& window, const PreprocessingTask& task, const PixelMap& map) {
+ResizeTask ResizeOf(const Region& window, const PreprocessingTask& task, const PixelMap& map) {
   return {.source = window,
           .rows = {.in = window.height, .out = task.height, .count = task.height},
           .columns = {.in = window.width, .out = task.width, .count = task.width},
@@ -33,34 +33,34 @@ void Mirror(FloatImage& image) {
   }
 }
 
-void Distort(FloatImage& image, const ColourDistortion& colour) {
-  for (ColourStep step : kColourOrders[colour.order]) {
-    const bool has_colour = image.channels == 3;  // grey has neither saturation nor hue
+void Distort(FloatImage& image, const ColorDistortion& color) {
+  for (ColorStep step : kColorOrders[color.order]) {
+    const bool has_color = image.channels == 3;  // gray has neither saturation nor hue
     switch (step) {
-      case ColourStep::kBrightness:
-        AdjustBrightness(image, colour.brightness);
+      case ColorStep::kBrightness:
+        AdjustBrightness(image, color.brightness);
         break;
-      case ColourStep::kSaturation:
-        if (has_colour) AdjustSaturation(image, colour.saturation);
+      case ColorStep::kSaturation:
+        if (has_color) AdjustSaturation(image, color.saturation);
         break;
-      case ColourStep::kHue:
-        if (has_colour) AdjustHue(image, colour.hue);
+      case ColorStep::kHue:
+        if (has_color) AdjustHue(image, color.hue);
         break;
-      case ColourStep::kContrast:
-        AdjustContrast(image, colour.contrast);
+      case ColorStep::kContrast:
+        AdjustContrast(image, color.contrast);
         break;
     }
   }
   ClipToUnit(image);
 }
 
-// One operation after the other: contrast needs the mean of the whole image, and grey is rare.
+// One operation after the other: contrast needs the mean of the whole image, and gray is rare.
 void DistortStepByStep(const PreprocessingTask& task, const InceptionDistortion& d) {
   const FloatImage crop = ToFloats(task.picture.Decode(d.window), kMap.unit);
   FloatImage image =
       Resize(crop, task.height, task.width, static_cast<ResizeMethod>(d.resize_method));
   if (d.mirrored) Mirror(image);
-  Distort(image, d.colour);
+  Distort(image, d.color);
   for (size_t i = 0; i < task.out.size(); ++i)
     task.out[i] = (image.values[i] - kMap.subtract[0]) * kMap.multiply;
 }
@@ -68,7 +68,7 @@ void DistortStepByStep(const PreprocessingTask& task, const InceptionDistortion&
 }  // namespace
 
 void PreprocessInceptionEval(const PreprocessingTask& task) {
-  Window window{.top = CentralStart(task.picture.height()),
+  Region window{.top = CentralStart(task.picture.height()),
                 .left = CentralStart(task.picture.width())};
   window.height = task.picture.height() - 2 * window.top;
   window.width = task.picture.width() - 2 * window.left;
@@ -81,8 +81,8 @@ void PreprocessInceptionTrain(const PreprocessingTask& task) {
   if (!task.fast_mode || task.picture.channels() != 3) return DistortStepByStep(task, d);
   PixelMap map = kMap;
   map.distort = true;
-  map.brightness = d.colour.brightness;
-  map.saturation = d.colour.saturation;
+  map.brightness = d.color.brightness;
+  map.saturation = d.color.saturation;
   ResizeTask resize = ResizeOf(d.window, task, map);
   resize.columns.mirrored = d.mirrored;
   ResizeBilinear(resize, task.picture, task.out);

@@ -19,20 +19,20 @@ struct Affine {
   std::array<float, kMaxChannels> offset;
 };
 
-// Where to begin so that the window is in the centre; negative to pad. TF's
+// Where to begin so that the window is in the center; negative to pad. TF's
 // resize_image_with_crop_or_pad.
-int CentreOffset(int from, int to) { return from >= to ? (from - to) / 2 : -((to - from) / 2); }
+int CenterOffset(int from, int to) { return from >= to ? (from - to) / 2 : -((to - from) / 2); }
 
-Window CentreWindow(const PreprocessingTask& task) {
-  return {.top = CentreOffset(task.picture.height(), task.height),
-          .left = CentreOffset(task.picture.width(), task.width),
+Region CenterWindow(const PreprocessingTask& task) {
+  return {.top = CenterOffset(task.picture.height(), task.height),
+          .left = CenterOffset(task.picture.width(), task.width),
           .height = task.height,
           .width = task.width};
 }
 
 // out = scale * window + offset; beyond the image the window holds zeros. out is (height, width,
 // channels).
-void Apply(const ImageView& image, const Window& window, const Affine& map, float* out) {
+void Apply(const ImageView& image, const Region& window, const Affine& map, float* out) {
   const int channels = image.channels;
   // One row of scales and offsets in memory order keeps the inner loop plain for any number of
   // channels.
@@ -69,7 +69,7 @@ struct Sums {
   std::array<int64_t, kMaxChannels> squares{};
 };
 
-Sums SumWindow(const ImageView& image, const Window& window) {
+Sums SumWindow(const ImageView& image, const Region& window) {
   Sums sums;
   const int y_end = std::min(window.top + window.height, image.height);
   const int x_begin = std::max(window.left, 0);
@@ -91,10 +91,10 @@ Sums SumWindow(const ImageView& image, const Window& window) {
   return sums;
 }
 
-// The map that standardises z = contrast * (x - mean of its channel) + mean of its channel +
+// The map that standardizes z = contrast * (x - mean of its channel) + mean of its channel +
 // brightness. Every step is affine, so mean and deviation of z follow from sums over the bytes and
 // no picture in between is written.
-Affine Standardise(const Sums& sums, const Window& window, int channels, double brightness,
+Affine Standardize(const Sums& sums, const Region& window, int channels, double brightness,
                    double contrast) {
   const double pixels = static_cast<double>(window.height) * window.width;
   std::array<double, kMaxChannels> mean{};
@@ -130,7 +130,7 @@ void Mirror(float* out, int height, int width, int channels) {
 
 void CutOrPad(const PreprocessingTask& task, float scale, float offset) {
   const Affine map{.scale = {scale, scale, scale}, .offset = {offset, offset, offset}};
-  Apply(task.picture.DecodeAll(), CentreWindow(task), map, task.out.data());
+  Apply(task.picture.DecodeAll(), CenterWindow(task), map, task.out.data());
 }
 
 }  // namespace
@@ -150,19 +150,19 @@ void PreprocessMnistKeras(const PreprocessingTask& task) {
 }
 
 void PreprocessCifarnetEval(const PreprocessingTask& task) {
-  const Window window = CentreWindow(task);
+  const Region window = CenterWindow(task);
   const ImageView image = task.picture.DecodeAll();
   const Sums sums = SumWindow(image, window);
-  Apply(image, window, Standardise(sums, window, image.channels, 0, 1), task.out.data());
+  Apply(image, window, Standardize(sums, window, image.channels, 0, 1), task.out.data());
 }
 
 void PreprocessCifarnetTrain(const PreprocessingTask& task) {
   const CifarnetDistortion d = DrawCifarnetDistortion(task.picture.height(), task.picture.width(),
                                                       task.height, task.width, *task.rng);
-  const Window window{.top = d.top, .left = d.left, .height = task.height, .width = task.width};
+  const Region window{.top = d.top, .left = d.left, .height = task.height, .width = task.width};
   const ImageView image = task.picture.DecodeAll();
   const Sums sums = SumWindow(image, window);
-  const Affine map = Standardise(sums, window, image.channels, d.brightness, d.contrast);
+  const Affine map = Standardize(sums, window, image.channels, d.brightness, d.contrast);
   Apply(image, window, map, task.out.data());
   if (d.mirrored) Mirror(task.out.data(), task.height, task.width, image.channels);
 }

@@ -72,13 +72,13 @@ bool ReadCache(const std::filesystem::path& path, std::vector<ShardIndex>& shard
   }
 }
 
-// Says in `trouble` why it cannot.
-bool WriteCache(const std::filesystem::path& path, const std::string& bytes, std::string& trouble) {
+// Says in `problem` why it cannot.
+bool WriteCache(const std::filesystem::path& path, const std::string& bytes, std::string& problem) {
   try {
     WriteWholeFile(path, bytes);
     return true;
   } catch (const DiskError& error) {
-    trouble = WithoutTag(error.what());
+    problem = WithoutTag(error.what());
     return false;
   }
 }
@@ -224,15 +224,15 @@ RecordIndex LoadRecordIndex(const RecordIndexOptions& options) {
   const auto is_damaged = [](const ShardIndex& shard) { return shard.damaged; };
   if (std::any_of(shards.begin(), shards.end(), is_damaged)) return RecordIndex(std::move(shards));
   std::string bytes = SerializeIndex(shards);
-  std::string trouble;
+  std::string problem;
   const bool written = std::any_of(caches.begin(), caches.end(), [&](const auto& cache) {
-    return WriteCache(cache, bytes, trouble);
+    return WriteCache(cache, bytes, problem);
   });
   if (!written) {
     LogInfo("io.index",
             "{}; each start scans the shards again: name a folder that this user may write with "
             "--work_dir",
-            trouble);
+            problem);
     Kept().Keep(name, std::move(bytes));
   }
   return RecordIndex(std::move(shards));

@@ -146,7 +146,7 @@ void CheckShards(const ShardPlan& plan) {
 void WriteShards(const ShardPlan& plan, const std::function<std::string(int64_t)>& make) {
   MakeFolder("io.build", plan.folder.string());
   // Two jobs may find the same raw files: the second then finds the shards of the first.
-  const RunLock lock(plan.folder.string(), RunLock::OfAnother::kIsAwaited);
+  const RunLock lock(plan.folder.string(), RunLock::OnConflict::kWait);
   RemoveLeftovers(plan.folder, plan.stem);
   CheckShards(plan);
   WriteWholeFile(RecipePath(plan), RecipeLine(plan));

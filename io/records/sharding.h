@@ -14,7 +14,7 @@ namespace carole::io {
 
 struct OrderOptions {
   bool shuffle = false;
-  // 0: every permutation is equally likely. Otherwise runs of this many neighbours are shuffled,
+  // 0: every permutation is equally likely. Otherwise runs of this many neighbors are shuffled,
   // and then the records within each window of kRunsOfWindow runs, so that a disk that is slow at
   // seeking reads a few long runs at a time.
   int64_t block_records = 0;

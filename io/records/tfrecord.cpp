@@ -151,7 +151,7 @@ uint64_t FindNextRecord(const Source& source, uint64_t offset) {
   constexpr size_t kFirstBytes = 4096, kMostBytes = size_t{1} << 20;  // mostly it is near
   const uint64_t end = source.size().value();
   // By accident one place in 2^32 has a fitting crc, and of these few a length that fits into the
-  // file. The data is left to the reader: to sum it up here would take for ever in a file that is
+  // file. The data is left to the reader: to sum it up here would take forever in a file that is
   // made to have many such places.
   const auto is_record = [&](uint64_t at, std::string_view header) {
     const auto length = LoadLittle<uint64_t>(header.data());

@@ -52,11 +52,11 @@ std::string ReadExactly(const Source& source, uint64_t offset, uint64_t size) {
 
 }  // namespace
 
-void TableReader::Refuse(std::string_view what) const {
+void LeveldbTableReader::Refuse(std::string_view what) const {
   throw DataError(fmt::format("[io.table] {}: {}", source_.name(), what));
 }
 
-TableReader::Handle TableReader::TakeHandle(std::string_view& bytes) const {
+LeveldbTableReader::Handle LeveldbTableReader::TakeHandle(std::string_view& bytes) const {
   Handle handle;
   if (!TakeVarint(bytes, handle.offset) || !TakeVarint(bytes, handle.size))
     Refuse("a damaged block handle");
@@ -68,7 +68,7 @@ TableReader::Handle TableReader::TakeHandle(std::string_view& bytes) const {
   return handle;
 }
 
-TableReader::TableReader(const Source& source) : source_(source) {
+LeveldbTableReader::LeveldbTableReader(const Source& source) : source_(source) {
   const uint64_t bytes = source.size().value_or(0);
   if (bytes < kFooterBytes) Refuse(fmt::format("{} bytes are too few for a table", bytes));
   content_bytes_ = bytes - kFooterBytes;
@@ -85,9 +85,11 @@ TableReader::TableReader(const Source& source) : source_(source) {
   });
 }
 
-std::string TableReader::ReadBlock(size_t index) const { return ReadBlock(blocks_.at(index)); }
+std::string LeveldbTableReader::ReadBlock(size_t index) const {
+  return ReadBlock(blocks_.at(index));
+}
 
-std::string TableReader::ReadBlock(const Handle& handle) const {
+std::string LeveldbTableReader::ReadBlock(const Handle& handle) const {
   std::string block = ReadExactly(source_, handle.offset, handle.size + kTrailerBytes);
   const std::string_view checked = std::string_view(block).substr(0, handle.size + 1);
   const auto want = LoadLittle<uint32_t>(block.data() + checked.size());
@@ -111,7 +113,7 @@ std::string TableReader::ReadBlock(const Handle& handle) const {
   }
 }
 
-void TableReader::VisitBlock(std::string_view block, const VisitEntry& visit) const {
+void LeveldbTableReader::VisitBlock(std::string_view block, const VisitEntry& visit) const {
   const auto bad = [this] { Refuse("a damaged block"); };
   if (block.size() < sizeof(uint32_t)) bad();
   const uint64_t restarts = LoadLittle<uint32_t>(block.end() - sizeof(uint32_t));
@@ -134,11 +136,11 @@ void TableReader::VisitBlock(std::string_view block, const VisitEntry& visit) co
   }
 }
 
-void TableReader::Visit(const VisitEntry& visit) const {
+void LeveldbTableReader::Visit(const VisitEntry& visit) const {
   for (const Handle& handle : blocks_) VisitBlock(ReadBlock(handle), visit);
 }
 
-void TableWriter::Block::Add(std::string_view key, std::string_view value) {
+void LeveldbTableWriter::Block::Add(std::string_view key, std::string_view value) {
   if (since_restart == kRestartInterval) {
     restarts.push_back(static_cast<uint32_t>(bytes.size()));
     since_restart = 0;
@@ -153,7 +155,7 @@ void TableWriter::Block::Add(std::string_view key, std::string_view value) {
   ++since_restart;
 }
 
-void TableWriter::Add(std::string_view key, std::string_view value) {
+void LeveldbTableWriter::Add(std::string_view key, std::string_view value) {
   CAROLE_CHECK(data_.last_key < key || (data_.bytes.empty() && index_.bytes.empty()),
                "table: key '{}' does not follow '{}'", key, data_.last_key);
   if (data_.bytes.size() >= kBlockBytes) {
@@ -163,7 +165,7 @@ void TableWriter::Add(std::string_view key, std::string_view value) {
   data_.Add(key, value);
 }
 
-std::string TableWriter::Flush(Block& block) {
+std::string LeveldbTableWriter::Flush(Block& block) {
   for (uint32_t restart : block.restarts) AppendLittle(block.bytes, restart);
   AppendLittle(block.bytes, static_cast<uint32_t>(block.restarts.size()));
   std::string handle;
@@ -177,7 +179,7 @@ std::string TableWriter::Flush(Block& block) {
   return handle;
 }
 
-void TableWriter::Finish() {
+void LeveldbTableWriter::Finish() {
   if (!data_.bytes.empty()) {
     const std::string last_key = data_.last_key;
     index_.Add(last_key, Flush(data_));

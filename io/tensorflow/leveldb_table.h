@@ -22,10 +22,10 @@ inline constexpr std::string_view kTableMagic = "\x57\xfb\x80\x8b\x24\x75\x47\xd
 using VisitEntry = std::function<void(std::string_view key, std::string_view value)>;
 
 // `source` must outlive it.
-class TableReader {
+class LeveldbTableReader {
  public:
   // Reads footer and index.
-  explicit TableReader(const Source& source);
+  explicit LeveldbTableReader(const Source& source);
 
   // Verifies and, where compressed, unpacks one block.
   size_t num_blocks() const { return blocks_.size(); }
@@ -51,9 +51,9 @@ class TableReader {
 };
 
 // Writes a table that is not compressed.
-class TableWriter {
+class LeveldbTableWriter {
  public:
-  explicit TableWriter(Sink& sink) : sink_(sink) {}
+  explicit LeveldbTableWriter(Sink& sink) : sink_(sink) {}
   // Keys must ascend bytewise.
   void Add(std::string_view key, std::string_view value);
   // Ends the table; does not commit the sink.

@@ -26,7 +26,7 @@ class V2Checkpoint final : public TfTensors {
   V2Checkpoint(const std::string& name, std::unique_ptr<Source> index, OpenShard open_shard)
       : TfTensors(name), index_(std::move(index)), open_shard_(std::move(open_shard)) {
     std::map<std::string, TfBundleEntry> entries;
-    TableReader(*index_).Visit([&](std::string_view key, std::string_view value) {
+    LeveldbTableReader(*index_).Visit([&](std::string_view key, std::string_view value) {
       if (key.empty()) return ReadHeader(value);
       entries.emplace(key, Parsed([&] { return ParseBundleEntry(value); }));
     });

@@ -44,7 +44,7 @@ void WriteTfCheckpoint(const std::string& prefix, std::vector<TfTensor> tensors)
   const std::vector<TfBundleEntry> entries = WriteData(prefix + ".data-00000-of-00001", tensors);
   std::string index;
   MemorySink sink(&index);
-  TableWriter table(sink);
+  LeveldbTableWriter table(sink);
   table.Add("", SerializeBundleHeader({.num_shards = 1}));
   for (size_t i = 0; i < tensors.size(); ++i)
     table.Add(tensors[i].name, SerializeBundleEntry(entries[i]));

@@ -76,9 +76,9 @@ class V1Checkpoint final : public TfTensors {
   }
 
   const std::unique_ptr<Source> source_;
-  const TableReader table_;
+  const LeveldbTableReader table_;
   std::vector<Place> places_;
-  mutable size_t cached_block_ = SIZE_MAX;  // neighbours lie in one block
+  mutable size_t cached_block_ = SIZE_MAX;  // neighbors lie in one block
   mutable std::string cache_;
 };
 

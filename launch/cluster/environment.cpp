@@ -43,7 +43,7 @@ constexpr Variables kOpenMpi = {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_W
                                 "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"};
 constexpr Variables kPmi = {"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"};
 
-Place ReadPlace(const GetVariable& get, const Variables& variables) {
+RankPlacement ReadPlace(const GetVariable& get, const Variables& variables) {
   return {.launcher = variables.launcher,
           .variable = variables.rank,
           .rank = ReadNumber(get, variables.rank, 0),
@@ -53,13 +53,13 @@ Place ReadPlace(const GetVariable& get, const Variables& variables) {
 }
 
 // What srun says about its step; nullopt outside of one.
-std::optional<Place> ReadSlurmStep(const GetVariable& get) {
+std::optional<RankPlacement> ReadSlurmStep(const GetVariable& get) {
   const char* counts_text = get("SLURM_STEP_TASKS_PER_NODE");
   if (counts_text == nullptr || get("SLURM_PROCID") == nullptr) return std::nullopt;
-  Place place{.launcher = kSlurm,
-              .variable = "SLURM_PROCID",
-              .rank = ReadNumber(get, "SLURM_PROCID", 0),
-              .local_rank = ReadNumber(get, "SLURM_LOCALID", -1)};
+  RankPlacement place{.launcher = kSlurm,
+                      .variable = "SLURM_PROCID",
+                      .rank = ReadNumber(get, "SLURM_PROCID", 0),
+                      .local_rank = ReadNumber(get, "SLURM_LOCALID", -1)};
   const std::vector<int> counts = ExpandCounts("[slurm] SLURM_STEP_TASKS_PER_NODE", counts_text);
   for (int count : counts) place.size += count;
   const auto node = static_cast<size_t>(ReadNumber(get, "SLURM_NODEID", kMaxRanks));
@@ -68,16 +68,16 @@ std::optional<Place> ReadSlurmStep(const GetVariable& get) {
 }
 
 // PMIx gives the rank only; the step, or PMIx's own count of the program's processes, the rest.
-Place ReadPmix(const GetVariable& get) {
-  Place place = ReadSlurmStep(get).value_or(
-      Place{.size = ReadNumber(get, "OMPI_APP_CTX_NUM_PROCS", 0), .local_rank = -1});
+RankPlacement ReadPmix(const GetVariable& get) {
+  RankPlacement place = ReadSlurmStep(get).value_or(
+      RankPlacement{.size = ReadNumber(get, "OMPI_APP_CTX_NUM_PROCS", 0), .local_rank = -1});
   place.launcher = "PMIx";
   place.variable = "PMIX_RANK";
   place.rank = ReadNumber(get, "PMIX_RANK", 0);
   return place;
 }
 
-std::optional<Place> ReadFirst(const GetVariable& get) {
+std::optional<RankPlacement> ReadFirst(const GetVariable& get) {
   if (get(kOpenMpi.rank) != nullptr) return ReadPlace(get, kOpenMpi);
   if (get("PMIX_RANK") != nullptr) return ReadPmix(get);
   if (get(kPmi.rank) != nullptr) return ReadPlace(get, kPmi);
@@ -86,8 +86,8 @@ std::optional<Place> ReadFirst(const GetVariable& get) {
 
 }  // namespace
 
-std::optional<Place> FindPlace(const GetVariable& get) {
-  const std::optional<Place> place = ReadFirst(get);
+std::optional<RankPlacement> FindRankPlacement(const GetVariable& get) {
+  const std::optional<RankPlacement> place = ReadFirst(get);
   if (!place.has_value()) return place;
   if (place->size > 0 && place->rank >= place->size)
     Refuse(place->variable.c_str(), "past the end", std::to_string(place->rank),
@@ -99,9 +99,9 @@ std::optional<Place> FindPlace(const GetVariable& get) {
   return place;
 }
 
-bool NeedsMpi(const Place& place) { return place.launcher != kSlurm || place.size > 1; }
+bool NeedsMpi(const RankPlacement& place) { return place.launcher != kSlurm || place.size > 1; }
 
-void RequirePmix(const Place& place) {
+void RequirePmix(const RankPlacement& place) {
   if (place.launcher != kSlurm || place.size <= 1) return;
   throw ConfigError(fmt::format(
       "[launch] srun: its {} tasks cannot find each other: got no PMIx, want srun --mpi=pmix (srun "
@@ -109,7 +109,7 @@ void RequirePmix(const Place& place) {
       place.size));
 }
 
-void RequireWholeJob(const Place& place, int ranks_seen) {
+void RequireWholeJob(const RankPlacement& place, int ranks_seen) {
   if (ranks_seen != 1 || place.size <= 1) return;
   throw ConfigError(fmt::format(
       "[launch] job: each of its processes believes to be alone: got 1 rank from MPI, want {} from "
@@ -118,7 +118,7 @@ void RequireWholeJob(const Place& place, int ranks_seen) {
       place.size, place.launcher, place.variable));
 }
 
-int ChooseGpu(const Place& place, int num_visible, const char* visible_devices) {
+int ChooseGpu(const RankPlacement& place, int num_visible, const char* visible_devices) {
   const bool is_bound = visible_devices != nullptr || place.local_size == 0;
   if (num_visible == 1 && is_bound) return 0;
   const int gpu = place.local_rank < 0 ? place.rank : place.local_rank;

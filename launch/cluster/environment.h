@@ -16,7 +16,7 @@ namespace carole::launch {
 // getenv, or a test's stand-in.
 using GetVariable = std::function<const char*(const char*)>;
 
-struct Place {
+struct RankPlacement {
   std::string launcher;  // "Open MPI", "PMIx", "PMI" or "Slurm"
   std::string variable;  // that says so
   int rank = 0;
@@ -27,23 +27,23 @@ struct Place {
 
 // nullopt: no launcher started this process. Throws ConfigError for a variable that is no number or
 // does not fit the others.
-std::optional<Place> FindPlace(const GetVariable& get);
+std::optional<RankPlacement> FindRankPlacement(const GetVariable& get);
 
 // Whether MPI has to be started. Slurm alone, without PMIx, does not serve its start; nor need one
 // task (srun --pty) have it.
-bool NeedsMpi(const Place& place);
+bool NeedsMpi(const RankPlacement& place);
 
 // Throws ConfigError when srun started several processes that MPI cannot join, as they have no
 // PMIx.
-void RequirePmix(const Place& place);
+void RequirePmix(const RankPlacement& place);
 
 // Throws ConfigError when the launcher started several processes that each see `ranks_seen` == 1.
-void RequireWholeJob(const Place& place, int ranks_seen);
+void RequireWholeJob(const RankPlacement& place, int ranks_seen);
 
 // The GPU of this rank among the num_visible ones that the process sees (CUDA has left out those
 // that CUDA_VISIBLE_DEVICES, here `visible_devices`, does not list): its local rank's. One that the
 // variable alone leaves is taken as it is: so do launchers bind a GPU to each rank. Throws
 // ConfigError when there are too few.
-int ChooseGpu(const Place& place, int num_visible, const char* visible_devices);
+int ChooseGpu(const RankPlacement& place, int num_visible, const char* visible_devices);
 
 }  // namespace carole::launch

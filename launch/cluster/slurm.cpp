@@ -193,7 +193,7 @@ std::optional<Cluster> ReadSlurm(const GetVariable& get, int num_gpus) {
                                .rank = rank});
     }
   }
-  const std::optional<Place> place = FindPlace(get);
+  const std::optional<RankPlacement> place = FindRankPlacement(get);
   if (!place.has_value() || place->rank >= cluster.size()) return cluster;
   cluster.me = cluster.tasks[place->rank];
   // srun --distribution=cyclic deals the ranks out differently; Slurm knows where this one is.

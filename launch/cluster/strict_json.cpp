@@ -18,9 +18,9 @@ constexpr int kMaxDepth = 16;
 constexpr size_t kContext = 16;  // bytes of the text before an error that a message shows
 
 // Refuses, while the parser reads, what it would let pass.
-class Watcher {
+class TrainingCallback {
  public:
-  explicit Watcher(const std::string& where) : where_(where) {}
+  explicit TrainingCallback(const std::string& where) : where_(where) {}
 
   bool operator()(int depth, Json::parse_event_t event, const Json& value) {
     using Event = Json::parse_event_t;
@@ -84,7 +84,7 @@ Json ParseStrictJson(const std::string& where, std::string_view text, size_t max
   if (text.size() > max_bytes)
     throw ConfigError(
         fmt::format("{}: too long: got {} bytes, want at most {}", where, text.size(), max_bytes));
-  Watcher watcher(where);
+  TrainingCallback watcher(where);
   try {
     return Json::parse(text, std::ref(watcher));
   } catch (const Json::parse_error& error) {

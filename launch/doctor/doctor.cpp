@@ -83,7 +83,7 @@ double MeasureWriting(const std::string& path) {
 }  // namespace
 
 const char* VerdictName(Verdict verdict) {
-  constexpr const char* kNames[] = {"ok", "warning", "trouble", "skipped"};
+  constexpr const char* kNames[] = {"ok", "warning", "problem", "skipped"};
   return kNames[static_cast<int>(verdict)];
 }
 
@@ -93,12 +93,12 @@ Finding JudgeCores(int bound_cores, int machine_cores, int local_ranks, double q
                                        bound_cores, machine_cores, local_ranks,
                                        quota > 0 ? fmt::format(", quota of {:g} CPUs", quota) : "");
   if (bound_cores < share)
-    return {"cores", Verdict::kTrouble, text,
+    return {"cores", Verdict::kProblem, text,
             fmt::format("start with mpirun --bind-to none, or --map-by slot:PE={}; srun "
                         "--cpu-bind=none, or --cpus-per-task={}",
                         share, share)};
   if (quota > 0 && quota < 1)
-    return {"cores", Verdict::kTrouble, text, "raise the container's CPU limit to 1 or more"};
+    return {"cores", Verdict::kProblem, text, "raise the container's CPU limit to 1 or more"};
   const double most = quota > 0 ? std::min<double>(quota, machine_cores) : machine_cores;
   if (local_ranks > most) {
     return {"cores", Verdict::kWarning, text,
@@ -126,10 +126,10 @@ Finding CheckMemory(int local_ranks) { return JudgeMemory(AvailableMemory(), loc
 Finding JudgeSharedMemory(int64_t free_bytes) {
   const std::string check = "shared memory";
   if (free_bytes < 0)
-    return {check, Verdict::kTrouble, "/dev/shm cannot be read", "mount a tmpfs at /dev/shm"};
+    return {check, Verdict::kProblem, "/dev/shm cannot be read", "mount a tmpfs at /dev/shm"};
   const std::string text = fmt::format("{} free in /dev/shm", Bytes(free_bytes));
   if (free_bytes >= 512 * kMegabyte) return {check, Verdict::kOk, text, ""};
-  return {check, free_bytes < 64 * kMegabyte ? Verdict::kTrouble : Verdict::kWarning, text,
+  return {check, free_bytes < 64 * kMegabyte ? Verdict::kProblem : Verdict::kWarning, text,
           std::string("gradients of large nets do not fit: ") + kMoreSharedMemory};
 }
 
@@ -143,9 +143,9 @@ Finding JudgeLimits(int64_t open_files, int64_t locked_bytes, bool has_infiniban
       fmt::format("open files {}, locked memory {}{}{}", show(open_files), show(locked_bytes),
                   locked_bytes < 0 ? "" : " bytes", has_infiniband ? ", InfiniBand" : "");
   if (open_files >= 0 && open_files < 1024)
-    return {"limits", Verdict::kTrouble, text, "ulimit -n 4096 (container: --ulimit nofile=4096)"};
+    return {"limits", Verdict::kProblem, text, "ulimit -n 4096 (container: --ulimit nofile=4096)"};
   if (has_infiniband && locked_bytes >= 0)
-    return {"limits", Verdict::kTrouble, text,
+    return {"limits", Verdict::kProblem, text,
             "ulimit -l unlimited (container: --ulimit memlock=-1): InfiniBand locks its buffers"};
   return {"limits", Verdict::kOk, text, ""};
 }
@@ -198,7 +198,7 @@ Finding JudgeMpi(const std::string& library, const std::string& mpirun) {
     return {"MPI", Verdict::kWarning, text, "install openmpi-bin, or start ranks with srun"};
   if (mpirun.find("Open MPI") == std::string::npos ||
       version != FirstMatch(library, kVersionPattern))
-    return {"MPI", Verdict::kTrouble, text,
+    return {"MPI", Verdict::kProblem, text,
             "put the mpirun of the MPI that carole was built with first in PATH"};
   return {"MPI", Verdict::kOk, text, ""};
 }
@@ -217,7 +217,7 @@ Finding JudgeDisk(const std::string& folder, int64_t free_bytes, double bytes_pe
   const std::string text = fmt::format("{}: {} free, writes {}/s", folder, Bytes(free_bytes),
                                        Bytes(static_cast<int64_t>(bytes_per_second)));
   if (free_bytes < 2 * kGigabyte)
-    return {"disk", Verdict::kTrouble, text,
+    return {"disk", Verdict::kProblem, text,
             "free some: 6 checkpoints of a large net take 5 GB; or --keep_checkpoints=1"};
   if (bytes_per_second < 20.0 * kMegabyte)
     return {"disk", Verdict::kWarning, text,
@@ -233,7 +233,7 @@ Finding CheckDisk(const std::string& folder) {
   const std::string file = existing / fmt::format(".carole-doctor-{}", getpid());
   const double speed = MeasureWriting(file);
   if (speed == 0)
-    return {"disk", Verdict::kTrouble,
+    return {"disk", Verdict::kProblem,
             fmt::format("{}: cannot be written: {}", existing.string(), std::strerror(errno)),
             "name a folder that this user may write with --train_dir"};
   return JudgeDisk(existing.string(), FreeBytes(existing.string()), speed);

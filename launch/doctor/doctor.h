@@ -1,5 +1,5 @@
 // What may be wrong with a machine, and what to do about it. Measuring and judging are apart: the
-// judgements are pure.
+// judgments are pure.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace carole::launch {
 
-enum class Verdict { kOk, kWarning, kTrouble, kSkipped };
+enum class Verdict { kOk, kWarning, kProblem, kSkipped };
 
 struct Finding {
   std::string check;  // "cores", "shared memory", …
@@ -17,7 +17,7 @@ struct Finding {
   std::string fix;   // "" when all is well
 };
 
-// "ok", "warning", "trouble" or "skipped".
+// "ok", "warning", "problem" or "skipped".
 const char* VerdictName(Verdict verdict);
 
 // Cores that this rank may use, of the machine's, which local_ranks ranks share. quota: CPUs' worth
@@ -71,13 +71,13 @@ struct GpuFacts {
   GpuDriver driver;
   std::string built_cuda;  // version of the kernels' CUDA; "no": built without
   int gpus = 0;            // that this process may use
-  std::string trouble;     // why there are none; "" when there are some
+  std::string problem;     // why there are none; "" when there are some
   int local_ranks = 1;
   std::string visible_devices;  // CUDA_VISIBLE_DEVICES; "": not set
 };
 Finding JudgeGpu(const GpuFacts& facts);
 
 // NCCL as the program loads it: "2.28.9"; or "" and why it cannot be used. Several ranks need it.
-Finding JudgeNccl(const std::string& version, const std::string& trouble, const GpuFacts& facts);
+Finding JudgeNccl(const std::string& version, const std::string& problem, const GpuFacts& facts);
 
 }  // namespace carole::launch

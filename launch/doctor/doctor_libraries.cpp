@@ -52,7 +52,7 @@ Finding JudgeWithoutDriver(const GpuFacts& facts) {
       is_built ? "built with CUDA " + facts.built_cuda : "no CUDA in this build";
   if (!is_built || facts.visible_devices.empty())
     return {"GPU", Verdict::kSkipped, built + ", no driver here", ""};
-  return {"GPU", Verdict::kTrouble,
+  return {"GPU", Verdict::kProblem,
           fmt::format("{}, CUDA_VISIBLE_DEVICES={}, but no driver here", built,
                       Quote(facts.visible_devices)),
           "install NVIDIA's driver on the machine; start containers with --gpus=all (podman: "
@@ -68,7 +68,7 @@ Finding JudgePmix(const std::string& library, const std::string& starter, bool i
   const std::string plugin = FirstMatch(plugins, "pmix(_v[0-9]+)?");
   if (in_slurm) text += fmt::format("; srun has {}", plugin.empty() ? "no pmix" : plugin);
   if (!library.empty() && !starter.empty() && MajorOf(library) != MajorOf(starter))
-    return {"PMIx", Verdict::kTrouble, text,
+    return {"PMIx", Verdict::kProblem, text,
             "start the ranks with the mpirun, or the Slurm plugin, of the library's PMIx"};
   if (in_slurm && plugin.empty())
     return {"PMIx", Verdict::kWarning, text,
@@ -108,26 +108,26 @@ Finding JudgeGpu(const GpuFacts& facts) {
             "install the CUDA toolkit and cuDNN 9, and build again"};
   const std::string text = Describe(facts);
   if (facts.driver.cuda > 0 && facts.driver.cuda / kCudaMajor < MajorOf(facts.built_cuda))
-    return {"GPU", Verdict::kTrouble, text,
+    return {"GPU", Verdict::kProblem, text,
             fmt::format("a newer driver, for CUDA {} at least; or build with CUDA {}",
                         MajorOf(facts.built_cuda), CudaText(facts.driver.cuda))};
-  if (!facts.trouble.empty())
-    return {"GPU", Verdict::kTrouble, fmt::format("{}; {}", text, facts.trouble),
+  if (!facts.problem.empty())
+    return {"GPU", Verdict::kProblem, fmt::format("{}; {}", text, facts.problem),
             "as the text says; nvidia-smi shows the machine's GPUs; start containers with "
             "--gpus=all"};
   const bool is_bound = facts.gpus == 1 && !facts.visible_devices.empty();
   if (facts.local_ranks > facts.gpus && !is_bound)
-    return {"GPU", Verdict::kTrouble, text,
+    return {"GPU", Verdict::kProblem, text,
             fmt::format("start {} ranks on this machine, or give the job more GPUs (--num_gpus; "
                         "Slurm: --gpus-per-node)",
                         facts.gpus)};
   return {"GPU", Verdict::kOk, text, ""};
 }
 
-Finding JudgeNccl(const std::string& version, const std::string& trouble, const GpuFacts& facts) {
+Finding JudgeNccl(const std::string& version, const std::string& problem, const GpuFacts& facts) {
   if (!version.empty()) return {"NCCL", Verdict::kOk, version, ""};
   if (facts.gpus == 0) return {"NCCL", Verdict::kSkipped, "none, and no GPU", ""};
-  return {"NCCL", facts.local_ranks > 1 ? Verdict::kTrouble : Verdict::kWarning, trouble,
+  return {"NCCL", facts.local_ranks > 1 ? Verdict::kProblem : Verdict::kWarning, problem,
           "install NCCL (libnccl2, libnccl-dev), and build again: several ranks sum gradients on "
           "GPUs with it"};
 }

@@ -61,7 +61,7 @@ class Chief {
   PrivateFolder folder_;
   std::string ssh_;  // "": nobody else to reach
   struct Held {
-    std::unique_ptr<Leash> leash;
+    std::unique_ptr<WorkerSession> session;
     bool holds = false;
   };
   std::vector<Held> others_;
@@ -71,11 +71,11 @@ class Chief {
 
 Chief::Chief(const Cluster& cluster, const JobOptions& options)
     : cluster_(cluster), options_(options) {
-  AllowOpenFiles(2 * cluster.tasks.size());  // a leash's pipes
+  AllowOpenFiles(2 * cluster.tasks.size());  // a session's pipes
   for (const Task& task : cluster.tasks) {
     if (!IsHeld(task, options)) continue;
     if (ssh_.empty()) ssh_ = FindProgram("ssh", "openssh-client");
-    others_.push_back({std::make_unique<Leash>(ssh_, folder_ / "ssh_config", task)});
+    others_.push_back({std::make_unique<WorkerSession>(ssh_, folder_ / "ssh_config", task)});
   }
   if (others_.empty()) return;
   const std::string user = UserName();  // before ssh-keygen, which wants one too
@@ -95,16 +95,16 @@ bool Chief::IsHost(const Task& task) const {
 }
 
 void Chief::PollLeashes() {
-  for (Held& other : others_) other.holds = other.leash->Poll();
+  for (Held& other : others_) other.holds = other.session->Poll();
 }
 
 std::vector<std::string> Chief::Missing() const {
   std::vector<std::string> missing;
   for (const Held& other : others_) {
-    const Task& task = other.leash->task();
+    const Task& task = other.session->task();
     if (!other.holds && IsHost(task))
       missing.push_back(fmt::format("{} ({} port {}: {})", TaskName(task), task.host, task.port,
-                                    other.leash->trouble()));
+                                    other.session->problem()));
   }
   return missing;
 }
@@ -114,8 +114,8 @@ Cluster Chief::Present() const {
   Cluster present = cluster_;
   std::erase_if(present.hosts, [&](const Host& host) {
     return std::any_of(others_.begin(), others_.end(), [&](const Held& other) {
-      return !other.holds && IsHost(other.leash->task()) &&
-             other.leash->task().rank == host.first_rank;
+      return !other.holds && IsHost(other.session->task()) &&
+             other.session->task().rank == host.first_rank;
     });
   });
   for (size_t h = 1; h < present.hosts.size(); ++h)
@@ -203,26 +203,26 @@ int Chief::RunMpirun(const Cluster& cluster) {
 void Chief::TellLateTasks(int exit_code) {
   const double end = SteadySeconds() + kLateSeconds;
   const auto is_late = [this](const Held& other) {
-    return !other.holds && !IsHost(other.leash->task());
+    return !other.holds && !IsHost(other.session->task());
   };
   while (std::ranges::any_of(others_, is_late) && SteadySeconds() < end) {
     const auto signal = signals_.Wait(kPollMs);
     if (signal && AsksToEnd(*signal)) return;
     for (Held& other : others_) {
       if (!is_late(other)) continue;
-      other.holds = other.leash->Poll();
-      if (other.holds) other.leash->End(exit_code);
+      other.holds = other.session->Poll();
+      if (other.holds) other.session->End(exit_code);
     }
   }
 }
 
 void Chief::TellTheEnd(int exit_code) {
   if (!options_.train_dir.empty()) NoteJobEnd(options_.train_dir, exit_code);
-  for (Held& other : others_) other.leash->End(exit_code);
+  for (Held& other : others_) other.session->End(exit_code);
   TellLateTasks(exit_code);
   const double end = SteadySeconds() + kFarewellSeconds;
   for (Held& other : others_) {
-    while (other.holds && !other.leash->Gone() && SteadySeconds() < end) {
+    while (other.holds && !other.session->Gone() && SteadySeconds() < end) {
       const auto signal = signals_.Wait(kPollMs);
       if (signal && AsksToEnd(*signal)) return;
     }
@@ -245,7 +245,8 @@ int Chief::Run() {
                  code, restarts + 1, options_.max_restarts);
       // Sessions to a dead machine look alive for a while: all are made anew.
       for (Held& other : others_)
-        other = {std::make_unique<Leash>(ssh_, folder_ / "ssh_config", other.leash->task())};
+        other = {
+            std::make_unique<WorkerSession>(ssh_, folder_ / "ssh_config", other.session->task())};
     }
   } catch (const Error& error) {
     TellTheEnd(static_cast<int>(error.code()));

@@ -20,7 +20,7 @@ std::string NotePath(const std::string& train_dir) {
 
 void NoteRanksEnd(const GetVariable& get) {
   const char* path = get(kRanksEnd);
-  const auto place = path == nullptr ? std::nullopt : FindPlace(get);
+  const auto place = path == nullptr ? std::nullopt : FindRankPlacement(get);
   if (!place || place->rank != 0) return;
   if (const std::error_code error = ReplaceSmallFile(path, ""))
     LogWarning("launch",

@@ -22,13 +22,13 @@ std::string LastLine(std::string text) {
 
 }  // namespace
 
-Leash::Leash(std::string ssh, std::string ssh_config, Task task)
+WorkerSession::WorkerSession(std::string ssh, std::string ssh_config, Task task)
     : ssh_(std::move(ssh)), ssh_config_(std::move(ssh_config)), task_(std::move(task)) {}
 
-bool Leash::Poll() {
+bool WorkerSession::Poll() {
   if (session_ && !session_->Running()) {
     const std::string said = LastLine(session_->Output());
-    trouble_ = said.empty() || said == kReady
+    problem_ = said.empty() || said == kReady
                    ? fmt::format("the session ended with code {}", session_->exit_code())
                    : said;
     session_.reset();
@@ -39,16 +39,16 @@ bool Leash::Poll() {
       session_ = std::make_unique<Process>(Process::Options{
           .words = {ssh_, "-T", "-F", ssh_config_, TaskAlias(task_), kCommand}, .pipes = true});
     } catch (const DiskError& error) {  // no process, no pipe: not for long, and the job goes on
-      trouble_ = error.what();
+      problem_ = error.what();
     }
   }
   return session_ && session_->Output().find(kReady) != std::string::npos;
 }
 
-void Leash::End(int exit_code) {
+void WorkerSession::End(int exit_code) {
   if (session_ && session_->Running()) session_->Finish(fmt::format("{}\n", exit_code));
 }
 
-bool Leash::Gone() { return !session_ || !session_->Running(); }
+bool WorkerSession::Gone() { return !session_ || !session_->Running(); }
 
 }  // namespace carole::launch

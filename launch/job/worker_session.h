@@ -10,10 +10,10 @@
 
 namespace carole::launch {
 
-class Leash {
+class WorkerSession {
  public:
   // `ssh` is a path, `ssh_config` has the task's name. Nothing is started before Poll().
-  Leash(std::string ssh, std::string ssh_config, Task task);
+  WorkerSession(std::string ssh, std::string ssh_config, Task task);
 
   // Looks at the session, starts it when there is none (once a second at most), and returns whether
   // it holds.
@@ -25,7 +25,7 @@ class Leash {
   bool Gone();
 
   const Task& task() const { return task_; }
-  const std::string& trouble() const { return trouble_; }  // the last failure, as ssh says it
+  const std::string& problem() const { return problem_; }  // the last failure, as ssh says it
 
  private:
   const std::string ssh_;
@@ -33,10 +33,10 @@ class Leash {
   const Task task_;
   std::unique_ptr<Process> session_;
   double next_try_ = 0;  // on the steady clock, in seconds
-  std::string trouble_ = "no answer yet";
+  std::string problem_ = "no answer yet";
 };
 
-// The file that a leash writes, in the folder that sshd's sessions know as CAROLE_LAUNCH_DIR.
+// The file that a session writes, in the folder that sshd's sessions know as CAROLE_LAUNCH_DIR.
 inline constexpr const char* kEndFile = "end";
 
 }  // namespace carole::launch

@@ -17,7 +17,7 @@ struct ModelOptions {
   bool training = false;    // batch statistics, dropout, auxiliary heads
   bool dropout = true;      // false: dropout is the identity in training too
   double label_smoothing = 0;
-  std::optional<NormalizeAttributes> normalize;  // given: images are bytes, normalised first
+  std::optional<NormalizeAttributes> normalize;  // given: images are bytes, normalized first
   DType compute = DType::kF32;
   bool keep_end_points = false;  // every end point is an output: nothing is fused across it
 };

@@ -198,7 +198,7 @@ class Backend {
 };
 
 // Plain loops in the dtype of the tensors (fp32, or fp64 to check everything else). bf16 and fp16
-// are modelled: stored rounded, computed in fp32.
+// are modeled: stored rounded, computed in fp32.
 std::unique_ptr<Backend> MakeReferenceBackend(int threads);
 
 // oneDNN and our own vector kernels, fp32 or bf16. Throws ConfigError when the program was built
@@ -220,23 +220,23 @@ std::unique_ptr<Backend> MakeCudaBackend(const CudaOptions& options);
 int CountGpus();       // of this process; throws as MakeCudaBackend()
 bool HasCudaDriver();  // loads nothing else
 
-std::string CudaTrouble();  // why there is no GPU to use; empty when there is one
+std::string WhyNoGpu();  // why there is no GPU to use; empty when there is one
 
 // The backends that train.
 struct BackendEntry {
   std::string_view name;
   std::unique_ptr<Backend> (*make)(int threads);
-  std::string (*trouble)();  // why it cannot be had here; empty when it can
+  std::string (*problem)();  // why it cannot be had here; empty when it can
 };
 // On any machine, the fastest first.
 inline constexpr BackendEntry kBackends[] = {
     {.name = "onednn",
      .make = MakeOneDnnBackend,
-     .trouble = [] { return std::string(OneDnnAvailable() ? "" : "built without oneDNN"); }},
-    {.name = "reference", .make = MakeReferenceBackend, .trouble = [] { return std::string(); }},
+     .problem = [] { return std::string(OneDnnAvailable() ? "" : "built without oneDNN"); }},
+    {.name = "reference", .make = MakeReferenceBackend, .problem = [] { return std::string(); }},
 };
 // On the first GPU.
 inline constexpr BackendEntry kCudaBackend = {
-    .name = "cuda", .make = [](int) { return MakeCudaBackend({}); }, .trouble = CudaTrouble};
+    .name = "cuda", .make = [](int) { return MakeCudaBackend({}); }, .problem = WhyNoGpu};
 
 }  // namespace carole

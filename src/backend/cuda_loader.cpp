@@ -31,7 +31,7 @@ int CountGpus() { return Load<int()>("carole_count_gpus")(); }
 
 bool HasCudaDriver() { return dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL) != nullptr; }
 
-std::string CudaTrouble() {
+std::string WhyNoGpu() {
   if (!HasCudaDriver()) return "no GPU: this machine has no driver of NVIDIA's (libcuda.so.1)";
   try {
     return CountGpus() > 0 ? "" : "no GPU";

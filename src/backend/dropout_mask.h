@@ -11,7 +11,7 @@ namespace carole {
 
 // Says which elements of an activation are kept. An element, or with per_row each element of a row,
 // stays when the uniform of its random word is below keep(). Cheap to make; not thread-safe: one
-// for each range of elements. Ask in ascending order, since four neighbours share a block of words.
+// for each range of elements. Ask in ascending order, since four neighbors share a block of words.
 class DropoutMask {
  public:
   // shape (N,…) is the local activation, whose row 0 is sample context.first_sample.

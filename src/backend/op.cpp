@@ -59,20 +59,21 @@ bool IsFilterInput(OpKind kind, size_t place) {
   }
 }
 
-bool CanLeavePassed(const BatchNormAttributes& attributes, const Shape& y) {
-  constexpr int64_t kGrain = 2 * BatchNormAttributes::kPassedBits;  // 16 bytes in 16 bits, too
+bool CanWriteReluBitmask(const BatchNormAttributes& attributes, const Shape& y) {
+  constexpr int64_t kGrain = 2 * BatchNormAttributes::kReluBitmaskBits;  // 16 bytes in 16 bits, too
   return attributes.training && attributes.relu && attributes.ceiling == 0 && y.rank() == 4 &&
          y[1] % kGrain == 0;
 }
 
-Shape PassedShape(const Shape& y) {
-  return {y[0], y[1] / BatchNormAttributes::kPassedBits, y[2], y[3]};
+Shape ReluBitmaskShape(const Shape& y) {
+  return {y[0], y[1] / BatchNormAttributes::kReluBitmaskBits, y[2], y[3]};
 }
 
-bool HasPassed(const OpSpec& spec) {
-  if (spec.kind == OpKind::kBatchNorm) return IsPresent(spec.outputs, BatchNormPlaces::kPassed);
+bool HasReluBitmask(const OpSpec& spec) {
+  if (spec.kind == OpKind::kBatchNorm)
+    return IsPresent(spec.outputs, BatchNormPlaces::kReluBitmask);
   return spec.kind == OpKind::kBatchNormBackward &&
-         IsPresent(spec.inputs, BatchNormBackwardPlaces::kPassed);
+         IsPresent(spec.inputs, BatchNormBackwardPlaces::kReluBitmask);
 }
 
 bool MasksByRelu(const OpSpec& spec) {

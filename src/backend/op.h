@@ -140,12 +140,11 @@ struct LinearAttributes {
 //   part in the statistics, gamma * rstd * g [+ addend].
 //   The mask comes from y where there is a residual; without one it is computed again from x, gamma
 //   and beta, which saves reading y (then y is absent). In y's stead there may be `passed`, bytes
-//   (N,C/kPassedBits,H,W) that forward leaves: bit i of byte j says that y's channel
-//   kPassedBits * j + i is above 0 (see CanLeavePassed()). dy2, of a y that two read, is there only
-//   beside dresidual, where the sum is stored; addend is the gradient of an x that others read too.
-//   dy may have more channels, of which x's begin at dy_begin; then both numbers of channels and
-//   dy_begin are multiples of kSliceGrain.
-//   Outputs are overwritten.
+//   (N,C/kReluBitmaskBits,H,W) that forward leaves: bit i of byte j says that y's channel
+//   kReluBitmaskBits * j + i is above 0 (see CanWriteReluBitmask()). dy2, of a y that two read, is
+//   there only beside dresidual, where the sum is stored; addend is the gradient of an x that
+//   others read too. dy may have more channels, of which x's begin at dy_begin; then both numbers
+//   of channels and dy_begin are multiples of kSliceGrain. Outputs are overwritten.
 struct BatchNormAttributes {
   double epsilon = 1e-3;
   double decay = 0.999;
@@ -154,8 +153,8 @@ struct BatchNormAttributes {
   double ceiling = 0;    // of the ReLU, see ReluAttributes
   int64_t dy_begin = 0;  // backward only
 
-  static constexpr int64_t kPassedBits = 4;   // as many as are 16 bytes in fp32
-  static constexpr int64_t kSliceGrain = 16;  // every backend's packs and blocks divide it
+  static constexpr int64_t kReluBitmaskBits = 4;  // as many as are 16 bytes in fp32
+  static constexpr int64_t kSliceGrain = 16;      // every backend's packs and blocks divide it
 };
 
 // y = x between 0 and the ceiling; a gradient comes through where y lies between them, not on one.
@@ -253,7 +252,7 @@ using OpAttributes =
 // Places of inputs and outputs, where counting them would be unkind.
 struct BatchNormPlaces {
   enum Input { kX, kGamma, kBeta, kResidual, kMovingMean, kMovingVariance, kInputs };
-  enum Output { kY, kMean, kRstd, kPassed, kOutputs };
+  enum Output { kY, kMean, kRstd, kReluBitmask, kOutputs };
 };
 struct Conv2dPlaces {
   enum Input { kX, kW, kBias, kResidual, kInputs };
@@ -274,7 +273,7 @@ struct Pool2dBackwardPlaces {
   enum Input { kDy, kArgmax };
 };
 struct BatchNormBackwardPlaces {
-  enum Input { kDy, kX, kY, kGamma, kBeta, kMean, kRstd, kDy2, kAddend, kPassed, kInputs };
+  enum Input { kDy, kX, kY, kGamma, kBeta, kMean, kRstd, kDy2, kAddend, kReluBitmask, kInputs };
   enum Output { kDx, kDgamma, kDbeta, kDresidual, kOutputs };
 };
 
@@ -305,9 +304,9 @@ struct OpSpec {
 
 // Whether a batch norm with this y (N,C,H,W) can leave `passed`, by its attributes; its shape; and
 // whether an operation, a batch norm or its backward, has it.
-bool CanLeavePassed(const BatchNormAttributes& attributes, const Shape& y);
-Shape PassedShape(const Shape& y);
-bool HasPassed(const OpSpec& spec);
+bool CanWriteReluBitmask(const BatchNormAttributes& attributes, const Shape& y);
+Shape ReluBitmaskShape(const Shape& y);
+bool HasReluBitmask(const OpSpec& spec);
 // Whether a convolution's gradient masks by a ReLU's y what it makes, or what it is given.
 bool MasksByRelu(const OpSpec& spec);
 

@@ -64,7 +64,7 @@ struct UpdateJob {
   std::vector<WeightCopy> copies;    // by place, not overlapping; a host's Updater takes none
   double weight_decay = 0;           // the rule sees scale * gradient + weight_decay * weight there
   double clip_norm = 0;  // not 0: scale = clip_norm / max(clip_norm, norm of the gradient)
-  double trust = 0;  // not 0: each regularised segment has a rate of its own (update_rules::Trust)
+  double trust = 0;  // not 0: each regularized segment has a rate of its own (update_rules::Trust)
 };
 
 // A piece of an arena that one thread, or block of threads, works on.
@@ -81,7 +81,7 @@ std::vector<UpdateBlock> CutIntoBlocks(const UpdateJob& job);
 // Of a step, in doubles.
 struct UpdateSums {
   double gradient_squares = 0;  // of the inspected gradients, before clipping
-  double weight_squares = 0;    // of the regularised weights before the update, if weight_decay
+  double weight_squares = 0;    // of the regularized weights before the update, if weight_decay
   bool is_finite = true;        // all that was inspected was; else Update() did nothing
 };
 

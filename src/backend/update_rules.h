@@ -205,7 +205,7 @@ constexpr T GradientScale(T clip_norm, T gradient_squares) {
   return clip_norm / (norm > clip_norm ? norm : clip_norm);
 }
 
-// The rate of a regularised segment under lars, times the step's; segments that are all zero keep
+// The rate of a regularized segment under lars, times the step's; segments that are all zero keep
 // the step's.
 template <typename T>
 constexpr T Trust(T trust, T weight_decay, T epsilon, T weight_norm, T gradient_norm) {

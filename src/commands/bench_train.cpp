@@ -77,7 +77,7 @@ Measurement Measure(const BenchFlags& flags, int64_t local_batch, Job& job, trai
     step.Begin(batch, {.step = num_steps++, .learning_rate = 1e-3, .input_ms = watch.Lap()});
   };
   const auto run = [&] {
-    if (step.num_under_way() == 0) begin();
+    if (step.num_in_flight() == 0) begin();
     if (step.CanRunAhead()) begin();
     return step.End();
   };
@@ -96,7 +96,7 @@ Measurement Measure(const BenchFlags& flags, int64_t local_batch, Job& job, trai
     for (int p = 0; p < Measurement::kParts; ++p)
       result.part_ms[p] += parts[p] / flags.steps / job.size();
   }
-  while (step.num_under_way() > 0) step.End();
+  while (step.num_in_flight() > 0) step.End();
   result.agreement_ms = barrier_ms * *num_collectives / flags.steps;
   job.communicator().AllReduce(std::span<double>(result.part_ms), {.what = "times"});
   result.images_per_second = static_cast<double>(flags.steps * local_batch * job.size()) /

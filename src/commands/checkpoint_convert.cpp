@@ -213,7 +213,7 @@ void WriteTf(const io::Checkpoint& checkpoint, const std::string& prefix, bool t
 }
 
 // From what a run wrote of its net, unless another one is asked for.
-void Complete(const train::RunFacts& facts, ConvertFlags& flags) {
+void Complete(const train::RunMetadata& facts, ConvertFlags& flags) {
   const auto net = facts.find(train::kNet);
   const bool is_known = net != facts.end() && nets::TryFindNet(net->second) != nullptr;
   if (!is_known || !(flags.model_name.empty() || flags.model_name == net->second)) return;

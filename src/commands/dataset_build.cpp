@@ -90,7 +90,7 @@ int DatasetBuild(const Arguments& arguments) {
   if (options.dataset->build == nullptr)
     throw UsageError(
         fmt::format("[flags] --dataset_name: {} cannot be built from raw files", flags.name));
-  watch::WorkProgress progress("images");
+  monitoring::WorkProgress progress("images");
   options.progress = [&](std::string_view split, int64_t done, int64_t total) {
     progress.Show(split, done, total);
   };

@@ -110,7 +110,7 @@ void DrawBoxes(std::string_view record, io::Image& image) {
   }
 }
 
-// In colour, so that boxes can be drawn.
+// In color, so that boxes can be drawn.
 io::Image ReadPicture(std::string_view record, const io::DatasetEntry* dataset) {
   std::array<io::FeatureQuery, 4> found = {
       {{"image/encoded"}, {"image/format"}, {"image/height"}, {"image/width"}}};
@@ -124,7 +124,7 @@ io::Image ReadPicture(std::string_view record, const io::DatasetEntry* dataset) 
     return image;
   }
   image = {.height = bare->height, .width = bare->width, .channels = 3};
-  const int copies = 3 / channels;  // of grey
+  const int copies = 3 / channels;  // of gray
   for (int64_t i = 0; i < int64_t{image.height} * image.width * channels; ++i)
     image.pixels.insert(image.pixels.end(), static_cast<size_t>(copies), bare->pixels[i]);
   return image;

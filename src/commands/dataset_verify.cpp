@@ -41,7 +41,7 @@ int DatasetVerify(const Arguments& arguments) {
   if (options.dataset != nullptr)
     options.num_classes = io::NumClasses(*options.dataset, flags.Folder());
   if (!repair.empty()) io::PrepareRepair(options.shards, repair);
-  watch::WorkProgress progress("MB");
+  monitoring::WorkProgress progress("MB");
   options.progress = [&](uint64_t done, uint64_t total) {
     constexpr uint64_t kMegabyte = 1'000'000;
     progress.Show("verify", static_cast<int64_t>(done / kMegabyte),

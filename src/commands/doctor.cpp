@@ -1,5 +1,5 @@
 // carole doctor: looks at machine, MPI, network, data and disk, alone or as ranks of a job; each
-// trouble comes with its fix.
+// problem comes with its fix.
 #include "launch/doctor/doctor.h"
 
 #include <fmt/format.h>
@@ -122,8 +122,8 @@ launch::GpuFacts LookAtGpus(int local_ranks) {
                          .local_ranks = local_ranks};
   if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) facts.visible_devices = visible;
   if (facts.driver.version.empty() || facts.built_cuda == "no") return facts;
-  facts.trouble = CudaTrouble();
-  if (facts.trouble.empty()) facts.gpus = CountGpus();
+  facts.problem = WhyNoGpu();
+  if (facts.problem.empty()) facts.gpus = CountGpus();
   return facts;
 }
 
@@ -186,22 +186,22 @@ void PrintJson(const std::vector<Report>& reports, bool good) {
   PrintJsonLine(json);
 }
 
-bool HasTrouble(const std::vector<Report>& reports) {
+bool HasProblem(const std::vector<Report>& reports) {
   for (const Report& report : reports) {
     if (std::any_of(report.findings.begin(), report.findings.end(),
-                    [](const Finding& f) { return f.verdict == Verdict::kTrouble; }))
+                    [](const Finding& f) { return f.verdict == Verdict::kProblem; }))
       return true;
   }
   return false;
 }
 
 int Finish(const std::vector<Report>& reports, bool json) {
-  const bool good = !HasTrouble(reports);
+  const bool good = !HasProblem(reports);
   if (json) {
     PrintJson(reports, good);
   } else {
     Print(reports);
-    fmt::print("{}\n", good ? "no trouble found" : "trouble found");
+    fmt::print("{}\n", good ? "no problem found" : "problem found");
   }
   return good ? 0 : 1;
 }
@@ -213,7 +213,7 @@ std::unique_ptr<Job> MakeJob(const MachineFlags& flags, std::vector<Finding>& fi
     findings.push_back({"ranks", Verdict::kOk, fmt::format("{} started", job->size()), ""});
     return job;
   } catch (const Error& error) {
-    findings.push_back({"ranks", Verdict::kTrouble, error.what(), "as the text says"});
+    findings.push_back({"ranks", Verdict::kProblem, error.what(), "as the text says"});
     return nullptr;
   }
 }
@@ -224,7 +224,7 @@ int Doctor(const Arguments& arguments) {
   DoctorFlags flags;
   CommandLine line("carole doctor",
                    "Looks at machine, MPI, network, data and disk in 10 s; start it as training "
-                   "would be. Exit code 1 tells of trouble.");
+                   "would be. Exit code 1 tells of problem.");
   AddDatasetFlags(line, flags.dataset);
   line.Group("Output");
   line.Add("train_dir,output_dir", flags.train_dir, "folder of checkpoints, to measure its disk");
@@ -242,7 +242,7 @@ int Doctor(const Arguments& arguments) {
   }
   Communicator& communicator = job->communicator();
   Report mine{.host = HostName()};
-  collectives::WorkApart(communicator, "machine", [&] {
+  collectives::RunRankLocal(communicator, "machine", [&] {
     if (communicator.local_rank() == 0) mine = LookAtMachine(flags, communicator.local_size());
     if (job->is_chief()) mine.findings.push_back(CheckTrainDir(flags.train_dir));
   });

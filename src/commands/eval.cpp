@@ -100,7 +100,7 @@ struct Evaluated {
   int64_t step = 0;
 };
 
-Evaluated Read(const EvalFlags& flags, const std::string& path, const train::RunFacts* facts,
+Evaluated Read(const EvalFlags& flags, const std::string& path, const train::RunMetadata* facts,
                VariableStore& store) {
   const std::unique_ptr<io::WeightsReader> reader = io::OpenWeights(path);
   train::ReadVariables(*reader, KindOfWeights(flags.moving_average_decay), store);
@@ -124,10 +124,10 @@ bool IsWhole(const std::string& checkpoint) {
 // compared with `facts`, unless null. nullopt, where a run is followed: it has gone since it
 // was found, or is damaged.
 std::optional<Evaluated> ShareCheckpoint(const EvalFlags& flags, const std::string& path,
-                                         const train::RunFacts* facts, const Job& job,
+                                         const train::RunMetadata* facts, const Job& job,
                                          VariableStore& store) {
   std::optional<Evaluated> evaluated;
-  collectives::WorkApart(job.communicator(), "checkpoint", [&] {
+  collectives::RunRankLocal(job.communicator(), "checkpoint", [&] {
     if (!job.is_chief()) return;
     try {
       evaluated = Read(flags, path, facts, store);
@@ -196,9 +196,9 @@ class Output {
       FlushOutput();
     }
     if (!flags_.confusion_dir.empty()) {
-      watch::WriteConfusion(flags_.confusion_dir,
-                            {.title = title_, .step = evaluated.step, .class_names = names_},
-                            metrics);
+      monitoring::WriteConfusion(flags_.confusion_dir,
+                                 {.title = title_, .step = evaluated.step, .class_names = names_},
+                                 metrics);
     }
     if (!events_) return;
     if (evaluated.step < last_step_) events_.emplace(flags_.eval_dir, evaluated.step);  // run anew
@@ -303,7 +303,7 @@ int64_t MaxSamples(const EvalFlags& flags) {
   return std::min(flags.max_num_batches, most) * batch;
 }
 
-void Follow(const EvalFlags& flags, const train::RunFacts& facts, const Job& job,
+void Follow(const EvalFlags& flags, const train::RunMetadata& facts, const Job& job,
             NewCheckpoints& checkpoints, Evaluation& evaluation, Output& output) {
   train::CatchStopSignals();
   LogInfo("eval", "waiting for checkpoints in {}", flags.checkpoint_path);
@@ -332,7 +332,7 @@ int Run(EvalFlags& flags, const NetInput& input, Job& job) {
       flags.eval_batch_size > 0 ? ShareOfMachine(flags.eval_batch_size, job) : flags.batch_size;
   Evaluation evaluation(flags.dataset, input, job, local_batch);
   Output output(flags, input, job);
-  const train::RunFacts facts = DataFacts(flags.dataset, input);
+  const train::RunMetadata facts = DataFacts(flags.dataset, input);
   if (flags.eval_interval_secs > 0) {
     Follow(flags, facts, job, checkpoints, evaluation, output);
     return 0;

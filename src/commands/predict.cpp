@@ -68,7 +68,7 @@ void AddFlags(CommandLine& line, PredictFlags& flags) {
   line.Add("model_name", flags.model_name, "which net; `carole model list` names them");
   line.Add("eval_image_size", flags.image_size, "height and width of its images")
       ->check(CLI::Range(0, 1 << 14));
-  line.AddBool("use_grayscale", flags.use_grayscale, "the net sees one channel of the colours");
+  line.AddBool("use_grayscale", flags.use_grayscale, "the net sees one channel of the colors");
   line.AddNonNegative("num_classes", flags.num_classes, "of the net");
   line.Add("labels_offset", flags.labels_offset, "class 0 of the net is this one of the data set");
   line.Add("preprocessing_name", flags.preprocessing_name, "as of which net");
@@ -82,12 +82,12 @@ void AddFlags(CommandLine& line, PredictFlags& flags) {
 }
 
 // Flags win over what the checkpoint says.
-void Complete(PredictFlags& flags, const train::RunFacts& attributes) {
+void Complete(PredictFlags& flags, const train::RunMetadata& attributes) {
   std::string names;
   if (flags.dataset_name.empty() && flags.dataset_dir.empty())
     train::FillIn(attributes, train::kClassNames, names);
   flags.class_names = FromAttribute(names);
-  const train::RunFacts given{{train::kLabelsOffset, std::to_string(flags.labels_offset)}};
+  const train::RunMetadata given{{train::kLabelsOffset, std::to_string(flags.labels_offset)}};
   if (flags.labels_offset != 0 && train::Differ(attributes, given, train::kLabelsOffset)) {
     throw UsageError(fmt::format(
         "[predict] --labels_offset: got {}, want {}, with which {} was trained, or no "
@@ -140,7 +140,7 @@ struct Pixels {
   std::vector<std::string> errors;
 };
 
-// As in training colours become grey at last, where the data set has some.
+// As in training colors become gray at last, where the data set has some.
 int DecodedChannels(const PredictFlags& flags) {
   if (flags.channels == 1 && !flags.dataset_name.empty())
     return io::FindDataset(flags.dataset_name).channels;
@@ -181,7 +181,7 @@ class Reader {
   void ReadOne(const fs::path& path, std::span<float> out) const {
     constexpr uint64_t kMaxFileBytes = uint64_t{1} << 30;
     const std::string bytes = ReadAll(*OpenFile(path), kMaxFileBytes);
-    io::Picture picture;
+    io::LazyImage picture;
     picture.Open(bytes, decoding_);
     io::Preprocess(preprocess_, preprocess_.eval,
                    {.picture = picture, .height = size_, .width = size_, .out = out});

@@ -85,10 +85,10 @@ double OrNever(double seconds) {
 }
 
 // What the bits of --reproducible depend on, beside flags and data. Collective.
-train::RunFacts RequireSameKernels(const Job& job) {
-  train::RunFacts facts = {{train::kThreads, fmt::format("{} threads", job.backend().threads())},
-                           {train::kProcessor, launch::ModelOfCpu()}};
-  collectives::RequireSameFacts(job.communicator(), facts);
+train::RunMetadata RequireSameKernels(const Job& job) {
+  train::RunMetadata facts = {{train::kThreads, fmt::format("{} threads", job.backend().threads())},
+                              {train::kProcessor, launch::ModelOfCpu()}};
+  collectives::CheckSettingsMatch(job.communicator(), facts);
   return facts;
 }
 
@@ -110,7 +110,7 @@ train::TrainerOptions MakeTrainerOptions(const TrainFlags& flags, const TrainPla
       .eval_every = plan.eval_every,
       .keep_best = flags.evaluation.keep_best};
   const int64_t block = flags.dataset.shuffle_block_records;
-  options.attributes.merge(train::RunFacts{
+  options.attributes.merge(train::RunMetadata{
       {train::kNet, std::string(input.net->name)},
       {train::kPrecision, flags.machine.precision},
       {train::kVersion, Version()},
@@ -154,8 +154,8 @@ void WriteFinalModel(const RunFlags& run) {
   LogInfo("train", "{} is a copy of {}", path.string(), latest->path);
 }
 
-WatchedRun MakeWatchedRun(const TrainFlags& flags, const TrainPlan& plan, const NetInput& input,
-                          const CommandLine& line, std::vector<PlanLine> settings) {
+MonitoredRun MakeWatchedRun(const TrainFlags& flags, const TrainPlan& plan, const NetInput& input,
+                            const CommandLine& line, std::vector<PlanLine> settings) {
   const optim::OptimizerOptions& optimizer = flags.optimizer_options;
   // Seconds that were given win over a recipe's steps.
   const bool by_time = line.Given("save_summaries_secs") && !line.Given("save_summaries_steps");
@@ -225,14 +225,14 @@ int Run(TrainFlags& flags, const CommandLine& line, const NetInput& input, Job& 
                                              &step->store(), bounds);
     options.evaluate = [&] { return evaluation->Run(0, options.stop_requested); };
   }
-  WatchedRun watched = MakeWatchedRun(flags, plan, input, line, settings);
+  MonitoredRun watched = MakeWatchedRun(flags, plan, input, line, settings);
   watched.time_left = [limit] { return limit.SecondsLeft(); };
-  const auto watchers = MakeWatchers(flags.watch, watched, *step, job);
+  const auto watchers = MakeCallbacks(flags.watch, watched, *step, job);
   for (const auto& watcher : watchers) options.watchers.push_back(watcher.get());
   train::Trainer trainer(*step, job.communicator(), rate, make_source, options);
   const ExitCode code = trainer.Run();
   if (code == ExitCode::kOk) {
-    collectives::WorkApart(job.communicator(), "final model", [&] {
+    collectives::RunRankLocal(job.communicator(), "final model", [&] {
       if (job.rank() == 0) WriteFinalModel(flags.run);
     });
   }

@@ -1,4 +1,4 @@
-// What to do about troubles that several parts of the program find.
+// What to do about problems that several parts of the program find.
 #pragma once
 
 namespace carole {

@@ -7,7 +7,7 @@
 namespace carole {
 
 const char* Describe(ExitCode code) {
-  if (static_cast<int>(code) == 1) return "trouble found";  // carole doctor
+  if (static_cast<int>(code) == 1) return "problem found";  // carole doctor
   switch (code) {
     case ExitCode::kOk:
       return "done";
@@ -20,7 +20,7 @@ const char* Describe(ExitCode code) {
     case ExitCode::kInternal:
       return "a bug in carole; please report it";
     case ExitCode::kDisk:
-      return "disk trouble";
+      return "disk problem";
     case ExitCode::kSaved:
       return "saved; run the same command again to continue";
     case ExitCode::kConfiguration:

@@ -13,7 +13,7 @@ struct Bf16 {
   uint16_t bits;
 
   Bf16() = default;
-  [[gnu::always_inline]] explicit Bf16(float value) {  // without branches: loops over it vectorise
+  [[gnu::always_inline]] explicit Bf16(float value) {  // without branches: loops over it vectorize
     const auto wide = std::bit_cast<uint32_t>(value);
     const uint32_t rounded = (wide + 0x7FFF + ((wide >> 16) & 1)) >> 16;
     const bool is_nan = (wide & 0x7FFFFFFF) > 0x7F800000;

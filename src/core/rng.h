@@ -42,7 +42,7 @@ constexpr uint64_t SplitMix64(uint64_t z) {
   return z ^ (z >> 31);
 }
 
-// The key folds seed, purpose and a; b stays in the counter, so that neighbouring samples differ in
+// The key folds seed, purpose and a; b stays in the counter, so that neighboring samples differ in
 // the counter alone.
 constexpr std::array<uint32_t, 2> PhiloxKey(uint64_t seed, RngPurpose purpose, uint64_t a) {
   const uint64_t key =

@@ -336,7 +336,7 @@ class Executable::Compiler {
       e_.blocks_[b].last_step = std::max(num_steps - 1, 0);
     }
     ShareInPlace();
-    // Blocks that were given up to a neighbour keep no bytes.
+    // Blocks that were given up to a neighbor keep no bytes.
     e_.statistics_.peak_live_bytes = PeakBytes(e_.blocks_);
     e_.statistics_.arena_bytes = PlanMemory(e_.blocks_);
     e_.statistics_.kernels = num_steps;

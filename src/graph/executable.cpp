@@ -22,7 +22,7 @@ Executable::~Executable() = default;
 
 std::unique_ptr<VariableStore> Executable::MakeStore(
     const VariableStore::Allocate& allocate_gradients) const {
-  std::vector<VariablePlace> places;
+  std::vector<VariableSlice> places;
   for (size_t v = 0; v < graph_.variables().size(); ++v) {
     const Variable& variable = graph_.variables()[v];
     places.push_back({.name = variable.name,
@@ -183,7 +183,7 @@ std::vector<WeightCopy> Executable::TakeWeightCopies() {
   const Step& casts = steps_.front();
   for (size_t i = 0; i < casts.inputs.size(); ++i) {
     const Representation& weight = representations_[casts.inputs[i]];
-    const VariablePlace& place =
+    const VariableSlice& place =
         store_->places()[store_->Find(graph_.variables()[weight.index].name)];
     if (!place.trainable) continue;
     const Tensor copy = Locate(casts.outputs[i]);

@@ -185,14 +185,14 @@ bool MaskByBits(Graph& graph, Node& backward, const Backend& backend) {
   if (y == kNone) return false;
   const NodeId forward = graph.value(y).producer;
   const Shape& shape = graph.shape(y);
-  if (!CanLeavePassed(std::get<BatchNormAttributes>(backward.attributes), shape)) return false;
+  if (!CanWriteReluBitmask(std::get<BatchNormAttributes>(backward.attributes), shape)) return false;
   OpSpec leaves = graph.Spec(graph.nodes()[forward]), reads = graph.Spec(backward);
-  const TensorSpec bits{.shape = PassedShape(shape), .dtype = DType::kU8};
+  const TensorSpec bits{.shape = ReluBitmaskShape(shape), .dtype = DType::kU8};
   leaves.outputs.push_back(bits);
-  reads.inputs[Back::kPassed] = bits;
+  reads.inputs[Back::kReluBitmask] = bits;
   reads.inputs[Back::kY].present = false;
   if (!backend.Supports(leaves) || !backend.Supports(reads)) return false;
-  backward.inputs[Back::kPassed] = graph.AddOutput(forward, bits.shape, bits.dtype);
+  backward.inputs[Back::kReluBitmask] = graph.AddOutput(forward, bits.shape, bits.dtype);
   backward.inputs[Back::kY] = kNone;
   return true;
 }

@@ -23,7 +23,7 @@ std::vector<ValueId> MemoryOwners(const Graph& graph);
 int64_t ValueBytes(const Graph& graph, ValueId value);
 
 // The memory of all values under this schedule, steps counted by its places: each result lives from
-// its maker to its last reader, inputs and outputs of the graph for ever. No result is written in
+// its maker to its last reader, inputs and outputs of the graph forever. No result is written in
 // place of an input, and kernels' workspaces are not known here.
 std::vector<MemoryBlock> Lifetimes(const Graph& graph, const Schedule& schedule);
 

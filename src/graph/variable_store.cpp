@@ -29,7 +29,7 @@ double TruncatedNormal(Rng& rng) {
   }
 }
 
-std::vector<float> InitialValues(const VariablePlace& place, uint64_t seed) {
+std::vector<float> InitialValues(const VariableSlice& place, uint64_t seed) {
   Rng rng(seed, RngPurpose::kInit, Fnv1a64(place.name));
   const auto [fan_in, fan_out] = Fans(place.tf_shape);
   std::vector<float> values(place.tf_shape.size());
@@ -59,13 +59,13 @@ std::vector<float> InitialValues(const VariablePlace& place, uint64_t seed) {
 
 }  // namespace
 
-VariableStore::VariableStore(const Backend& backend, DType dtype, std::vector<VariablePlace> places,
+VariableStore::VariableStore(const Backend& backend, DType dtype, std::vector<VariableSlice> places,
                              std::vector<int> ready_order, const Allocate& allocate_gradients)
     : backend_(backend),
       dtype_(dtype),
       places_(std::move(places)),
       ready_order_(std::move(ready_order)) {
-  auto place = [&](VariablePlace& p, int64_t& end) {
+  auto place = [&](VariableSlice& p, int64_t& end) {
     p.offset = end;
     p.count = static_cast<int64_t>(AlignUp(ByteSize(p.shape, dtype_, p.layout)) / SizeOf(dtype_));
     end += p.count;
@@ -98,12 +98,12 @@ VariableStore::VariableStore(const Backend& backend, DType dtype, std::vector<Va
 
 int VariableStore::Find(std::string_view name) const {
   const auto it = std::find_if(places_.begin(), places_.end(),
-                               [&](const VariablePlace& p) { return p.name == name; });
+                               [&](const VariableSlice& p) { return p.name == name; });
   return it == places_.end() ? -1 : static_cast<int>(it - places_.begin());
 }
 
 Tensor VariableStore::At(std::byte* arena, int variable) const {
-  const VariablePlace& p = places_[variable];
+  const VariableSlice& p = places_[variable];
   return {.data = arena + p.offset * static_cast<int64_t>(SizeOf(dtype_)),
           .shape = p.shape,
           .dtype = dtype_,
@@ -120,7 +120,7 @@ Tensor VariableStore::Gradient(int variable) const {
 
 template <typename T>
 void VariableStore::ReadFrom(const std::byte* arena, int variable, std::span<T> out) const {
-  const VariablePlace& p = places_[variable];
+  const VariableSlice& p = places_[variable];
   CAROLE_CHECK_EQ(static_cast<int64_t>(out.size()), p.shape.size(), "values of {}", p.name);
   const Tensor stored = At(const_cast<std::byte*>(arena), variable);
   const size_t bytes = out.size() * SizeOf(dtype_);
@@ -136,7 +136,7 @@ void VariableStore::ReadFrom(const std::byte* arena, int variable, std::span<T> 
 
 template <typename T>
 void VariableStore::WriteTo(std::byte* arena, int variable, std::span<const T> in) const {
-  const VariablePlace& p = places_[variable];
+  const VariableSlice& p = places_[variable];
   if (static_cast<int64_t>(in.size()) != p.shape.size()) {
     throw DataError(
         fmt::format("[variables] {}: wrong number of values: got {}, want {} for shape {}", p.name,

@@ -1,7 +1,7 @@
 // The weights, gradients and moving statistics of a net, each in one flat arena.
 //
 // Trainable variables lie in the order in which their gradients become final, so that a run of
-// neighbours is a bucket of the all-reduce; weights, gradients and optimizer slots use the same
+// neighbors is a bucket of the all-reduce; weights, gradients and optimizer slots use the same
 // offsets. A variable lies in the layout that its kernel wants (padding included, always zero);
 // Read() and Write() speak TensorFlow's order. The arenas are memory of the backend: the host may
 // touch them only where that is on_host().
@@ -18,7 +18,7 @@
 namespace carole {
 
 // Where one variable lies. Offsets and counts are in elements of the store's dtype.
-struct VariablePlace {
+struct VariableSlice {
   std::string name;
   Shape tf_shape;
   Shape shape;
@@ -40,11 +40,11 @@ class VariableStore {
 
   // `places` in creation order, offsets not yet set; `ready_order` lists the trainable ones
   // (indexes into places) in the order in which gradients become final.
-  VariableStore(const Backend& backend, DType dtype, std::vector<VariablePlace> places,
+  VariableStore(const Backend& backend, DType dtype, std::vector<VariableSlice> places,
                 std::vector<int> ready_order, const Allocate& allocate_gradients = {});
 
   const Backend& backend() const { return backend_; }
-  const std::vector<VariablePlace>& places() const { return places_; }
+  const std::vector<VariableSlice>& places() const { return places_; }
   const std::vector<int>& ready_order() const { return ready_order_; }
   int Find(std::string_view name) const;  // index into places, or -1
   DType dtype() const { return dtype_; }
@@ -100,7 +100,7 @@ class VariableStore {
 
   const Backend& backend_;
   DType dtype_;
-  std::vector<VariablePlace> places_;
+  std::vector<VariableSlice> places_;
   std::vector<int> ready_order_;
   int64_t trainable_count_ = 0;
   int64_t statistics_count_ = 0;

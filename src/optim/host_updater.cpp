@@ -100,7 +100,7 @@ class HostUpdater : public Updater {
   const std::vector<UpdateBlock> blocks_;
   std::vector<double> squares_;  // of the blocks' weights
   std::vector<double> parts_;    // of a sum; kept to allocate only once
-  std::vector<double> rates_;    // of the regularised segments
+  std::vector<double> rates_;    // of the regularized segments
   UpdateCoefficients now_;
   double scale_ = 1;  // of the step's gradient
   UpdateSums sums_;

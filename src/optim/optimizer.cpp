@@ -30,7 +30,7 @@ UpdateCoefficients Rounded(const UpdateCoefficients& c) {
           .l2 = Rounded(c.l2)};
 }
 
-// Runs of neighbours, so that there is less to cut.
+// Runs of neighbors, so that there is less to cut.
 std::vector<Segment> Merge(const std::vector<Segment>& segments) {
   std::vector<Segment> merged;
   for (const Segment& s : segments) {
@@ -56,7 +56,7 @@ double RegularizationLoss(const UpdateSums& sums, double weight_decay) {
 }
 
 Optimizer::Optimizer(const OptimizerEntry& entry, const OptimizerOptions& options,
-                     const Arenas& arenas, const Backend& backend)
+                     const ParameterArenas& arenas, const Backend& backend)
     : backend_(backend),
       plan_(entry.plan(options)),
       clip_norm_(options.clip_gradient_norm),

@@ -23,7 +23,7 @@
 namespace carole::optim {
 
 // The memory that an optimizer works on; not owned.
-struct Arenas {
+struct ParameterArenas {
   DType dtype = DType::kF32;  // or kF64
   std::byte* weights = nullptr;
   const std::byte* gradients = nullptr;
@@ -34,7 +34,7 @@ struct Arenas {
 
 // L2 norm of the inspected gradients times `gradient_scale`; not finite when one of them is not.
 double GradientNorm(const UpdateSums& sums, double gradient_scale);
-// weight_decay * sum w^2 / 2 of the regularised weights before the update.
+// weight_decay * sum w^2 / 2 of the regularized weights before the update.
 double RegularizationLoss(const UpdateSums& sums, double weight_decay);
 
 // A number of the optimizer that belongs to no variable; kept in checkpoints under this name.
@@ -49,8 +49,8 @@ class Optimizer {
  public:
   // The arenas are memory of the backend, which outlives this. Throws UsageError for flags that
   // make no sense, DeviceError when there is no memory for slots.
-  Optimizer(const OptimizerEntry& entry, const OptimizerOptions& options, const Arenas& arenas,
-            const Backend& backend);
+  Optimizer(const OptimizerEntry& entry, const OptimizerOptions& options,
+            const ParameterArenas& arenas, const Backend& backend);
 
   // gradient_scale: what gradients are to be multiplied with. continues: see Updater::BeginStep.
   void BeginStep(double learning_rate, double gradient_scale = 1, bool continues = false);

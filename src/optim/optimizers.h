@@ -15,7 +15,7 @@ namespace carole::optim {
 
 // The trainer's flags.
 struct OptimizerOptions {
-  double weight_decay = 4e-5;  // L2 of the variables that their net regularises, any optimizer
+  double weight_decay = 4e-5;  // L2 of the variables that their net regularizes, any optimizer
   double momentum = 0.9;       // of momentum and lars
   bool nesterov = false;       // of momentum only
   double lars_eta = 0.001;     // trust coefficient of lars
@@ -46,7 +46,7 @@ struct UpdatePlan {
   UpdateCoefficients coefficients;  // but the learning rate and the powers
   std::vector<Slot> slots;
   bool has_powers = false;  // keeps decay^t and decay2^t, `beta1_power` and `beta2_power`
-  double trust = 0;  // not 0: each regularised variable has a rate of its own, the step's times
+  double trust = 0;  // not 0: each regularized variable has a rate of its own, the step's times
                      // trust * |w| / (|g| + weight_decay * |w| + epsilon)
 };
 

@@ -1,5 +1,5 @@
 // Compiled once for each x86-64 level (carole_simd_source); the loops are plain so that the
-// compiler vectorises them.
+// compiler vectorizes them.
 #include <xmmintrin.h>
 
 #include "src/backend/update_rules.h"

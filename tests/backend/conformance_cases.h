@@ -366,9 +366,9 @@ inline void AddPads(std::vector<ConformanceCase>& cases) {
 
 inline void AddNormalizations(std::vector<ConformanceCase>& cases) {
   const NormalizeAttributes a{.subtract = {123.68f, 116.78f, 103.94f}, .multiply = 1 / 127.5f};
-  for (const auto& [name, x] : {std::pair<std::string, Shape>{"colour", {2, 3, 16, 20}},
-                                {"colour_odd", {3, 3, 5, 7}},
-                                {"grey", {2, 1, 8, 8}}})
+  for (const auto& [name, x] : {std::pair<std::string, Shape>{"color", {2, 3, 16, 20}},
+                                {"color_odd", {3, 3, 5, 7}},
+                                {"gray", {2, 1, 8, 8}}})
     cases.push_back({"normalize_" + name, NormalizeSpec(x, a)});
 }
 

@@ -14,7 +14,7 @@
 #include "tests/backend/conformance_cases.h"
 #include "tests/support/cuda_emulation/backend.h"
 #include "tests/support/op_runner.h"
-#include "tests/support/precision_trouble.h"
+#include "tests/support/precision_problem.h"
 
 namespace carole::testing {
 namespace {
@@ -109,7 +109,7 @@ void PrepareBatchNormBackward(const ConformanceCase& c, std::vector<Elements>& i
                               .beta = specs[P::kBeta].present,
                               .residual = c.spec.outputs[P::kDresidual].present,
                               .attributes = c.spec.attributes_as<BatchNormAttributes>(),
-                              .passed = HasPassed(c.spec)}));
+                              .passed = HasReluBitmask(c.spec)}));
   const Elements ones(specs[P::kMean].shape.size(), 1.0);
   Elements residual;
   if (forward.inputs[BatchNormPlaces::kResidual].present) {
@@ -120,7 +120,7 @@ void PrepareBatchNormBackward(const ConformanceCase& c, std::vector<Elements>& i
       Oracle(), forward, {inputs[P::kX], inputs[P::kGamma], inputs[P::kBeta], residual, ones, ones},
       c.context);
   if (specs[P::kY].present) inputs[P::kY] = Rounded(outputs[BatchNormPlaces::kY]);
-  if (HasPassed(c.spec)) inputs[P::kPassed] = outputs[BatchNormPlaces::kPassed];
+  if (HasReluBitmask(c.spec)) inputs[P::kReluBitmask] = outputs[BatchNormPlaces::kReluBitmask];
   inputs[P::kMean] = Rounded(outputs[BatchNormPlaces::kMean]);
   inputs[P::kRstd] = Rounded(outputs[BatchNormPlaces::kRstd]);
 }
@@ -301,7 +301,7 @@ void ExpectConforms(const ConformanceCase& c, Precision precision, bool narrows_
 struct TestedBackend {
   std::string_view name;
   std::unique_ptr<Backend> (*make)(int threads);
-  std::string (*trouble)();            // why it cannot be made here; empty when it can
+  std::string (*problem)();            // why it cannot be made here; empty when it can
   std::vector<Precision> others = {};  // than fp32, where the machine has them
   // Its filters' gradients may be rounded to 16 bits before they are fp32.
   bool narrows_filters = false;
@@ -319,7 +319,7 @@ const TestedBackend kTested[] = {
      true},
     {"cuda",
      [](int) { return MakeCudaBackend({}); },
-     CudaTrouble,
+     WhyNoGpu,
      {Precision::kTf32, Precision::kBf16, Precision::kFp16},
      true},
 };
@@ -349,8 +349,8 @@ void ExpectConformsIn(Precision precision, const Backend& backend, const Conform
 
 TEST_P(Conformance, MatchesReferenceInDouble) {
   const auto& [entry, c] = GetParam();
-  if (const std::string trouble = entry.trouble(); !trouble.empty())
-    GTEST_SKIP() << "skipped: " << trouble;
+  if (const std::string problem = entry.problem(); !problem.empty())
+    GTEST_SKIP() << "skipped: " << problem;
   const auto backend = entry.make(kThreads);
   const UseMemoryOf memory(*backend);
   const OpSpec narrow = InType(c.spec, DType::kBF16);
@@ -364,8 +364,8 @@ TEST_P(Conformance, MatchesReferenceInDouble) {
   for (const Precision precision : entry.others) {
     // The same as fp32, or as little there.
     if (precision == Precision::kTf32 && !(IsProduct(c.spec.kind) && in_fp32)) continue;
-    const std::string trouble = PrecisionTrouble(precision, *backend);
-    if (!trouble.empty()) GTEST_SKIP() << "skipped: " << trouble;
+    const std::string problem = PrecisionProblem(precision, *backend);
+    if (!problem.empty()) GTEST_SKIP() << "skipped: " << problem;
     EXPECT_TRUE(backend->Supports(InType(c.spec, ActivationType(precision)))) << Name(precision);
     ExpectConformsIn(precision, *backend, c, entry.narrows_filters);
   }
@@ -380,7 +380,7 @@ const TestedBackend kOptionalWays[] = {
      true},
     {"cuda_optional",
      [](int) { return MakeCudaBackend({.takes_optional = true}); },
-     CudaTrouble,
+     WhyNoGpu,
      {Precision::kBf16, Precision::kFp16},
      true},
 };
@@ -422,8 +422,8 @@ TEST(Winograd, ConformsOnAnyNumberOfThreads) {
     return (&w == &spec.outputs[0] ? kernel->output_layouts()[0] : kernel->input_layouts()[1]) ==
            Layout::Filter();
   };
-  const std::string trouble = PrecisionTrouble(Precision::kBf16, *MakeOneDnnBackend(1));
-  if (!trouble.empty()) fmt::print("skipped: in bf16: {}\n", trouble);
+  const std::string problem = PrecisionProblem(Precision::kBf16, *MakeOneDnnBackend(1));
+  if (!problem.empty()) fmt::print("skipped: in bf16: {}\n", problem);
   int cases = 0;
   for (const ConformanceCase& c : ConformanceCases()) {
     if (c.name.find("_tiles") == std::string::npos) continue;
@@ -441,7 +441,7 @@ TEST(Winograd, ConformsOnAnyNumberOfThreads) {
       const auto backend = MakeOneDnnBackend(threads);
       EXPECT_TRUE(takes_it(*backend, c.spec));
       ExpectConformsIn(Precision::kFp32, *backend, c, false);
-      if (!trouble.empty()) continue;
+      if (!problem.empty()) continue;
       backend->SetPrecision(Precision::kBf16);
       backend->UseWinograd(Winograd::kWherePossible);
       EXPECT_TRUE(takes_it(*backend, InType(c.spec, DType::kBF16)));
@@ -454,8 +454,8 @@ TEST(Winograd, ConformsOnAnyNumberOfThreads) {
 class Chains : public ::testing::TestWithParam<TestedBackend> {
  protected:
   void SetUp() override {
-    if (const std::string trouble = GetParam().trouble(); !trouble.empty())
-      GTEST_SKIP() << "skipped: " << trouble;
+    if (const std::string problem = GetParam().problem(); !problem.empty())
+      GTEST_SKIP() << "skipped: " << problem;
     backend_ = GetParam().make(kThreads);
   }
   std::unique_ptr<Backend> backend_;

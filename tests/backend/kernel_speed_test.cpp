@@ -225,8 +225,8 @@ void PrintTable(const Backend& backend, int64_t batch, size_t copied_bytes, int6
 }
 
 TEST(KernelSpeed, BesideACopy) {
-  if (const std::string trouble = CudaTrouble(); !trouble.empty())
-    GTEST_SKIP() << "skipped: " << trouble;
+  if (const std::string problem = WhyNoGpu(); !problem.empty())
+    GTEST_SKIP() << "skipped: " << problem;
   PrintTable(*MakeCudaBackend({}), 256, size_t{1} << 30, 25'600'000);
 }
 

@@ -25,8 +25,8 @@ class NanPasses : public ::testing::TestWithParam<std::string_view> {
     if (GetParam() == "onednn" && !OneDnnAvailable())
       GTEST_SKIP() << "skipped: built without oneDNN";
     if (GetParam() == kCudaBackend.name) {
-      if (const std::string trouble = CudaTrouble(); !trouble.empty())
-        GTEST_SKIP() << "skipped: " << trouble;
+      if (const std::string problem = WhyNoGpu(); !problem.empty())
+        GTEST_SKIP() << "skipped: " << problem;
       backend_ = kCudaBackend.make(1);
       memory_.emplace(*backend_);
     }

@@ -9,7 +9,7 @@
 #include "tests/support/cuda_emulation/backend.h"
 #include "tests/support/op_runner.h"
 #include "tests/support/op_specs.h"
-#include "tests/support/precision_trouble.h"
+#include "tests/support/precision_problem.h"
 #include "tests/support/text_of.h"
 
 namespace carole::testing {
@@ -31,15 +31,15 @@ TEST(Precision, CpusRefuseTf32) {
   for (const BackendEntry& entry : kBackends) {
     if (entry.name == "onednn" && !OneDnnAvailable()) continue;
     const auto backend = entry.make(1);
-    EXPECT_THAT(PrecisionTrouble(Precision::kTf32, *backend), HasSubstr("[precision] tf32: "));
-    EXPECT_EQ(PrecisionTrouble(Precision::kFp32, *backend), "");
+    EXPECT_THAT(PrecisionProblem(Precision::kTf32, *backend), HasSubstr("[precision] tf32: "));
+    EXPECT_EQ(PrecisionProblem(Precision::kFp32, *backend), "");
     EXPECT_EQ(backend->activation_dtype(), DType::kF32);
   }
 }
 
 TEST(Precision, OneDnnRefusesFp16AndNamesTheInstructions) {
   if (!OneDnnAvailable()) GTEST_SKIP() << "built without oneDNN";
-  EXPECT_THAT(PrecisionTrouble(Precision::kFp16, *MakeOneDnnBackend(1)),
+  EXPECT_THAT(PrecisionProblem(Precision::kFp16, *MakeOneDnnBackend(1)),
               AllOf(HasSubstr("[precision] fp16: not on this CPU"), HasSubstr("avx512_fp16"),
                     HasSubstr("use --precision=")));
 }
@@ -76,7 +76,7 @@ TEST(Precision, GpusRefuseWhatTheyCannotMultiplyIn) {
 
 constexpr BackendEntry kEmulatedCuda = {.name = "emulated_cuda",
                                         .make = MakeEmulatedCudaBackend,
-                                        .trouble = [] { return std::string(); }};
+                                        .problem = [] { return std::string(); }};
 
 class Casts : public ::testing::TestWithParam<BackendEntry> {};
 
@@ -84,8 +84,8 @@ class Casts : public ::testing::TestWithParam<BackendEntry> {};
 TEST_P(Casts, RoundOnceInEveryLayout) {
   if (GetParam().name == "onednn" && !OneDnnAvailable()) GTEST_SKIP() << "built without oneDNN";
   const auto backend = GetParam().make(2);
-  if (const std::string trouble = PrecisionTrouble(Precision::kBf16, *backend); !trouble.empty())
-    GTEST_SKIP() << "skipped: " << trouble;
+  if (const std::string problem = PrecisionProblem(Precision::kBf16, *backend); !problem.empty())
+    GTEST_SKIP() << "skipped: " << problem;
   EXPECT_EQ(backend->activation_dtype(), DType::kBF16);
   for (const int64_t groups : {1, 4}) {
     OpSpec conv =
@@ -116,7 +116,7 @@ INSTANTIATE_TEST_SUITE_P(Backends, Casts,
 // Stored in 11 bits of mantissa, computed in fp32.
 TEST(Reference, ModelsFp16) {
   const auto backend = MakeReferenceBackend(1);
-  ASSERT_EQ(PrecisionTrouble(Precision::kFp16, *backend), "");
+  ASSERT_EQ(PrecisionProblem(Precision::kFp16, *backend), "");
   const OpSpec spec = InNarrow(LinearSpec({.n = 1, .c = 2, .k = 1}), DType::kF16);
   // 1 + 2^-11 is a tie that goes to 1; the sum of the two products is exact, then rounded.
   EXPECT_EQ(RunPlain(*backend, spec, {{1 + 0x1p-11, 2048}, {1, 1}, {}})[0][0], 2048)

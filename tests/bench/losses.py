@@ -12,8 +12,8 @@ are computed anew (philox.py), and pictures are read from the distributed files.
 The first losses lie around 10, and at TF-Slim's rate each step takes what differs up to ten times further apart. Of
 a million ReLUs and pools some lie so near to a tie that the last bit of a weight decides, and one of them is
 enough: where each first weight is one bit aside, TensorFlow's own first ten losses part by 1 to 8 % with sgd, momentum,
-rmsprop, adagrad and adadelta, in jumps, on the same few ways for some of these neighbours and not for others. So the
-table shows how far carole is from TensorFlow, how far from the nearest of TensorFlow and its neighbours, and how far
+rmsprop, adagrad and adadelta, in jumps, on the same few ways for some of these neighbors and not for others. So the
+table shows how far carole is from TensorFlow, how far from the nearest of TensorFlow and its neighbors, and how far
 these are from each other. The second must be within 1 %, or where the third is larger, within that. After two epochs
 both must have learned alike.
 """
@@ -39,7 +39,7 @@ OPTIMIZERS = ("adadelta", "adagrad", "adam", "ftrl", "momentum", "rmsprop", "sgd
 SEED, BATCH, HIDDEN, KEEP = 1, 32, 1024, 0.5
 COMPARED = 10  # first losses
 LOSS_TOLERANCE = 0.01  # of them, relative
-NEIGHBOURS = 8  # runs of TensorFlow from weights one bit aside
+NEIGHBORS = 8  # runs of TensorFlow from weights one bit aside
 ACCURACY_TOLERANCE = 0.02  # at the end: roundings part the weights long before
 GOLDEN_IMAGES, GOLDEN_RATES = 320, (0.001, 0.01)
 
@@ -177,10 +177,10 @@ def one_bit_aside(weights, seed):
     return {name: move(values) for name, values in weights.items()}
 
 
-def neighbours(weights, optimizer, num_images, train, *rate):
+def neighbors(weights, optimizer, num_images, train, *rate):
     """TensorFlow's first losses where it begins one bit aside."""
     return [TensorFlow(one_bit_aside(weights, seed), optimizer, num_images, *rate).train(*train, COMPARED)
-            for seed in range(NEIGHBOURS)]  # fmt: skip
+            for seed in range(NEIGHBORS)]  # fmt: skip
 
 
 def compare(carole, optimizer, weights, steps, train, test):
@@ -188,7 +188,7 @@ def compare(carole, optimizer, weights, steps, train, test):
     ours = carole.train(optimizer, f"--optimizer={optimizer}", f"--max_number_of_steps={steps}")
     peer = TensorFlow(weights, optimizer, len(train[0]))
     theirs = peer.train(*train, steps)
-    beside = neighbours(weights, optimizer, len(train[0]), train)
+    beside = neighbors(weights, optimizer, len(train[0]), train)
     own = max(first_difference(losses, theirs) for losses in beside)
     first = first_difference(ours, theirs)
     nearest = min(first, *(first_difference(ours, losses) for losses in beside))
@@ -212,7 +212,7 @@ def write_golden(weights, train):
     for rate, name in itertools.product(GOLDEN_RATES, OPTIMIZERS):
         losses = TensorFlow(weights, name, GOLDEN_IMAGES, rate).train(*train, COMPARED)
         own = max(first_difference(beside, losses)
-                  for beside in neighbours(weights, name, GOLDEN_IMAGES, train, rate))  # fmt: skip
+                  for beside in neighbors(weights, name, GOLDEN_IMAGES, train, rate))  # fmt: skip
         runs.append({"optimizer": name, "learning_rate": rate, "losses": [round(loss, 5) for loss in losses],
                      "own_difference": float(f"{own:.1e}")})  # fmt: skip
     with open(GOLDEN, "w") as file:

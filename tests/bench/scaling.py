@@ -14,7 +14,7 @@ disturb is now and then slow. A third way shows how much that is: ranks that kee
 
 Machines drift by more than what is measured. So all ways are started once and take turns of some seconds: one runs
 while the processes of the others are stopped (SIGSTOP). A turn counts the steps that lie in it whole but for the first,
-whose caches are cold. A ratio is the median over neighbouring turns, with its standard error.
+whose caches are cold. A ratio is the median over neighboring turns, with its standard error.
 """
 
 import argparse
@@ -191,7 +191,7 @@ def start(net, who, args, steps, folder, machines):
 
 
 def measure(net, who, args):
-    """Speeds of neighbouring turns, by the names of start()."""
+    """Speeds of neighboring turns, by the names of start()."""
     step_s = time_step(net, who, args)
     turn_s = max(args.seconds, MIN_STEPS * step_s)
     steps = math.ceil(args.turns * turn_s / step_s)

@@ -169,14 +169,14 @@ TEST_F(BadInputTest, PathsOfOtherMachines) {
 }
 
 TEST_F(BadInputTest, LabelOutOfRange) {
-  WriteGreyRecord(train_file_, 0x7f, 12);
+  WriteGrayRecord(train_file_, 0x7f, 12);
   EXPECT_TRUE(FailsWith(TrainAnEpoch(), 65, {train_file_, "record 0", "label", "12"}));
   EXPECT_THAT(Carole({"doctor", "--dataset_name=mnist", "--dataset_dir=" + data_dir_}).out,
               ::testing::HasSubstr(
                   train_file_ + ": record 0 at byte 0: image/class/label: out of range: got 12"));
   // Of each shard the last one, too.
   const std::string bad = ReadText(train_file_);
-  WriteGreyRecord(train_file_, 0x7f, 2);
+  WriteGrayRecord(train_file_, 0x7f, 2);
   std::ofstream(train_file_, std::ios::app) << bad;
   EXPECT_THAT(Carole({"doctor", "--dataset_name=mnist", "--dataset_dir=" + data_dir_}).out,
               ::testing::HasSubstr(train_file_ + ": record 1 at byte"));

@@ -134,9 +134,9 @@ void WriteRecord(const std::string& path, const io::ExampleBuilder& example) {
   WriteWholeFile(path, record);
 }
 
-void WriteGreyRecord(const std::string& path, uint8_t grey, int64_t label) {
+void WriteGrayRecord(const std::string& path, uint8_t gray, int64_t label) {
   io::ExampleBuilder example;
-  example.Add("image/encoded", std::string(28 * 28, static_cast<char>(grey)));
+  example.Add("image/encoded", std::string(28 * 28, static_cast<char>(gray)));
   example.Add("image/format", "raw");
   example.Add("image/height", int64_t{28});
   example.Add("image/width", int64_t{28});

@@ -33,8 +33,8 @@ void WriteDigitPictures(const std::filesystem::path& folder, int count);
 // A TFRecord file of this record alone.
 void WriteRecord(const std::string& path, const io::ExampleBuilder& example);
 
-// The same of 28x28 bare pixels of one grey.
-void WriteGreyRecord(const std::string& path, uint8_t grey, int64_t label);
+// The same of 28x28 bare pixels of one gray.
+void WriteGrayRecord(const std::string& path, uint8_t gray, int64_t label);
 
 // TFRecords of 300 + 100 digits, built by the program itself.
 class CliTest : public ::testing::Test {

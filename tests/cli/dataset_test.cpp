@@ -104,7 +104,7 @@ TEST_F(DatasetTest, DrawnPicturesAreBuiltVerifiedAndShown) {
 
 TEST_F(DatasetTest, ShowsBarePixels) {
   const std::string picture = folder_ / "picture.png";
-  WriteGreyRecord(train_file_, 0x7f, 3);
+  WriteGrayRecord(train_file_, 0x7f, 3);
   const ProcessResult result = RunToEnd({"dataset", "show", "--dataset_name=mnist", "--dataset_dir",
                                          data_dir_, "--picture", picture});
   EXPECT_THAT(result.out, ::testing::HasSubstr("picture, 28x28, written"));

@@ -28,7 +28,7 @@ ProcessResult CaroleWith(const std::string& folders, const Words& arguments,
 class GpuTest : public CliTest {};
 
 TEST_F(GpuTest, WithoutOneEveryCommandSaysSoInOneLine) {
-  if (CudaTrouble().empty()) GTEST_SKIP() << "skipped: this machine has a GPU";
+  if (WhyNoGpu().empty()) GTEST_SKIP() << "skipped: this machine has a GPU";
   const Words no_gpu = {"--backend=cuda", "no GPU", "use --backend=onednn"};
   EXPECT_TRUE(FailsWith(Carole(TrainWords(train_dir_, {"--backend=cuda"})), 78, no_gpu));
   EXPECT_TRUE(FailsWith(Carole({"bench", "train", "--backend=cuda"}), 78, no_gpu));
@@ -59,8 +59,8 @@ TEST_F(GpuTest, OldDriverAndBrokenLibraryAreNamed) {
 }
 
 TEST_F(GpuTest, TrainsAndEvaluates) {
-  if (const std::string trouble = CudaTrouble(); !trouble.empty())
-    GTEST_SKIP() << "skipped: " << trouble;
+  if (const std::string problem = WhyNoGpu(); !problem.empty())
+    GTEST_SKIP() << "skipped: " << problem;
   RunToEnd(TrainWords(train_dir_, {"--backend=cuda"}));
   RunToEnd(EvalWords(train_dir_, {"--backend=cuda"}));
 }
@@ -215,7 +215,7 @@ TEST_F(NvJpegTest, WhatIsMissingIsSaidInOneLine) {
   EXPECT_TRUE(FailsWith(
       CaroleWith(CAROLE_FAKE_GPU, words, {"FAKE_NVJPEG_STATUS=6", "FAKE_CUDA_STATUS=719"}), 69,
       {"nvjpegDecode: status 6, cuStreamSynchronize: CUDA_ERROR"}));
-  if (!CudaTrouble().empty()) {
+  if (!WhyNoGpu().empty()) {
     EXPECT_TRUE(FailsWith(Carole(words), 78, {"cannot be loaded", "use --jpeg_decoder=cpu"}));
   }
 }

@@ -69,7 +69,7 @@ TEST(ProgramTest, UnknownFlagNamesTheNearest) {
   EXPECT_TRUE(FailsWith(Carole({"train", "--bath_size=8"}), 64,
                         {"--bath_size", "did you mean --batch_size?"}));
   EXPECT_TRUE(
-      FailsWith(Carole({"train", "--optimiser", "sgd"}), 64, {"--optimiser", "--optimizer?"}));
+      FailsWith(Carole({"train", "--optimizer", "sgd"}), 64, {"--optimizer", "--optimizer?"}));
 }
 
 TEST(ProgramTest, ValuesThatDoNotFitAreRefused) {

@@ -90,7 +90,7 @@ TEST_F(RecipeTest, EvalImageClassifier) {
   EXPECT_FALSE(std::filesystem::is_empty(folder_ / "eval"));
 }
 
-// Colour JPEGs, one channel, whose values are not whole; and prediction knows it.
+// Color JPEGs, one channel, whose values are not whole; and prediction knows it.
 TEST_F(RecipeTest, TrainImageClassifierInGrayscale) {
   const std::string data = DrawnImagenet();
   const Words input = {"--dataset_name=synthetic", "--dataset_dir=" + data, "--use_grayscale",

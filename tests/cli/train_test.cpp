@@ -256,7 +256,7 @@ TEST_F(TrainTest, BytesStayCloseToFloatsElsewhere) {
   EXPECT_NE(DigestOf(train_dir_), DigestOf(folder_ / "floats"));
   EXPECT_TRUE(FailsWith(
       Carole(TrainWords(folder_ / "no", {"--preprocessing_name=cifarnet", "--input_dtype=uint8"})),
-      64, {"--input_dtype", "cifarnet standardises each image"}));
+      64, {"--input_dtype", "cifarnet standardizes each image"}));
 }
 
 TEST_F(TrainTest, GoesOnInAnotherPrecisionAndSaysSo) {

@@ -27,7 +27,7 @@ TYPED_TEST(Float16, EveryValueSurvivesTheWayThroughFp32) {
   }
 }
 
-// Between two neighbours lies one number that is as far from both: it goes to the even one, and the
+// Between two neighbors lies one number that is as far from both: it goes to the even one, and the
 // fp32 next to it to the nearer one.
 TYPED_TEST(Float16, RoundsToNearestTiesToEven) {
   for (uint32_t bits = 0; bits < 0x7F00; bits += 7) {

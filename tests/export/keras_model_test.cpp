@@ -79,7 +79,7 @@ TEST(KerasModel, SaysHowItWasTrained) {
   EXPECT_EQ(optimizer("lars", {}), "");
 }
 
-// Whoever loads the model normalises images as those must who trained it on floats.
+// Whoever loads the model normalizes images as those must who trained it on floats.
 TEST(KerasModel, TakesWhatTheNetMakesOfBytes) {
   const nets::Model model = nets::BuildModel(nets::FindNet("lenet"),
                                              {.batch_size = 2,

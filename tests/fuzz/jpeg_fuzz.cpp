@@ -1,4 +1,4 @@
-// Pictures: the glue around libjpeg and libpng, to grey and to colour; and io/jpeg beside libjpeg,
+// Pictures: the glue around libjpeg and libpng, to gray and to color; and io/jpeg beside libjpeg,
 // which must come to the same pixels or the same error.
 #include <string>
 #include <vector>

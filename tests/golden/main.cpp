@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "tests/golden/check_net.h"
-#include "tests/support/precision_trouble.h"
+#include "tests/support/precision_problem.h"
 #include "tests/support/test_data.h"
 #include "tests/support/walled_backend.h"
 
@@ -32,7 +32,7 @@ std::unique_ptr<Backend> MakeDevice(int threads) {
 }
 
 constexpr BackendEntry kDevice = {
-    .name = "device", .make = MakeDevice, .trouble = [] { return std::string(); }};
+    .name = "device", .make = MakeDevice, .problem = [] { return std::string(); }};
 
 struct Column {
   BackendEntry backend;
@@ -96,12 +96,12 @@ class GoldenTest : public ::testing::Test {
     const nets::NetEntry* net = nets::TryFindNet(name);
     if (net == nullptr) GTEST_SKIP() << "skipped: net " << name << " is not in this build";
     const BackendEntry& entry = column_.backend;
-    if (const std::string trouble = entry.trouble(); !trouble.empty())
-      GTEST_SKIP() << "skipped: " << trouble;
+    if (const std::string problem = entry.problem(); !problem.empty())
+      GTEST_SKIP() << "skipped: " << problem;
     const auto backend = entry.make(static_cast<int>(std::thread::hardware_concurrency()));
-    if (const auto trouble = carole::testing::PrecisionTrouble(column_.precision, *backend);
-        !trouble.empty())
-      GTEST_SKIP() << "skipped: " << trouble;
+    if (const auto problem = carole::testing::PrecisionProblem(column_.precision, *backend);
+        !problem.empty())
+      GTEST_SKIP() << "skipped: " << problem;
     CheckStructure(*net, golden);
     if (HasFatalFailure()) return;
     const bool single = column_.name() != "reference" || !HasDoubles(golden);

@@ -45,9 +45,9 @@ processes() { nproc | awk '{ n = int($1 / 2); print (n < 2 ? 2 : n > 8 ? 8 : n) 
 
 # Whether all of $pids ended well.
 wait_for_all() {
-  trouble=0
-  for pid in $pids; do wait "$pid" || trouble=1; done
-  return "$trouble"
+  problem=0
+  for pid in $pids; do wait "$pid" || problem=1; done
+  return "$problem"
 }
 
 kernels() {
@@ -104,10 +104,10 @@ sanitizer() {
     sanitizer_findings "$out/shard.$shard.txt"
     grep 'ERROR SUMMARY' "$out/shard.$shard.txt" || {
       echo "process $shard: no ERROR SUMMARY"
-      trouble=1
+      problem=1
     }
   done
-  return "$trouble"
+  return "$problem"
 }
 
 fashion_mnist() {
@@ -142,7 +142,7 @@ optimizers() {
     losses $backend diverging --optimizer=sgd --learning_rate=1e30 &
   done
   wait
-  trouble=0
+  problem=0
   for name in $optimizers diverging; do
     paste "$out/steps_${name}_cuda.txt" "$out/steps_${name}_onednn.txt" | awk -F '\t' -v name="$name" '
       NR == 1 { first = $2 }
@@ -161,10 +161,10 @@ optimizers() {
           ended ? "; " ended : "", good ? "" : ": DIFFERS"
         exit !good
       }' && continue
-    trouble=1
+    problem=1
     tail -q -n 1 "$out/log_${name}_cuda.txt" "$out/log_${name}_onednn.txt"
   done
-  return "$trouble"
+  return "$problem"
 }
 
 # Micro-batches, moving averages and 16 bits together: recorded steps beside those of kernels one by one, the same losses.
@@ -251,7 +251,7 @@ bench() {
   prefix=$1 net=$2 precision=$3
   batches=$(echo "$4" | tr , ' ')
   shift 4
-  trouble=0 measured=0
+  problem=0 measured=0
   for batch in $batches; do
     file=$prefix.$net.$precision.$batch.json graph=
     : >"$file"
@@ -265,10 +265,10 @@ bench() {
       measured=1
     elif ! does_not_fit; then
       echo "batch $batch: exit code $code"
-      trouble=1
+      problem=1
     fi
   done
-  [ "$trouble" -eq 0 ] && [ "$measured" -eq 1 ]
+  [ "$problem" -eq 0 ] && [ "$measured" -eq 1 ]
 }
 
 # ours NET PRECISION BATCHES

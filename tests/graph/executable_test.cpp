@@ -154,7 +154,7 @@ TEST(Executable, ReadyGradientsStayAsTheyAre) {
   VariableStore& store = runner.store();
   std::vector<Elements> seen;
   auto read = [&](int i) {
-    const VariablePlace& p = store.places()[store.ready_order()[i]];
+    const VariableSlice& p = store.places()[store.ready_order()[i]];
     const auto all = store.gradients<double>().subspan(p.offset, p.count);
     return Elements(all.begin(), all.end());
   };

@@ -9,7 +9,7 @@
 #include "nets/nets.h"
 #include "tests/support/cuda_emulation/backend.h"
 #include "tests/support/graph_runner.h"
-#include "tests/support/precision_trouble.h"
+#include "tests/support/precision_problem.h"
 #include "tests/support/sample_graphs.h"
 
 namespace carole::testing {
@@ -58,8 +58,8 @@ class Plans : public ::testing::TestWithParam<Row> {
       wide_ = MakeEmulatedCudaBackend(2);
       narrow_ = MakeEmulatedCudaBackend(2);
     }
-    const std::string trouble = PrecisionTrouble(GetParam().precision, *narrow_);
-    if (!trouble.empty()) GTEST_SKIP() << "skipped: " << trouble;
+    const std::string problem = PrecisionProblem(GetParam().precision, *narrow_);
+    if (!problem.empty()) GTEST_SKIP() << "skipped: " << problem;
   }
 
   std::unique_ptr<Backend> wide_, narrow_;
@@ -111,8 +111,8 @@ class Nets : public ::testing::Test {
     if (!OneDnnAvailable()) GTEST_SKIP() << "built without oneDNN";
     wide_ = MakeOneDnnBackend(2);
     narrow_ = MakeOneDnnBackend(2);
-    const std::string trouble = PrecisionTrouble(Precision::kBf16, *narrow_);
-    if (!trouble.empty()) GTEST_SKIP() << "skipped: " << trouble;
+    const std::string problem = PrecisionProblem(Precision::kBf16, *narrow_);
+    if (!problem.empty()) GTEST_SKIP() << "skipped: " << problem;
   }
 
   std::unique_ptr<Backend> wide_, narrow_;
@@ -183,7 +183,7 @@ TEST(PlansOfFilters, WideOnesLieAsNarrowReadersWantThem) {
   const Executable executable(*graph, backend);
   const auto store = executable.MakeStore();
   int filters = 0;
-  for (const VariablePlace& place : store->places()) {
+  for (const VariableSlice& place : store->places()) {
     if (place.shape.rank() == 4) {
       EXPECT_EQ(place.layout, Layout::Nhwc()) << place.name;
     }

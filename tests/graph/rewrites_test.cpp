@@ -324,7 +324,7 @@ TEST(Rewrites, MasksBehindSumsAreBits) {
     for (const Node& node : g.nodes()) {
       if (node.dead || node.kind != OpKind::kBatchNormBackward) continue;
       const auto& in = node.inputs;
-      EXPECT_TRUE(in[BatchNormBackwardPlaces::kPassed] == kNone ||
+      EXPECT_TRUE(in[BatchNormBackwardPlaces::kReluBitmask] == kNone ||
                   in[BatchNormBackwardPlaces::kY] == kNone)
           << node.name;
     }

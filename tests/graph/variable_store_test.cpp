@@ -16,7 +16,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-VariablePlace Place(const std::string& name, const Shape& tf_shape, Initializer initializer = {},
+VariableSlice Place(const std::string& name, const Shape& tf_shape, Initializer initializer = {},
                     bool trainable = true) {
   Shape shape = tf_shape;
   if (tf_shape.rank() == 4) shape = {tf_shape[3], tf_shape[2], tf_shape[0], tf_shape[1]};
@@ -118,7 +118,7 @@ TEST(VariableStore, BlockedLayoutsRoundTripAndTheirPaddingStaysZero) {
   int opaque = 0;
   double sum = 0;
   for (int v = 0; v < static_cast<int>(store->places().size()); ++v) {
-    const VariablePlace& p = store->places()[v];
+    const VariableSlice& p = store->places()[v];
     EXPECT_EQ(p.offset * sizeof(float) % Buffer::kAlignment, 0u) << p.name;
     opaque += p.layout.opaque() != nullptr;
     store->Write(v, Counted(p.shape.size()));

@@ -24,7 +24,7 @@ PICTURES = 3
 
 
 def draw(folder):
-    """Grey pictures of noise; their pixels (N,H,W,1)."""
+    """Gray pictures of noise; their pixels (N,H,W,1)."""
     pixels = np.random.default_rng(5).integers(0, 256, (PICTURES, 28, 28), np.uint8)
     for i, picture in enumerate(pixels):
         Image.fromarray(picture).save(folder / f"{i}.png")

@@ -14,7 +14,7 @@ from html.parser import HTMLParser
 from sample_run import SampleRun
 
 CHARTS = {
-    "loss": ["total", "cross entropy", "regularisation", "evaluation, cross entropy"],
+    "loss": ["total", "cross entropy", "regularization", "evaluation, cross entropy"],
     "accuracy": ["training batches", "evaluation", "evaluation, top 5"],
     "rate": ["learning rate"],
     "norm": ["gradient norm"],

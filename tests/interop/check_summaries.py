@@ -22,16 +22,16 @@ from sample_run import SampleRun
 STEPS = 12
 
 
-def read_grey_png(data):
-    """Pixels of a PNG of 8-bit grey, by its definition."""
+def read_gray_png(data):
+    """Pixels of a PNG of 8-bit gray, by its definition."""
     assert data[:8] == b"\x89PNG\r\n\x1a\n"
     at, packed = 8, b""
     while at < len(data):
         length, kind = struct.unpack(">I4s", data[at:at + 8])
         body = data[at + 8:at + 8 + length]
         if kind == b"IHDR":
-            width, height, depth, colour = struct.unpack(">IIBB", body[:10])
-            assert (depth, colour) == (8, 0), (depth, colour)
+            width, height, depth, color = struct.unpack(">IIBB", body[:10])
+            assert (depth, color) == (8, 0), (depth, color)
         packed += body if kind == b"IDAT" else b""
         at += 12 + length
     raw = io.BytesIO(zlib.decompress(packed))
@@ -79,7 +79,7 @@ def check_images(events):
     pictures = events.Images("input/image/0")
     assert [e.step for e in pictures] == list(range(1, STEPS + 1))
     for picture in pictures:
-        pixels = read_grey_png(picture.encoded_image_string)
+        pixels = read_gray_png(picture.encoded_image_string)
         bright = pixels == 230  # what was drawn: bytes come back as they were
         assert bright.sum() == 25 and pixels[~bright].max() < 40, pixels
 

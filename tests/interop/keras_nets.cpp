@@ -55,7 +55,7 @@ class Net {
 
   void FillByFormula() {
     for (size_t v = 0; v < store_->places().size(); ++v) {
-      const VariablePlace& place = store_->places()[v];
+      const VariableSlice& place = store_->places()[v];
       store_->Write(static_cast<int>(v), golden::FormulaVariable(place.name, place.tf_shape, 1));
     }
   }
@@ -64,7 +64,7 @@ class Net {
   void Load(const std::string& path) {
     const std::unique_ptr<io::WeightsReader> file = io::OpenWeights(path);
     std::vector<io::VariableSpec> wanted;
-    for (const VariablePlace& p : store_->places()) wanted.push_back({p.name, p.tf_shape});
+    for (const VariableSlice& p : store_->places()) wanted.push_back({p.name, p.tf_shape});
     const io::MappedWeights mapped(*file, wanted);
     for (const std::string& line : mapped.report()) fmt::print("{}\n", line);
     for (size_t v = 0; v < wanted.size(); ++v) {
@@ -84,7 +84,7 @@ class Net {
     checkpoint.keras->training =
         train::MakeKerasTraining(optim::FindOptimizer("adam").plan({.opt_epsilon = 1e-7}), 0.5);
     for (size_t v = 0; v < store_->places().size(); ++v) {
-      const VariablePlace& place = store_->places()[v];
+      const VariableSlice& place = store_->places()[v];
       std::vector<float> data(static_cast<size_t>(place.tf_shape.size()));
       store_->Read(static_cast<int>(v), data);
       checkpoint.variables.push_back({.name = place.name,

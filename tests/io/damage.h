@@ -65,8 +65,8 @@ inline std::string PngExample(const ImageView& picture, int64_t label) {
   return example.Finish();
 }
 
-// A grey PNG whose pixels tell `number`, with this label, as an Example.
-inline std::string GreyExample(int number, int64_t label, int side = 28) {
+// A gray PNG whose pixels tell `number`, with this label, as an Example.
+inline std::string GrayExample(int number, int64_t label, int side = 28) {
   std::vector<uint8_t> pixels(static_cast<size_t>(side) * side);
   for (size_t i = 0; i < pixels.size(); ++i)
     pixels[i] = static_cast<uint8_t>(number * 7 + i * 3 + i / 28);

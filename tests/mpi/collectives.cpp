@@ -58,7 +58,7 @@ void FreezeInside(Communicator& c) {
   });
 }
 
-// The same where MPI sums, which tells nobody and waits for ever: 256 MB take some 50 ms or more.
+// The same where MPI sums, which tells nobody and waits forever: 256 MB take some 50 ms or more.
 void FreezeInsideMpi(Communicator& c) {
   c.SetAllReduce("mpi");
   std::vector<float> data(64 << 20);

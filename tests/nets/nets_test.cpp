@@ -78,7 +78,7 @@ TEST(BuildModel, RefusesBadCounts) {
               AllOf(HasSubstr("number of classes"), HasSubstr("got 1, want 2 to 1048576")));
   EXPECT_THAT(ErrorOf(net, {.num_classes = -3}), HasSubstr("got -3, want 2 to"));
   EXPECT_THAT(ErrorOf(net, {.num_classes = int64_t{1} << 60}), HasSubstr("number of classes"));
-  EXPECT_THAT(ErrorOf(net, {.channels = 2}), HasSubstr("got 2, want 1 (grey) or 3 (colour)"));
+  EXPECT_THAT(ErrorOf(net, {.channels = 2}), HasSubstr("got 2, want 1 (gray) or 3 (color)"));
   EXPECT_THAT(ErrorOf(net, {.batch_size = 0}), HasSubstr("got 0, want 1 to 65536"));
   EXPECT_THAT(ErrorOf(net, {.label_smoothing = 1.01}), HasSubstr("--label_smoothing"));
 }

@@ -277,7 +277,7 @@ void FillRandomly(Problem<T>& problem) {
 
 TEST(OptimizerTest, RegularizationIsPartOfTheGradientAndReported) {
   for (const OptimizerEntry& entry : kOptimizers) {
-    if (entry.name == "lars") continue;  // its rates depend on what is regularised
+    if (entry.name == "lars") continue;  // its rates depend on what is regularized
     const OptimizerOptions options{.weight_decay = 0.01};
     Problem<double> plain(9000), explicit_l2(9000);
     FillRandomly(plain);

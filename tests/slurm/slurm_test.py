@@ -196,7 +196,7 @@ class SlurmTest(unittest.TestCase):
         self.jobs.append(job)
         self.expect_completed(job)
         for text in (r"ok +PMIx +library \S+, started by \S+; srun has pmix", r"ok +ranks +2 started",
-                     r"bandwidth +[0-9.]+ GB/s", "no trouble found"):
+                     r"bandwidth +[0-9.]+ GB/s", "no problem found"):
             self.assertRegex(self.log(), text)
 
     # The batch script itself is one rank; its allocation is what hostfile prints.

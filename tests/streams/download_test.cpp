@@ -31,7 +31,7 @@ TEST(Download, WaitsForNothingThatWasAskedForLater) {
   kernels.Push([&] {
     while (!may_end) std::this_thread::yield();
   });
-  EXPECT_EQ(*download->Wait(), std::byte{7});  // for ever, if it waited for the kernel
+  EXPECT_EQ(*download->Wait(), std::byte{7});  // forever, if it waited for the kernel
   may_end = true;
 }
 

@@ -50,7 +50,7 @@ TEST(Uploads, RunBesideKernelsThatDoNotReadThem) {
     while (!may_end) std::this_thread::yield();
   });
   uploads.Copy(device.data(), host.data(), 1);
-  uploads.WaitOnHost();  // for ever, if it waited for the kernel
+  uploads.WaitOnHost();  // forever, if it waited for the kernel
   EXPECT_EQ(device[0], std::byte{7});
   may_end = true;
   kernels.Wait();

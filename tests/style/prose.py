@@ -27,7 +27,7 @@ TERMS = {
     r"otherwise than": '"unlike"',
     r"so many|as many as one": '"this many", or a number',
     r"under way": '"in flight"',
-    r"troubles?": '"problem" or "finding"',
+    r"problems?": '"problem" or "finding"',
     r"pictures?": '"image"',
     r"for ever": '"forever"',
     r"roll calls?": '"stall inspection"',

@@ -153,8 +153,8 @@ struct BatchNormSizes {
   bool passed = false;      // forward leaves it, backward reads it in y's stead
 };
 
-inline void AddPassed(const BatchNormSizes& b, std::vector<TensorSpec>& places) {
-  if (b.passed) places.push_back({PassedShape(b.x), DType::kU8, Layout::Nhwc()});
+inline void AddReluBitmask(const BatchNormSizes& b, std::vector<TensorSpec>& places) {
+  if (b.passed) places.push_back({ReluBitmaskShape(b.x), DType::kU8, Layout::Nhwc()});
 }
 inline OpSpec BatchNormSpec(const BatchNormSizes& b) {
   const Shape c{b.x[1]};
@@ -164,7 +164,7 @@ inline OpSpec BatchNormSpec(const BatchNormSizes& b) {
               {PlainSpec(b.x), OptionalSpec(c, b.gamma), OptionalSpec(c, b.beta),
                OptionalSpec(b.x, b.residual), PlainSpec(c), PlainSpec(c)},
               {PlainSpec(b.x), OptionalSpec(c, training), OptionalSpec(c, training)}};
-  AddPassed(b, spec.outputs);
+  AddReluBitmask(b, spec.outputs);
   return spec;
 }
 inline OpSpec BatchNormBackwardSpec(const BatchNormSizes& b) {
@@ -179,7 +179,7 @@ inline OpSpec BatchNormBackwardSpec(const BatchNormSizes& b) {
                OptionalSpec(b.x, b.addend)},
               {PlainSpec(b.x), OptionalSpec(c, b.gamma), OptionalSpec(c, b.beta),
                OptionalSpec(b.x, b.residual)}};
-  AddPassed(b, spec.inputs);
+  AddReluBitmask(b, spec.inputs);
   return spec;
 }
 

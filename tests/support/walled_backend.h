@@ -79,7 +79,7 @@ class WalledStream {
   }
   const RunContext& context() const { return context_; }
 
-  // Beside what is added, as Backend::Upload() and its neighbours.
+  // Beside what is added, as Backend::Upload() and its neighbors.
   void Upload(std::function<void()> copy) {
     const std::lock_guard lock(mutex_);
     CAROLE_CHECK(recorded_ == nullptr, "an upload is recorded");

@@ -60,7 +60,7 @@ inline TrainingOutcome Train(const RankTraining& t) {
       ++begun;
     };
     for (int64_t s = 0; s < t.steps; ++s) {
-      if (step.num_under_way() == 0) begin();
+      if (step.num_in_flight() == 0) begin();
       if (t.ahead && begun < t.steps && step.CanRunAhead()) begin();
       const train::StepResult result = step.End();
       if (c.rank() == 0) outcome.losses.push_back(result.total_loss);

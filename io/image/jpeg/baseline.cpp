@@ -36,7 +36,7 @@ class BaselineDecoder::Impl {
                           simd_v4::MakePixelKernels)()) {}
 
   bool Decode(const BaselineScan& scan, const Wanted& wanted, uint8_t* out) {
-    const Window& window = window_ = wanted.window;
+    const Region& window = window_ = wanted.window;
     channels_ = wanted.channels;
     divisor_ = wanted.divisor;
     num_planes_ = channels_ == 1 ? 1 : scan.num_components;
@@ -133,7 +133,7 @@ class BaselineDecoder::Impl {
     if (channels_ == 1) {
       std::memcpy(out, luma, window_.width);
     } else if (num_planes_ == 1) {
-      kernels_.grey_to_rgb(luma, window_.width, out);
+      kernels_.gray_to_rgb(luma, window_.width, out);
     } else {
       kernels_.to_rgb(luma, ChromaRow(1, y), ChromaRow(2, y), window_.width, out);
     }
@@ -157,7 +157,7 @@ class BaselineDecoder::Impl {
   }
 
   PixelKernels kernels_;
-  Window window_;
+  Region window_;
   int channels_ = 3;
   int divisor_ = 1;
   int num_planes_ = 3;

@@ -1,6 +1,6 @@
-// A decoder for the JPEGs that nearly all are: baseline, grey or YCbCr with chroma whole, halved
+// A decoder for the JPEGs that nearly all are: baseline, gray or YCbCr with chroma whole, halved
 // sideways or halved both ways. About twice as fast as libjpeg-turbo, and the same to the bit: its
-// fast integer DCT, its triangular upsampling, its colours.
+// fast integer DCT, its triangular upsampling, its colors.
 //
 // Sound streams only. At the first thing that an encoder would not write it gives up, and what is
 // to become of the image is libjpeg's decision.
@@ -25,7 +25,7 @@ struct BaselineComponent {
 struct BaselineScan {
   int height = 0;
   int width = 0;
-  int num_components = 0;    // 1: grey; 3: Y, Cb, Cr
+  int num_components = 0;    // 1: gray; 3: Y, Cb, Cr
   int horizontal = 1;        // so many columns of Y for one of chroma: 1 or 2
   int vertical = 1;          // so many rows: 1, or 2 when columns are halved
   int restart_interval = 0;  // in minimum coded units; 0: none
@@ -40,7 +40,7 @@ class BaselineDecoder {
   // Pixels of the image at 1/divisor (1, 2, 4 or 8) of its size, sides rounded up. They are made of
   // the means of the samples that lie in them.
   struct Wanted {
-    Window window;  // must lie within that image
+    Region window;  // must lie within that image
     int divisor = 1;
     int channels = 3;  // 1 or 3
   };

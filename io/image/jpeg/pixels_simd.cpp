@@ -1,4 +1,4 @@
-// Upsampling and colour of pixels_simd.h; compiled once for each x86-64 level (carole_simd_source).
+// Upsampling and color of pixels_simd.h; compiled once for each x86-64 level (carole_simd_source).
 #include "io/image/jpeg/pixels_simd.h"
 
 #include <cstring>
@@ -64,7 +64,7 @@ constexpr int16_t kCbToGreen = -22554;  // -0.34414
 constexpr int16_t kCrToGreen = 18734;   // -0.71414 + 1
 constexpr int16_t kCbToBlue = -14942;   // 1.77200 - 2
 
-struct Colour {
+struct Color {
   Vector red, green, blue;
 };
 
@@ -82,7 +82,7 @@ inline Vector GreenPart(Vector cb_and_cr) {
 }
 
 // Of values of 16 bits; cb and cr are around 0.
-inline Colour ToColour(Vector y, Vector cb, Vector cr) {
+inline Color ToColor(Vector y, Vector cb, Vector cr) {
   const Vector green = CAROLE_VECTOR(packs_epi32)(GreenPart(CAROLE_VECTOR(unpacklo_epi16)(cb, cr)),
                                                   GreenPart(CAROLE_VECTOR(unpackhi_epi16)(cb, cr)));
   return {.red = Add(y, Add(cr, Part(cr, kCrToRed))),
@@ -141,19 +141,18 @@ void ToRgb(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, int count, ui
     const Vector luma = Load(y + i);
     const Vector blue = Load(cb + i);
     const Vector red = Load(cr + i);
-    const Colour a = ToColour(low(luma), Subtract(low(blue), middle), Subtract(low(red), middle));
-    const Colour b =
-        ToColour(high(luma), Subtract(high(blue), middle), Subtract(high(red), middle));
+    const Color a = ToColor(low(luma), Subtract(low(blue), middle), Subtract(low(red), middle));
+    const Color b = ToColor(high(luma), Subtract(high(blue), middle), Subtract(high(red), middle));
     StorePixels(CAROLE_VECTOR(packus_epi16)(a.red, b.red),
                 CAROLE_VECTOR(packus_epi16)(a.green, b.green),
                 CAROLE_VECTOR(packus_epi16)(a.blue, b.blue), to);
   });
 }
 
-void GreyToRgb(const uint8_t* y, int count, uint8_t* rgb) {
+void GrayToRgb(const uint8_t* y, int count, uint8_t* rgb) {
   ForPixels(count, rgb, [&](int i, uint8_t* to) {
-    const Vector grey = Load(y + i);
-    StorePixels(grey, grey, grey, to);
+    const Vector gray = Load(y + i);
+    StorePixels(gray, gray, gray, to);
   });
 }
 
@@ -165,7 +164,7 @@ PixelKernels MakePixelKernels() {
           .upsample_columns = UpsampleColumns,
           .upsample_both = UpsampleBoth,
           .to_rgb = ToRgb,
-          .grey_to_rgb = GreyToRgb};
+          .gray_to_rgb = GrayToRgb};
 }
 
 }  // namespace carole::io::jpeg::CAROLE_SIMD_NAMESPACE

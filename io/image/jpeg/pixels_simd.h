@@ -36,14 +36,14 @@ struct PixelKernels {
                       ptrdiff_t stride);
   // Of each box, rounded.
   void (*means)(const BoxRow& boxes, uint8_t* out);
-  // Twice as many columns: of each sample and its neighbours in the ratio 3 : 1. Reads in[-1] and
+  // Twice as many columns: of each sample and its neighbors in the ratio 3 : 1. Reads in[-1] and
   // in[count], which at the edges repeat the outermost sample.
   void (*upsample_columns)(const uint8_t* in, int count, uint8_t* out);
   // The same between rows, too: `near` and `far` are in the ratio 3 : 1 before.
   void (*upsample_both)(const uint8_t* near, const uint8_t* far, int count, uint8_t* out);
   // Writes count * 3 bytes and no more; reads samples beyond.
   void (*to_rgb)(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, int count, uint8_t* rgb);
-  void (*grey_to_rgb)(const uint8_t* y, int count, uint8_t* rgb);
+  void (*gray_to_rgb)(const uint8_t* y, int count, uint8_t* rgb);
 };
 
 namespace simd_v2 {

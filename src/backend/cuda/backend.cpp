@@ -36,7 +36,7 @@ void CheckDevice(int device) {
 }
 
 // What libraries and the driver take unasked while a job runs: kernels that are loaded when they
-// are first launched, NCCL's buffers for each neighbour, recorded steps.
+// are first launched, NCCL's buffers for each neighbor, recorded steps.
 constexpr size_t kComesLater = size_t{512} << 20;
 
 class CudaBackend : public Backend {

@@ -74,7 +74,7 @@ bool HasTypes(const OpSpec& spec) {
   if (type != DType::kF32 && !IsNarrow(type)) return false;
   const auto fits = [&](const TensorSpec& t, bool is_activation) {
     if (!t.present || t.dtype == DType::kI32) return true;
-    if (t.dtype == DType::kU8) return HasPassed(spec);
+    if (t.dtype == DType::kU8) return HasReluBitmask(spec);
     return t.dtype == (is_activation ? type : DType::kF32);
   };
   for (size_t i = 0; i < spec.inputs.size(); ++i) {

@@ -23,12 +23,12 @@ constexpr size_t kLeastBytes = 4 << 20;
 
 // The first of these libraries that loads; it stays loaded.
 void* Open(const std::vector<std::string>& names, const char* hint) {
-  std::string trouble;
+  std::string problem;
   for (const std::string& name : names) {
     if (void* library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
-    if (trouble.empty()) trouble = dlerror();
+    if (problem.empty()) problem = dlerror();
   }
-  throw ConfigError(fmt::format("[io.nvjpeg] {}: cannot be loaded: {}; {}, {}", names[0], trouble,
+  throw ConfigError(fmt::format("[io.nvjpeg] {}: cannot be loaded: {}; {}, {}", names[0], problem,
                                 hint, kOtherwise));
 }
 
@@ -251,7 +251,7 @@ class NvJpeg::Decoder : public io::ImageDecoder {
     if (stream_ != nullptr) driver().stream_destroy(stream_);
   }
 
-  bool Decode(std::string_view bytes, int height, int width, const io::Window& window,
+  bool Decode(std::string_view bytes, int height, int width, const io::Region& window,
               uint8_t* out) override {
     const auto* data = reinterpret_cast<const unsigned char*>(bytes.data());
     const size_t pitch = size_t{3} * width, row_bytes = size_t{3} * window.width;

@@ -1,6 +1,6 @@
 // JPEGs decoded by a GPU, with NVIDIA's nvJPEG and the GPU's driver, which are looked for when they
 // are asked for. Its inverse DCT rounds otherwise than libjpeg's: pixels differ by a few levels,
-// and more at the edges of colours where nvJPEG is older than 12.1, which repeats chroma.
+// and more at the edges of colors where nvJPEG is older than 12.1, which repeats chroma.
 #pragma once
 
 #include <memory>

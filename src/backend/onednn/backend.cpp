@@ -49,7 +49,7 @@ constexpr KernelMaker* kMakers[] = {MakeConv2d,
                                     nullptr};  // casts: for devices, whose launches cost
 static_assert(std::size(kMakers) == static_cast<size_t>(OpKind::kCasts) + 1);
 
-// fp32 throughout, or bf16 where activations and filters are; products and normalised pixels may
+// fp32 throughout, or bf16 where activations and filters are; products and normalized pixels may
 // be either.
 bool HasTypes(const OpSpec& spec) {
   const bool narrow = spec.inputs[0].dtype == DType::kBF16;
@@ -115,7 +115,7 @@ class OneDnnBackend : public Backend {
     const bool sums =
         spec.kind == OpKind::kReluBackward && IsPresent(spec.outputs, ReluBackwardPlaces::kDb);
     return kMakers[static_cast<size_t>(spec.kind)] != nullptr && HasTypes(spec) && !sums &&
-           !MasksByRelu(spec) && !HasPassed(spec);
+           !MasksByRelu(spec) && !HasReluBitmask(spec);
   }
 
   std::unique_ptr<Kernel> MakeKernel(const OpSpec& spec) const override {

@@ -33,7 +33,7 @@ T Normalize(T x, double mean, double scale, double beta) {
 }
 
 // Of `passed`: those of a byte from the first on, which clears it.
-constexpr int64_t kBits = BatchNormAttributes::kPassedBits;
+constexpr int64_t kBits = BatchNormAttributes::kReluBitmaskBits;
 void PutBit(uint8_t* passed, int64_t element, bool bit) {
   uint8_t& byte = passed[element / kBits];
   if (element % kBits == 0) byte = 0;
@@ -130,7 +130,7 @@ class BatchNorm : public ReferenceKernel {
     const T* x = in<T>(Forward::kX);
     const T* residual = in<T>(Forward::kResidual);
     T* y = out<T>(Forward::kY);
-    uint8_t* passed = out<uint8_t>(Forward::kPassed);
+    uint8_t* passed = out<uint8_t>(Forward::kReluBitmask);
     const T top = static_cast<T>(ReluTop(a_.ceiling));
     for (int64_t i = 0; i < pixels.all; ++i) {
       for (int64_t c = begin; c < end; ++c) {
@@ -212,7 +212,7 @@ class BatchNormBackward : public ReferenceKernel {
     const T* dy = in<T>(Backward::kDy);
     const T* x = in<T>(Backward::kX);
     const T* y = in<T>(Backward::kY);
-    const uint8_t* passed = in<uint8_t>(Backward::kPassed);
+    const uint8_t* passed = in<uint8_t>(Backward::kReluBitmask);
     const T* dy2 = in<T>(Backward::kDy2);
     const int64_t c = pixels.channels, dy_channels = in_shape(Backward::kDy)[1];
     const int64_t dy_begin = a_.dy_begin;
@@ -273,8 +273,8 @@ class BatchNormBackward : public ReferenceKernel {
       slope[c] = block.rstd[c] * sums.second(block.begin + c) / n;
     }
     ForElements(pixels, pixels.counted, block, [&](int64_t i, int64_t c) {
-      const double centred = dx[i] - shift[c] - (x[i] - block.mean[c]) * slope[c];
-      dx[i] = static_cast<T>(scale[c] * centred);
+      const double centered = dx[i] - shift[c] - (x[i] - block.mean[c]) * slope[c];
+      dx[i] = static_cast<T>(scale[c] * centered);
     });
     for (int64_t i = pixels.counted; i < pixels.all; ++i) {
       T* row = dx + i * pixels.channels + block.begin;

@@ -1,5 +1,5 @@
 // Concatenation along channels, and its gradient: a slice of them. In NHWC the channels of a pixel
-// are neighbours.
+// are neighbors.
 #include <algorithm>
 
 #include "src/backend/reference/reference.h"

@@ -10,9 +10,9 @@
 namespace carole::reference {
 namespace {
 
-// The sum of f(j) over the neighbours j of channel c.
+// The sum of f(j) over the neighbors j of channel c.
 template <typename F>
-double NeighbourSum(int64_t c, int64_t channels, int64_t radius, const F& f) {
+double NeighborSum(int64_t c, int64_t channels, int64_t radius, const F& f) {
   double sum = 0;
   for (int64_t j = std::max<int64_t>(c - radius, 0); j <= std::min(c + radius, channels - 1); ++j) {
     sum += f(j);
@@ -23,7 +23,7 @@ double NeighbourSum(int64_t c, int64_t channels, int64_t radius, const F& f) {
 template <typename T>
 double Denominator(const LrnAttributes& a, const T* x, int64_t c, int64_t channels) {
   const auto square = [&](int64_t j) { return double{x[j]} * x[j]; };
-  return a.bias + a.alpha * NeighbourSum(c, channels, a.radius, square);
+  return a.bias + a.alpha * NeighborSum(c, channels, a.radius, square);
 }
 
 template <typename T>
@@ -71,8 +71,7 @@ class LrnBackward : public ReferenceKernel {
       product[c] = double{dy[c]} * x[c] * factor[c] / s;
     }
     for (int64_t c = 0; c < channels_; ++c) {
-      const double sum =
-          NeighbourSum(c, channels_, a.radius, [&](int64_t j) { return product[j]; });
+      const double sum = NeighborSum(c, channels_, a.radius, [&](int64_t j) { return product[j]; });
       dx[c] = static_cast<T>(dy[c] * factor[c] - 2 * a.alpha * a.beta * x[c] * sum);
     }
   }

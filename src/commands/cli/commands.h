@@ -50,7 +50,7 @@ inline constexpr Command kCommands[] = {
     {"model summary", "layers, shapes and parameters of a net", ModelSummary},
     {"hostfile", "print the machines of TF_CONFIG or a Slurm job for mpirun or ssh", Hostfile},
     {"launch", "train on all machines of a TF_CONFIG job", Launch},
-    {"doctor", "look for trouble in machine, MPI, network, data and disk", Doctor},
+    {"doctor", "look for problem in machine, MPI, network, data and disk", Doctor},
     {"bench train", "speed of training steps", BenchTrain},
     {"bench allreduce", "speed of the sum over ranks", BenchAllreduce},
     {"bench input", "speed of reading, decoding and augmenting a data set", BenchInput},

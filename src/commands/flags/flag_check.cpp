@@ -14,12 +14,12 @@ const std::set<std::string> kOwnOfRank = {"dataset_dir", "train_dir", "log_dir",
 
 }  // namespace
 
-void RequireSameFlags(const CommandLine& line, collectives::Communicator& communicator) {
+void CheckFlagsMatch(const CommandLine& line, collectives::Communicator& communicator) {
   std::map<std::string, std::string> facts = {{"version", Build()}};
   for (const auto& [name, value] : line.Given()) {
     if (kOwnOfRank.count(name) == 0) facts["--" + name] = value;
   }
-  collectives::RequireSameFacts(communicator, facts);
+  collectives::CheckSettingsMatch(communicator, facts);
 }
 
 }  // namespace carole::commands

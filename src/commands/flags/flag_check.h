@@ -9,6 +9,6 @@ namespace carole::commands {
 // Throws ConfigError that names ranks and values when ranks were given other flags or run another
 // version. What only says where a rank finds its files, or how many threads it has, may differ.
 // Collective.
-void RequireSameFlags(const CommandLine& line, collectives::Communicator& communicator);
+void CheckFlagsMatch(const CommandLine& line, collectives::Communicator& communicator);
 
 }  // namespace carole::commands

@@ -31,7 +31,7 @@ void AddDatasetFlags(CommandLine& line, DatasetFlags& flags) {
            "as of which net; the default is --model_name");
   line.AddBool(
       "use_grayscale", flags.use_grayscale,
-      "the net sees one channel: colours are weighed as TensorFlow weighs them, after their "
+      "the net sees one channel: colors are weighed as TensorFlow weighs them, after their "
       "distortion");
   line.Add("num_preprocessing_threads", flags.num_preprocessing_threads,
            "threads that decode images, of each rank, at most its cores; 0: the cores that "
@@ -45,7 +45,7 @@ void AddDatasetFlags(CommandLine& line, DatasetFlags& flags) {
            "how JPEGs are decoded: INTEGER_FAST, as TensorFlow does, or INTEGER_ACCURATE")
       ->check(CLI::IsMember({"INTEGER_FAST", "INTEGER_ACCURATE"}));
   line.Add("jpeg_decoder", flags.jpeg_decoder,
-           "cpu; or nvjpeg: the rank's GPU decodes baseline colour JPEGs, to pixels that differ by "
+           "cpu; or nvjpeg: the rank's GPU decodes baseline color JPEGs, to pixels that differ by "
            "a few levels, and computes less meanwhile; what NVIDIA's library does not take is the "
            "CPU's")
       ->check(CLI::IsMember({"cpu", "nvjpeg"}));

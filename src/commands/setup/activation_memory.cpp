@@ -37,9 +37,9 @@ int64_t LeastShare(const Job& job) {
   const std::vector<Rank> all = AllGather(communicator, mine, {.what = "memory"});
   int64_t least = mine.available;
   for (const Rank& rank : all) {
-    const auto neighbours = std::count_if(
+    const auto neighbors = std::count_if(
         all.begin(), all.end(), [&](const Rank& other) { return other.memory == rank.memory; });
-    least = std::min<int64_t>(least, rank.available / std::max<int64_t>(neighbours, 1));
+    least = std::min<int64_t>(least, rank.available / std::max<int64_t>(neighbors, 1));
   }
   return least;
 }

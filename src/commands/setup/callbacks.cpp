@@ -27,7 +27,7 @@ io::HyperParameter MakeParameter(const std::string& name, const std::string& tex
 }
 
 // Those that always are, and further ones that were given.
-std::vector<io::HyperParameter> AllParameters(const WatchedRun& run) {
+std::vector<io::HyperParameter> AllParameters(const MonitoredRun& run) {
   std::vector<io::HyperParameter> all = run.parameters;
   std::set<std::string> names = kPlaces;
   for (const auto& [name, value] : all) names.insert(name);
@@ -37,8 +37,8 @@ std::vector<io::HyperParameter> AllParameters(const WatchedRun& run) {
   return all;
 }
 
-watch::ReportOptions MakeReportOptions(const WatchedRun& run, const Job& job) {
-  watch::ReportFacts facts{
+monitoring::ReportOptions MakeReportOptions(const MonitoredRun& run, const Job& job) {
+  monitoring::ReportFacts facts{
       .title = std::string(run.input.net->name) + " on " + std::string(run.input.dataset->name),
       .max_steps = run.max_steps,
       .settings = run.settings,
@@ -56,7 +56,8 @@ watch::ReportOptions MakeReportOptions(const WatchedRun& run, const Job& job) {
   return {.folder = run.train_dir, .facts = facts};
 }
 
-watch::SummaryOptions MakeSummaryOptions(const WatchFlags& flags, const WatchedRun& run) {
+monitoring::SummaryOptions MakeSummaryOptions(const MonitoringFlags& flags,
+                                              const MonitoredRun& run) {
   return {.folder = run.log_dir.empty() ? run.train_dir : run.log_dir,
           .every_steps = run.save_summaries_steps,
           .every_secs = run.save_summaries_secs,
@@ -71,7 +72,7 @@ watch::SummaryOptions MakeSummaryOptions(const WatchFlags& flags, const WatchedR
 
 }  // namespace
 
-void AddWatchFlags(CommandLine& line, WatchFlags& flags) {
+void AddMonitoringFlags(CommandLine& line, MonitoringFlags& flags) {
   line.Group("Watching");
   line.AddBool("report", flags.report, "train_dir/report.html, for any browser");
   line.AddNonNegative("image_summaries", flags.image_summaries,
@@ -86,23 +87,24 @@ void AddWatchFlags(CommandLine& line, WatchFlags& flags) {
   line.AddBool("trace_kernels", flags.trace_kernels, "the trace holds each kernel, too");
 }
 
-std::vector<std::unique_ptr<train::Watcher>> MakeWatchers(const WatchFlags& flags,
-                                                          const WatchedRun& run,
-                                                          train::TrainStep& step, const Job& job) {
-  std::vector<std::unique_ptr<train::Watcher>> watchers;
+std::vector<std::unique_ptr<train::TrainingCallback>> MakeCallbacks(const MonitoringFlags& flags,
+                                                                    const MonitoredRun& run,
+                                                                    train::TrainStep& step,
+                                                                    const Job& job) {
+  std::vector<std::unique_ptr<train::TrainingCallback>> watchers;
   if (!flags.trace.empty()) {
     RequireNoDevice("flags", flags.trace);
-    watch::TraceOptions options{.path = flags.trace, .kernels = flags.trace_kernels};
-    watch::ParseTraceSteps(flags.trace_steps, options);
-    watchers.push_back(std::make_unique<watch::Trace>(options, step, job.communicator()));
+    monitoring::TraceOptions options{.path = flags.trace, .kernels = flags.trace_kernels};
+    monitoring::ParseTraceSteps(flags.trace_steps, options);
+    watchers.push_back(std::make_unique<monitoring::Trace>(options, step, job.communicator()));
   }
   if (!job.is_chief()) return watchers;
-  watchers.push_back(std::make_unique<watch::Progress>(watch::ProgressOptions{
+  watchers.push_back(std::make_unique<monitoring::Progress>(monitoring::ProgressOptions{
       .max_steps = run.max_steps, .eval_every = run.eval_every, .time_left = run.time_left}));
   if (run.train_dir.empty()) return watchers;
-  watchers.push_back(std::make_unique<watch::Summaries>(MakeSummaryOptions(flags, run), step));
+  watchers.push_back(std::make_unique<monitoring::Summaries>(MakeSummaryOptions(flags, run), step));
   if (flags.report)
-    watchers.push_back(std::make_unique<watch::Report>(MakeReportOptions(run, job)));
+    watchers.push_back(std::make_unique<monitoring::Report>(MakeReportOptions(run, job)));
   return watchers;
 }
 

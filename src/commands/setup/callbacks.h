@@ -15,7 +15,7 @@
 
 namespace carole::commands {
 
-struct WatchFlags {
+struct MonitoringFlags {
   std::string trace;  // path; empty: none
   std::string trace_steps = "100";
   bool trace_kernels = false;
@@ -23,10 +23,10 @@ struct WatchFlags {
   int image_summaries = 3;
   bool histograms = false;
 };
-void AddWatchFlags(CommandLine& line, WatchFlags& flags);
+void AddMonitoringFlags(CommandLine& line, MonitoringFlags& flags);
 
 // What watchers want to know of the run.
-struct WatchedRun {
+struct MonitoredRun {
   std::string train_dir;             // "": nothing is written there
   std::string log_dir;               // of event files; "": train_dir
   int64_t save_summaries_steps = 0;  // 0: by time
@@ -43,8 +43,9 @@ struct WatchedRun {
 };
 
 // On each rank; step and job outlive them. Throws UsageError for values that make no sense.
-std::vector<std::unique_ptr<train::Watcher>> MakeWatchers(const WatchFlags& flags,
-                                                          const WatchedRun& run,
-                                                          train::TrainStep& step, const Job& job);
+std::vector<std::unique_ptr<train::TrainingCallback>> MakeCallbacks(const MonitoringFlags& flags,
+                                                                    const MonitoredRun& run,
+                                                                    train::TrainStep& step,
+                                                                    const Job& job);
 
 }  // namespace carole::commands

@@ -64,14 +64,14 @@ Finding CheckData(const DatasetFlags& flags, double seconds) {
                         shards.size(), flags.dataset_dir, looked_at),
             ""};
   } catch (const UsageError& error) {
-    return {"data", Verdict::kTrouble, error.what(), "correct the flag"};
+    return {"data", Verdict::kProblem, error.what(), "correct the flag"};
   } catch (const DataError& error) {
     return {
-        "data", Verdict::kTrouble, error.what(),
+        "data", Verdict::kProblem, error.what(),
         "correct --dataset_dir, or copy what is missing or damaged again; carole dataset verify "
         "looks at every record"};
   } catch (const std::exception& error) {
-    return {"data", Verdict::kTrouble, error.what(), "give this user the right to it"};
+    return {"data", Verdict::kProblem, error.what(), "give this user the right to it"};
   }
 }
 

@@ -63,7 +63,7 @@ Evaluation::Evaluation(const DatasetFlags& dataset, const NetInput& input, const
       std::min(most_bytes > 0 ? most_bytes : kAny, job.backend().FreeBytes().value_or(kAny));
   for (const int64_t given = local_batch_;;) {
     nets::Model model = nets::BuildModel(*input.net, MakeModelOptions(input, local_batch_));
-    collectives::WorkApart(job.communicator(), "plans", [&] {
+    collectives::RunRankLocal(job.communicator(), "plans", [&] {
       inference_.reset();
       inference_ = std::make_unique<train::Inference>(std::move(model.graph), model.logits,
                                                       job.backend(), share);
@@ -84,7 +84,7 @@ std::optional<train::Metrics> Evaluation::Run(int64_t max_samples,
                                               const std::function<bool()>& stop_requested) {
   const int64_t count = max_samples > 0 ? max_samples : std::numeric_limits<int64_t>::max();
   std::unique_ptr<FirstSamples> source;
-  collectives::WorkApart(job_.communicator(), "evaluation data", [&] {
+  collectives::RunRankLocal(job_.communicator(), "evaluation data", [&] {
     source = std::make_unique<FirstSamples>(
         io::MakePipeline(MakePipelineOptions(dataset_, input_, job_, local_batch_)), count,
         job_.rank() * local_batch_);
@@ -121,7 +121,7 @@ std::vector<std::string> FromAttribute(const std::string& text) {
   return text.empty() ? std::vector<std::string>() : CLI::detail::split(text, '\n');
 }
 
-train::RunFacts DataFacts(const DatasetFlags& dataset, const NetInput& input) {
+train::RunMetadata DataFacts(const DatasetFlags& dataset, const NetInput& input) {
   return {{train::kDataset, std::string(input.dataset->name)},
           {train::kImageSize, std::to_string(input.image_size)},
           {train::kChannels, std::to_string(input.channels)},
@@ -138,8 +138,8 @@ train::WeightsKind KindOfWeights(double moving_average_decay) {
                                    : train::WeightsKind::kTrained;
 }
 
-train::RunFacts FactsOf(const io::WeightsReader& weights) {
-  return weights.own() != nullptr ? weights.own()->attributes : train::RunFacts{};
+train::RunMetadata FactsOf(const io::WeightsReader& weights) {
+  return weights.own() != nullptr ? weights.own()->attributes : train::RunMetadata{};
 }
 
 }  // namespace carole::commands

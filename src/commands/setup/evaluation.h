@@ -54,12 +54,12 @@ std::vector<std::string> NamesOfClasses(const DatasetFlags& dataset, const NetIn
 std::vector<std::string> FromAttribute(const std::string& text);
 
 // What labels and pixels mean, for a checkpoint's attributes and to be compared with them.
-train::RunFacts DataFacts(const DatasetFlags& dataset, const NetInput& input);
+train::RunMetadata DataFacts(const DatasetFlags& dataset, const NetInput& input);
 
 // Of what --moving_average_decay says: as in TF-Slim, averages unless it is 0.
 train::WeightsKind KindOfWeights(double moving_average_decay);
 
 // What the run that wrote these weights told of itself; nothing for files of other programs.
-train::RunFacts FactsOf(const io::WeightsReader& weights);
+train::RunMetadata FactsOf(const io::WeightsReader& weights);
 
 }  // namespace carole::commands

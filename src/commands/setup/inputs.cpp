@@ -83,7 +83,7 @@ void AddInputFlags(CommandLine& line, DatasetFlags& flags) {
   line.Add(
           "input_dtype", flags.input_dtype,
           "what the net gets: fp32; uint8, which takes a quarter of the bytes to a GPU, where they "
-          "are normalised, but rounds what was resized or distorted to whole pixels; auto: uint8 "
+          "are normalized, but rounds what was resized or distorted to whole pixels; auto: uint8 "
           "where that changes nothing")
       ->check(CLI::IsMember({"auto", "fp32", "uint8"}));
   line.Add("shuffle_block_records", flags.shuffle_block_records,
@@ -131,7 +131,7 @@ io::PipelineOptions MakePipelineOptions(const DatasetFlags& flags, const NetInpu
 int64_t CountSamples(const DatasetFlags& flags, const NetInput& input, const Job& job) {
   const std::string& split = flags.dataset_split_name;
   io::RecordIndex index;
-  collectives::WorkApart(job.communicator(), "records", [&] {
+  collectives::RunRankLocal(job.communicator(), "records", [&] {
     index = io::LoadRecordIndex({.shards = io::FindShards(*input.dataset, split, flags.dataset_dir),
                                  .work_dir = flags.work_dir,
                                  .threads = DecodeThreads(flags, job),
@@ -142,7 +142,7 @@ int64_t CountSamples(const DatasetFlags& flags, const NetInput& input, const Job
     shards += fmt::format("{} {} {}\n", fs::path(shard.path).filename().string(), shard.file_bytes,
                           shard.num_records());
   }
-  collectives::RequireSameFacts(
+  collectives::CheckSettingsMatch(
       job.communicator(),
       {{"records of " + split, std::to_string(index.num_records())},
        {"names and sizes of its shards", fmt::format("hash {:016x}", Fnv1a64(shards))}});
@@ -164,7 +164,7 @@ int RunOnInput(const CommandLine& line, const DatasetFlags& dataset, const NetFl
                const MachineFlags& machine, const std::function<int(Job&, const NetInput&)>& body) {
   const NetInput input = ResolveNetInput(net, dataset);
   return RunJob(machine, [&](Job& job) {
-    RequireSameFlags(line, job.communicator());
+    CheckFlagsMatch(line, job.communicator());
     line.LogIgnored();
     return body(job, input);
   });

@@ -19,7 +19,7 @@ struct NetInput {
   int image_size = 0;
   int channels = 0;     // the data set's, or 1 with --use_grayscale
   int num_classes = 0;  // the data set's, after labels_offset
-  // Given: in training images are bytes, which the net normalises so.
+  // Given: in training images are bytes, which the net normalizes so.
   std::optional<NormalizeAttributes> normalize;
 
   DType training_dtype() const { return normalize ? DType::kU8 : DType::kF32; }

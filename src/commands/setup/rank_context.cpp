@@ -35,7 +35,7 @@
 namespace carole::commands {
 namespace {
 
-constexpr int kSignalled = 128;  // and the signal's number
+constexpr int kSignaled = 128;  // and the signal's number
 std::optional<ExitCode> exit_means;
 
 std::unique_ptr<collectives::Communicator> MakeCommunicator(const MachineFlags& flags) {
@@ -51,7 +51,7 @@ std::unique_ptr<collectives::Communicator> MakeCommunicator(const MachineFlags& 
 // N processes that each believe to be alone are an error, not N trainings; the communicator asks
 // the launcher, this the platform. A batch script without srun is one process indeed.
 void RequireWholeJob(int ranks, bool trains) {
-  if (launch::FindPlace(std::getenv).has_value()) return;
+  if (launch::FindRankPlacement(std::getenv).has_value()) return;
   if (const char* tf_config = std::getenv("TF_CONFIG"); trains && tf_config != nullptr)
     launch::RequireWholeJob(launch::ParseTfConfig(tf_config, 0), ranks);
   const char* tasks = std::getenv("SLURM_NTASKS");
@@ -87,7 +87,7 @@ Share ShareOfCores(collectives::Communicator& communicator) {
 
 // Each rank of a host has a GPU of its own. Throws ConfigError when there are too few.
 int ChooseGpu(const collectives::Communicator& communicator) {
-  std::optional<launch::Place> place = launch::FindPlace(std::getenv);
+  std::optional<launch::RankPlacement> place = launch::FindRankPlacement(std::getenv);
   if (!place) return 0;
   if (place->local_rank < 0) place->local_rank = communicator.local_rank();
   return launch::ChooseGpu(*place, CountGpus(), std::getenv("CUDA_VISIBLE_DEVICES"));
@@ -117,7 +117,7 @@ bool HaveGpus(collectives::Communicator& communicator) {
 // Without AVX2 oneDNN has no kernels of its own for most backward passes: plain loops are many
 // times faster.
 bool IsFast(const BackendEntry& entry) {
-  if (!entry.trouble().empty()) return false;
+  if (!entry.problem().empty()) return false;
   const bool is_slow = entry.name == "onednn" && __builtin_cpu_supports("avx2") == 0;
   if (is_slow)
     LogWarning("job", "this CPU has no AVX2, so oneDNN would be slow: --backend=reference");
@@ -129,8 +129,8 @@ std::unique_ptr<Backend> MakeBackend(const MachineFlags& flags, int threads,
   const std::string& name = flags.backend;
   const bool is_auto = name == "auto";
   if (name == kCudaBackend.name) {
-    if (const std::string trouble = kCudaBackend.trouble(); !trouble.empty())
-      throw ConfigError(fmt::format("[cuda] --backend=cuda: {}; use --backend=onednn", trouble));
+    if (const std::string problem = kCudaBackend.problem(); !problem.empty())
+      throw ConfigError(fmt::format("[cuda] --backend=cuda: {}; use --backend=onednn", problem));
   }
   if (name == kCudaBackend.name || (is_auto && HaveGpus(communicator)))
     return MakeCudaBackend({.device = ChooseGpu(communicator), .times_plans = flags.autotune});
@@ -155,7 +155,7 @@ Share Bounded(const Share& share) {
 
 // Open MPI binds each of two ranks to one core unless it is told otherwise.
 void WarnOfIdleCores(const collectives::Communicator& communicator) {
-  const std::optional<launch::Place> place = launch::FindPlace(std::getenv);
+  const std::optional<launch::RankPlacement> place = launch::FindRankPlacement(std::getenv);
   if (!place || place->launcher != "Open MPI" || communicator.local_rank() != 0) return;
   const char* policy = std::getenv("OMPI_MCA_hwloc_base_binding_policy");
   if (policy != nullptr && std::string_view(policy) == "none") return;
@@ -165,13 +165,13 @@ void WarnOfIdleCores(const collectives::Communicator& communicator) {
 
 std::string MeaningOf(int code) {
   if (exit_means) return Describe(*exit_means);
-  if (code > kSignalled && code < kSignalled + SIGRTMIN)
-    return fmt::format("ended by a signal: {}", strsignal(code - kSignalled));
+  if (code > kSignaled && code < kSignaled + SIGRTMIN)
+    return fmt::format("ended by a signal: {}", strsignal(code - kSignaled));
   return Describe(static_cast<ExitCode>(code));
 }
 
 // OpenMP's team of so many threads, or of as many as it gives: kernels wait for those that they
-// were told of, for ever.
+// were told of, forever.
 int MakeTeam(int threads) {
   omp_set_dynamic(0);
   omp_set_max_active_levels(std::max(1, omp_get_max_active_levels()));
@@ -208,16 +208,16 @@ Job::Job(const MachineFlags& flags)
 }
 
 void Job::MakeBackendOnAllRanks(const MachineFlags& flags, int threads, Precision precision) {
-  std::exception_ptr trouble;
+  std::exception_ptr problem;
   try {
     backend_ = MakeBackend(flags, threads, *communicator_);
     backend_->SetPrecision(precision);
     if (!flags.winograd) backend_->UseWinograd(Winograd::kNever);
   } catch (const Error&) {
-    trouble = std::current_exception();
+    problem = std::current_exception();
   }
-  const int lacking = CountRanks(*communicator_, trouble != nullptr, {.what = "backends"});
-  if (trouble) std::rethrow_exception(trouble);
+  const int lacking = CountRanks(*communicator_, problem != nullptr, {.what = "backends"});
+  if (problem) std::rethrow_exception(problem);
   if (lacking > 0) {
     throw ConfigError(
         fmt::format("[job] --backend, --precision: {} of {} ranks cannot compute so; they say "
@@ -269,7 +269,7 @@ int LogFailure(const std::exception_ptr& error) {
     LogError("", "[memory] out of memory; use less at a time (--batch_size), or more memory");
   } catch (const std::filesystem::filesystem_error& e) {
     code = ExitCode::kDisk;
-    LogError("", "[disk] {}", DiskTrouble(e.path1().string(), "use", e.code().value()));
+    LogError("", "[disk] {}", DiskProblem(e.path1().string(), "use", e.code().value()));
   } catch (const std::system_error& e) {
     // What libstdc++ throws for a thread has no text of its own; a stream that takes no more has.
     const bool is_thread =

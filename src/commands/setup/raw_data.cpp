@@ -75,7 +75,7 @@ bool HoldsOnlyRawFiles(const io::DatasetEntry& dataset, const std::string& datas
 DatasetFlags PrepareRecords(const DatasetFlags& flags, const NetInput& input, const Job& job) {
   DatasetFlags prepared = flags;
   const bool is_raw = HoldsOnlyRawFiles(*input.dataset, flags.dataset_dir);
-  collectives::WorkApart(job.communicator(), "raw files", [&] {
+  collectives::RunRankLocal(job.communicator(), "raw files", [&] {
     if (!is_raw) return;
     prepared.dataset_dir = FolderOfRecords(flags, *input.dataset);
     if (job.communicator().local_rank() != 0) return;

@@ -26,7 +26,7 @@ void AddLengthFlags(CommandLine& line, RunFlags& flags) {
   line.AddNonNegative(
       "train_batch_size", flags.train_batch_size,
       "images of a step, of each machine: its ranks share them; 0: see --batch_size");
-  line.AddNonNegative("max_number_of_steps", flags.max_number_of_steps, "0: for ever");
+  line.AddNonNegative("max_number_of_steps", flags.max_number_of_steps, "0: forever");
   line.AddNonNegative(
       "max_step", flags.max_step,
       "the same, as the platform passes it: counts above 0 and where the other is not given");
@@ -120,7 +120,7 @@ void AddTrainFlags(CommandLine& line, TrainFlags& flags) {
   AddScheduleFlags(line, flags.schedule);
   AddFineTuningFlags(line, flags.fine_tuning);
   AddEvaluationFlags(line, flags.evaluation);
-  AddWatchFlags(line, flags.watch);
+  AddMonitoringFlags(line, flags.watch);
   AddMachineFlags(line, flags.machine);
   AddActivationMemoryFlag(line, flags.activation_memory);
   AddCollectiveFlags(line, flags.machine);

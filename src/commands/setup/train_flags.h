@@ -64,7 +64,7 @@ struct TrainFlags {
   optim::LearningRateOptions schedule;
   FineTuningFlags fine_tuning;
   EvaluationFlags evaluation;
-  WatchFlags watch;
+  MonitoringFlags watch;
   MachineFlags machine;
   RankFlags ranks;
   std::string activation_memory;

@@ -146,7 +146,7 @@ std::vector<PlanLine> DescribePlan(const TrainFlags& flags, const TrainPlan& pla
   const std::string pieces =
       plan.shape.micro_batches > 1 ? fmt::format(", {} at a time", plan.shape.graph_batch) : "";
   const std::string length =
-      plan.max_steps > 0 ? fmt::format("{} steps", plan.max_steps) : "for ever";
+      plan.max_steps > 0 ? fmt::format("{} steps", plan.max_steps) : "forever";
   return {
       {"recipe", fmt::format("{} ({}); otherwise than there: {}", recipe.name, recipe.program,
                              recipe.otherwise)},

@@ -55,10 +55,10 @@ void Sync(std::string_view tag, const std::string& path, int flags) {
 
 void ThrowDiskError(std::string_view tag, const std::string& path, std::string_view what,
                     int error) {
-  throw DiskError(fmt::format("[{}] {}", tag, DiskTrouble(path, what, error)));
+  throw DiskError(fmt::format("[{}] {}", tag, DiskProblem(path, what, error)));
 }
 
-std::string DiskTrouble(const std::string& path, std::string_view what, int error) {
+std::string DiskProblem(const std::string& path, std::string_view what, int error) {
   const std::string_view hint = DiskHint(what, error);
   return fmt::format("{}: cannot {}: {}{}{}", path, what, std::generic_category().message(error),
                      hint.empty() ? "" : "; ", hint);

@@ -13,7 +13,7 @@ namespace carole {
 
 // Throws DiskError `[tag] path: cannot <what>: <words of error>; <hint>`.
 // "PATH: cannot WHAT: REASON; what to do", of an errno.
-std::string DiskTrouble(const std::string& path, std::string_view what, int error);
+std::string DiskProblem(const std::string& path, std::string_view what, int error);
 
 [[noreturn]] void ThrowDiskError(std::string_view tag, const std::string& path,
                                  std::string_view what, int error);

@@ -47,7 +47,7 @@ void WriteHolder(int file, const std::string& path, const std::string& holder) {
 
 }  // namespace
 
-RunLock::RunLock(const std::string& folder, OfAnother of_another)
+RunLock::RunLock(const std::string& folder, OnConflict on_conflict)
     : folder_(folder),
       holder_(fmt::format("process {} on {} since {:%Y-%m-%dT%H:%M:%SZ}", getpid(), HostName(),
                           fmt::gmtime(std::time(nullptr)))) {
@@ -66,7 +66,7 @@ RunLock::RunLock(const std::string& folder, OfAnother of_another)
     }
     const std::string what =
         fmt::format("{}: is being written by another run: {}", folder, ReadHolder(file_.get()));
-    if (of_another == OfAnother::kThrows)
+    if (on_conflict == OnConflict::kThrow)
       throw ConfigError(fmt::format("[{}] {}; stop that one or choose another folder", kTag, what));
     if (!std::exchange(told, true)) LogInfo(kTag, "{}; waiting for it", what);
     std::this_thread::sleep_for(kPoll);

@@ -14,9 +14,9 @@ namespace carole {
 class RunLock {
  public:
   // Where another run has the folder: throws ConfigError naming it, or waits until it has gone.
-  enum class OfAnother : uint8_t { kThrows, kIsAwaited };
+  enum class OnConflict : uint8_t { kThrow, kWait };
   // Throws DiskError when the folder is missing or not writable.
-  explicit RunLock(const std::string& folder, OfAnother of_another = OfAnother::kThrows);
+  explicit RunLock(const std::string& folder, OnConflict on_conflict = OnConflict::kThrow);
 
   // Throws ConfigError where the folder at this path is not the locked one any more, or its file:
   // another run can have it.

@@ -16,7 +16,7 @@
 #include "src/core/log.h"
 #include "src/monitoring/progress/work_progress.h"
 
-namespace carole::watch {
+namespace carole::monitoring {
 namespace {
 
 constexpr double kFade = 0.98;  // of a step's share in the means, with each later step
@@ -117,7 +117,7 @@ double Progress::SecondsLeft(int64_t step) const {
          static_cast<double>(evaluations) * eval_seconds_;
 }
 
-void Progress::StepEnded(const train::WatchedStep& step) {
+void Progress::StepEnded(const train::AppliedStep& step) {
   images_ = images_ * kFade + static_cast<double>(step.result.batch.global_valid);
   seconds_ = seconds_ * kFade + step.seconds;
   steps_ = steps_ * kFade + 1;
@@ -158,4 +158,4 @@ void Progress::Evaluated(int64_t /*step*/, const train::Metrics& /*metrics*/, do
   eval_seconds_ = seconds;
 }
 
-}  // namespace carole::watch
+}  // namespace carole::monitoring

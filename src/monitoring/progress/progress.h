@@ -8,7 +8,7 @@
 
 #include "src/train/loop/training_callback.h"
 
-namespace carole::watch {
+namespace carole::monitoring {
 
 struct ProgressValues {
   int64_t step = 0;
@@ -32,7 +32,7 @@ struct ProgressOptions {
 
 // For rank 0. On a terminal one line, overwritten in place at most five times a second; log lines
 // push it aside (SetLogHook). Elsewhere a line of the log every 15 s. One object at a time.
-class Progress final : public train::Watcher {
+class Progress final : public train::TrainingCallback {
  public:
   explicit Progress(const ProgressOptions& options);
   ~Progress() override;  // clears the line
@@ -40,7 +40,7 @@ class Progress final : public train::Watcher {
   Progress& operator=(const Progress&) = delete;
 
   void Started(const train::RunState& state) override;
-  void StepEnded(const train::WatchedStep& step) override;
+  void StepEnded(const train::AppliedStep& step) override;
   void EvaluationBegins(int64_t step) override;
   void Evaluated(int64_t step, const train::Metrics& metrics, double seconds) override;
 
@@ -58,4 +58,4 @@ class Progress final : public train::Watcher {
   double eval_seconds_ = 0;                      // of the last evaluation
 };
 
-}  // namespace carole::watch
+}  // namespace carole::monitoring

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstdio>
 
-namespace carole::watch {
+namespace carole::monitoring {
 
 std::string FormatTime(double seconds) {
   const int64_t s = std::llround(seconds);
@@ -52,4 +52,4 @@ void WorkProgress::Show(std::string_view what, int64_t done, int64_t total) {
   std::fflush(stdout);
 }
 
-}  // namespace carole::watch
+}  // namespace carole::monitoring

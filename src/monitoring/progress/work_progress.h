@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace carole::watch {
+namespace carole::monitoring {
 
 struct WorkState {
   std::string_view what;  // "train"
@@ -42,4 +42,4 @@ class WorkProgress {
   bool finished_ = false;
 };
 
-}  // namespace carole::watch
+}  // namespace carole::monitoring

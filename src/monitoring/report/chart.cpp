@@ -7,7 +7,7 @@
 #include <limits>
 #include <utility>
 
-namespace carole::watch {
+namespace carole::monitoring {
 namespace {
 
 // Of the drawing, in its own units; the page scales it.
@@ -124,7 +124,7 @@ std::vector<std::string> PointsOf(const Series& s, const Axis& x, const Axis& y)
 std::string DrawLine(const Series& s, const Axis& x, const Axis& y) {
   std::string svg;
   for (const std::string& points : PointsOf(s, x, y)) {
-    svg += fmt::format("<polyline class=\"line s{}{}{}\"{} points=\"{}\"/>", s.colour,
+    svg += fmt::format("<polyline class=\"line s{}{}{}\"{} points=\"{}\"/>", s.color,
                        s.faint ? " faint" : "", s.markers ? " dashed" : "",
                        s.faint ? "" : fmt::format(" data-name=\"{}\"", EscapeHtml(s.name)), points);
   }
@@ -132,7 +132,7 @@ std::string DrawLine(const Series& s, const Axis& x, const Axis& y) {
   for (size_t i = 0; i < s.x.size(); ++i) {
     if (std::isfinite(s.y[i])) {
       svg += fmt::format("<circle class=\"dot f{}\" cx=\"{:.2f}\" cy=\"{:.2f}\" r=\"2.6\"/>",
-                         s.colour, x(s.x[i]), y(s.y[i]));
+                         s.color, x(s.x[i]), y(s.y[i]));
     }
   }
   return svg;
@@ -150,7 +150,7 @@ std::string DrawArea(const Series& s, const std::vector<double>& below,
   return fmt::format(
       "<polygon class=\"area f{}\" points=\"{}{}\"/>"
       "<polyline class=\"edge\" data-name=\"{}\" data-stacked=\"1\" points=\"{}\"/>",
-      s.colour, edge, back, EscapeHtml(s.name), edge);
+      s.color, edge, back, EscapeHtml(s.name), edge);
 }
 
 // Not where the title says it all.
@@ -162,7 +162,7 @@ std::string DrawLegend(const ChartOptions& options, const std::vector<Series>& s
   std::string html = "<div class=\"legend\">";
   for (const Series& s : series) {
     if (s.faint) continue;
-    html += fmt::format("<span><i class=\"b{}\"></i>{}</span>", s.colour, EscapeHtml(s.name));
+    html += fmt::format("<span><i class=\"b{}\"></i>{}</span>", s.color, EscapeHtml(s.name));
   }
   return html + "</div>";
 }
@@ -269,4 +269,4 @@ std::string DrawChart(const ChartOptions& options, const std::vector<Series>& se
   return html + "</svg></figure>\n";
 }
 
-}  // namespace carole::watch
+}  // namespace carole::monitoring

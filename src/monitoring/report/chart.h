@@ -1,11 +1,11 @@
-// Charts as inline SVG: axes with round numbers, lines, stacked areas. Colours come from the page's
+// Charts as inline SVG: axes with round numbers, lines, stacked areas. Colors come from the page's
 // style, so that it can be light or dark.
 #pragma once
 
 #include <string>
 #include <vector>
 
-namespace carole::watch {
+namespace carole::monitoring {
 
 // Values that are not finite leave a gap.
 struct Series {
@@ -13,7 +13,7 @@ struct Series {
   std::vector<double> x, y;
   bool faint = false;    // behind the others, without a name of its own
   bool markers = false;  // a dot for each value, dashes between them
-  int colour = 0;
+  int color = 0;
 };
 
 struct ChartOptions {
@@ -29,7 +29,7 @@ struct ChartOptions {
 // some line is spread over more than two decades. Without any values it says so.
 std::string DrawChart(const ChartOptions& options, const std::vector<Series>& series);
 
-// Each value as the mean of its neighbours, a fiftieth of all; of those on one side at the ends.
+// Each value as the mean of its neighbors, a fiftieth of all; of those on one side at the ends.
 std::vector<double> Smooth(const std::vector<double>& values);
 
 // Up to about `count` round numbers in [low, high].
@@ -40,4 +40,4 @@ std::string Short(double value);
 
 std::string EscapeHtml(std::string_view text);
 
-}  // namespace carole::watch
+}  // namespace carole::monitoring

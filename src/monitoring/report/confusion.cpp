@@ -7,7 +7,7 @@
 
 #include "src/monitoring/report/chart.h"
 
-namespace carole::watch {
+namespace carole::monitoring {
 namespace {
 
 constexpr int64_t kMaxNumberedClasses = 20;
@@ -112,4 +112,4 @@ std::string DrawConfusion(const Confusion& confusion, const std::vector<std::str
       drawn ? DrawMatrix(confusion, names) : DrawPairs(confusion, names));
 }
 
-}  // namespace carole::watch
+}  // namespace carole::monitoring

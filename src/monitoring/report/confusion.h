@@ -8,7 +8,7 @@
 #include "src/monitoring/report/history.h"
 #include "src/train/evaluation/metrics.h"
 
-namespace carole::watch {
+namespace carole::monitoring {
 
 // A square for each cell, the darker the larger its share of the label's samples.
 io::Image ConfusionPicture(const train::Metrics& metrics);
@@ -22,4 +22,4 @@ std::string DrawConfusion(const Confusion& confusion, const std::vector<std::str
 // The label's name, or its number where it has none. What is no UTF-8 becomes U+FFFD.
 std::string LabelName(const std::vector<std::string>& names, int64_t label);
 
-}  // namespace carole::watch
+}  // namespace carole::monitoring

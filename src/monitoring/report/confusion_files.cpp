@@ -7,7 +7,7 @@
 #include "src/core/files/disk.h"
 #include "src/monitoring/report/confusion.h"
 
-namespace carole::watch {
+namespace carole::monitoring {
 namespace {
 
 // RFC 4180.
@@ -39,4 +39,4 @@ void WriteConfusion(const std::string& folder, const ConfusionFacts& facts,
   WriteWholeFile(folder + "/confusion.html", MakeConfusionPage(facts, metrics));
 }
 
-}  // namespace carole::watch
+}  // namespace carole::monitoring

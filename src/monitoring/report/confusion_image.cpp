@@ -5,7 +5,7 @@
 
 #include "src/monitoring/report/confusion.h"
 
-namespace carole::watch {
+namespace carole::monitoring {
 
 io::Image ConfusionPicture(const train::Metrics& metrics) {
   constexpr int64_t kPixels = 600, kLargestCell = 32;
@@ -38,4 +38,4 @@ std::string LabelName(const std::vector<std::string>& names, int64_t label) {
   return Json::parse(quoted).get<std::string>();
 }
 
-}  // namespace carole::watch
+}  // namespace carole::monitoring

@@ -9,7 +9,7 @@
 
 #include "src/core/error.h"
 
-namespace carole::watch {
+namespace carole::monitoring {
 namespace {
 
 using Json = nlohmann::json;
@@ -146,4 +146,4 @@ History History::FromJson(std::string_view text) {
   }
 }
 
-}  // namespace carole::watch
+}  // namespace carole::monitoring

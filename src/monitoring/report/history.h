@@ -9,7 +9,7 @@
 
 #include "src/train/evaluation/metrics.h"
 
-namespace carole::watch {
+namespace carole::monitoring {
 
 // What is known of a step; of several, the sums (a mean is sum / kSteps).
 enum Column : uint8_t {
@@ -56,7 +56,7 @@ struct Confusion {
 
 class History {
  public:
-  // Neighbours are joined when there are so many rows, so a curve of a long run has between half
+  // Neighbors are joined when there are so many rows, so a curve of a long run has between half
   // and all of them.
   static constexpr size_t kMaxRows = 1000;
 
@@ -89,4 +89,4 @@ class History {
 // The column's mean over the row's steps.
 inline double Mean(const Row& row, Column column) { return row[column] / row[kSteps]; }
 
-}  // namespace carole::watch
+}  // namespace carole::monitoring

@@ -9,7 +9,7 @@
 #include "src/core/files/small_file.h"
 #include "src/core/log.h"
 
-namespace carole::watch {
+namespace carole::monitoring {
 namespace {
 
 constexpr char kRunning[] = "running";
@@ -18,7 +18,7 @@ constexpr auto kLeast = std::chrono::seconds(1);
 constexpr auto kSeldom = std::chrono::seconds(5);
 constexpr int kRest = 200;  // between writes, times what one took
 
-Row MakeRow(const train::WatchedStep& step) {
+Row MakeRow(const train::AppliedStep& step) {
   Row row{};
   const train::StepResult& result = step.result;
   row[kStep] = static_cast<double>(step.state.step);
@@ -74,7 +74,7 @@ void Report::TakeUp(int64_t step) {
   }
 }
 
-void Report::StepEnded(const train::WatchedStep& step) {
+void Report::StepEnded(const train::AppliedStep& step) {
   facts_.step = step.state.step;
   facts_.epochs =
       static_cast<double>(step.state.epoch) +
@@ -118,4 +118,4 @@ void Report::Write(const std::string& status) {
   next_write_ = now + std::max<Clock::duration>(kSeldom, (now - start) * kRest);
 }
 
-}  // namespace carole::watch
+}  // namespace carole::monitoring

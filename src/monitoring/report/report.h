@@ -7,7 +7,7 @@
 #include "src/monitoring/report/report_page.h"
 #include "src/train/loop/training_callback.h"
 
-namespace carole::watch {
+namespace carole::monitoring {
 
 struct ReportOptions {
   std::string folder;
@@ -18,13 +18,13 @@ struct ReportOptions {
 // the end, and in between every few seconds, so rarely that it costs less than 0.5 % of the time.
 // A run that goes on takes the curves of the file that it finds. A disk that refuses it does not
 // stop the run.
-class Report final : public train::Watcher {
+class Report final : public train::TrainingCallback {
  public:
   explicit Report(ReportOptions options);
   ~Report() override;  // says that the run failed, unless it has ended
 
   void Started(const train::RunState& state) override;
-  void StepEnded(const train::WatchedStep& step) override;
+  void StepEnded(const train::AppliedStep& step) override;
   void Evaluated(int64_t step, const train::Metrics& metrics, double seconds) override;
   void Saved(int64_t step, double seconds) override;
   void Ended(const train::RunState& state, bool finished) override;
@@ -43,4 +43,4 @@ class Report final : public train::Watcher {
   bool warned_ = false;
 };
 
-}  // namespace carole::watch
+}  // namespace carole::monitoring

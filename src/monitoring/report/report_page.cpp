@@ -13,7 +13,7 @@
 #include "src/monitoring/report/confusion.h"
 #include "src/monitoring/report/report_style.h"
 
-namespace carole::watch {
+namespace carole::monitoring {
 namespace {
 
 constexpr std::string_view kDataBegins = "<script type=\"application/json\" id=\"history\">";
@@ -37,10 +37,10 @@ std::vector<double> Means(const History& history) {
 constexpr char kSmoothed[] = "smoothed; faint: as measured";
 
 // With what it was before smoothing behind it.
-void AddSmooth(const std::string& name, int colour, const std::vector<double>& x,
+void AddSmooth(const std::string& name, int color, const std::vector<double>& x,
                const std::vector<double>& y, std::vector<Series>& series) {
-  series.push_back({.name = name, .x = x, .y = y, .faint = true, .colour = colour});
-  series.push_back({.name = name, .x = x, .y = Smooth(y), .colour = colour});
+  series.push_back({.name = name, .x = x, .y = y, .faint = true, .color = color});
+  series.push_back({.name = name, .x = x, .y = Smooth(y), .color = color});
 }
 
 std::string DrawLoss(const History& history) {
@@ -50,9 +50,9 @@ std::string DrawLoss(const History& history) {
   AddSmooth("cross entropy", 1, x, Means<kDataLoss>(history), series);
   if (history.Total(kRegularization) > 0) {
     series.push_back(
-        {.name = "regularisation", .x = x, .y = Means<kRegularization>(history), .colour = 2});
+        {.name = "regularization", .x = x, .y = Means<kRegularization>(history), .color = 2});
   }
-  Series evaluation{.name = "evaluation, cross entropy", .markers = true, .colour = 3};
+  Series evaluation{.name = "evaluation, cross entropy", .markers = true, .color = 3};
   for (const EvaluationPoint& p : history.evaluations()) {
     evaluation.x.push_back(static_cast<double>(p.step));
     evaluation.y.push_back(p.loss);
@@ -64,8 +64,8 @@ std::string DrawLoss(const History& history) {
 std::string DrawAccuracy(const History& history) {
   std::vector<Series> series;
   AddSmooth("training batches", 0, Steps(history), Means<kAccuracy>(history), series);
-  Series top1{.name = "evaluation", .markers = true, .colour = 1};
-  Series top5{.name = "evaluation, top 5", .markers = true, .colour = 2};
+  Series top1{.name = "evaluation", .markers = true, .color = 1};
+  Series top5{.name = "evaluation, top 5", .markers = true, .color = 2};
   for (const EvaluationPoint& p : history.evaluations()) {
     for (Series* s : {&top1, &top5}) s->x.push_back(static_cast<double>(p.step));
     top1.y.push_back(p.accuracy);
@@ -136,12 +136,12 @@ std::string DrawParts(const History& history) {
                         {"waiting for input", Means<kInputMs>(history)},
                         {"evaluation and saving", EvaluationAndSaving(history)}};
   std::vector<Series> series;
-  int colour = 0;
+  int color = 0;
   for (const Part& part : parts) {
     const bool any = std::any_of(part.ms.begin(), part.ms.end(), [](double ms) { return ms > 0; });
     if (any)
-      series.push_back({.name = part.name, .x = Steps(history), .y = part.ms, .colour = colour});
-    ++colour;
+      series.push_back({.name = part.name, .x = Steps(history), .y = part.ms, .color = color});
+    ++color;
   }
   return DrawChart(
       {.id = "time", .title = "time by part", .unit = "ms of a step, rank 0", .stacked = true},
@@ -253,4 +253,4 @@ History HistoryOfReport(std::string_view page) {
   return History::FromJson(page.substr(0, page.find(kDataEnds)));
 }
 
-}  // namespace carole::watch
+}  // namespace carole::monitoring

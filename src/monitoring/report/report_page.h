@@ -11,7 +11,7 @@
 #include "src/monitoring/report/history.h"
 #include "src/train/evaluation/metrics.h"
 
-namespace carole::watch {
+namespace carole::monitoring {
 
 struct ReportFacts {
   std::string title;        // "lenet on fashion_mnist"
@@ -38,4 +38,4 @@ struct ConfusionFacts {
 };
 std::string MakeConfusionPage(const ConfusionFacts& facts, const train::Metrics& metrics);
 
-}  // namespace carole::watch
+}  // namespace carole::monitoring

@@ -1,7 +1,7 @@
 // The fixed parts of report.html.
 #pragma once
 
-namespace carole::watch {
+namespace carole::monitoring {
 
 inline constexpr char kReportStyle[] = R"css(
 :root { color-scheme: light dark; --back: #f6f7f9; --card: #fff; --ink: #1c2430; --soft: #667085;
@@ -124,4 +124,4 @@ const minutes = news ? Math.floor((Date.now() - new Date(news.dateTime)) / 60000
 if (minutes >= 10) news.append(`, no news for ${Math.floor(minutes / 60)} h ${minutes % 60} min`);
 )js";
 
-}  // namespace carole::watch
+}  // namespace carole::monitoring

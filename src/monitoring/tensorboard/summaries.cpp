@@ -11,7 +11,7 @@
 #include "src/core/stopwatch.h"
 #include "src/monitoring/report/confusion.h"
 
-namespace carole::watch {
+namespace carole::monitoring {
 namespace {
 
 void AddPicture(io::EventWriter& events, int64_t step, const std::string& tag,
@@ -85,7 +85,7 @@ void Summaries::ReadEndPoints() {
   }
 }
 
-void Summaries::StepEnded(const train::WatchedStep& step) {
+void Summaries::StepEnded(const train::AppliedStep& step) {
   last_step_ = step.state.step;
   ++steps_since_;
   images_since_ += step.result.batch.global_valid;
@@ -98,7 +98,7 @@ void Summaries::StepEnded(const train::WatchedStep& step) {
   eval_seconds_since_ = 0;
 }
 
-void Summaries::Write(const train::WatchedStep& step) {
+void Summaries::Write(const train::AppliedStep& step) {
   LogInfo("", "Recording summary at step {}.", step.state.step);
   WriteScalars(step);
   WriteImages(step);
@@ -109,7 +109,7 @@ void Summaries::Write(const train::WatchedStep& step) {
   events_->Flush();
 }
 
-void Summaries::WriteScalars(const train::WatchedStep& step) {
+void Summaries::WriteScalars(const train::AppliedStep& step) {
   const train::StepResult& result = step.result;
   const auto add = [&](std::string_view tag, double value) {
     events_->AddScalar(step.state.step, tag, static_cast<float>(value));
@@ -130,7 +130,7 @@ void Summaries::WriteScalars(const train::WatchedStep& step) {
   add("exposed_communication_ms", exposed_ms_since_ / static_cast<double>(steps_since_));
 }
 
-void Summaries::WriteImages(const train::WatchedStep& step) {
+void Summaries::WriteImages(const train::AppliedStep& step) {
   const int side = options_.image_size;
   io::Image image{.height = side, .width = side, .channels = options_.channels};
   image.pixels.resize(static_cast<size_t>(side) * side * options_.channels);
@@ -151,7 +151,7 @@ void Summaries::WriteImages(const train::WatchedStep& step) {
 void Summaries::WriteVariables(int64_t step, double loss_scale) {
   const VariableStore& store = step_.store();
   for (size_t i = 0; i < store.places().size(); ++i) {
-    const VariablePlace& place = store.places()[i];
+    const VariableSlice& place = store.places()[i];
     const int variable = static_cast<int>(i);
     std::vector<double> values(static_cast<size_t>(place.tf_shape.size()));
     const auto add = [&](const std::byte* arena, const std::string& tag, double scale) {
@@ -197,4 +197,4 @@ void Summaries::Ended(const train::RunState& state, bool /*finished*/) {
   });
 }
 
-}  // namespace carole::watch
+}  // namespace carole::monitoring

@@ -13,7 +13,7 @@
 #include "io/preprocessing/preprocessing.h"
 #include "src/train/loop/training_callback.h"
 
-namespace carole::watch {
+namespace carole::monitoring {
 
 struct SummaryOptions {
   std::string folder;       // made when missing
@@ -32,7 +32,7 @@ struct SummaryOptions {
 // between after every so many steps or seconds; results of evaluations always, in folder/eval.
 // Throws DiskError when a run cannot begin its file; later the run goes on without what cannot be
 // written.
-class Summaries final : public train::Watcher {
+class Summaries final : public train::TrainingCallback {
  public:
   // `step` outlives this and runs no more after it.
   Summaries(SummaryOptions options, train::TrainStep& step);
@@ -40,7 +40,7 @@ class Summaries final : public train::Watcher {
 
   void Started(const train::RunState& state) override;
   void StepBegins(int64_t step) override;
-  void StepEnded(const train::WatchedStep& step) override;
+  void StepEnded(const train::AppliedStep& step) override;
   void Evaluated(int64_t step, const train::Metrics& metrics, double seconds) override;
   void Ended(const train::RunState& state, bool finished) override;
 
@@ -50,9 +50,9 @@ class Summaries final : public train::Watcher {
   bool IsLast(int64_t step) const { return options_.max_steps > 0 && step == options_.max_steps; }
   void Try(const std::function<void()>& write);
   void ReadEndPoints();
-  void Write(const train::WatchedStep& step);
-  void WriteScalars(const train::WatchedStep& step);
-  void WriteImages(const train::WatchedStep& step);
+  void Write(const train::AppliedStep& step);
+  void WriteScalars(const train::AppliedStep& step);
+  void WriteImages(const train::AppliedStep& step);
   void WriteVariables(int64_t step, double loss_scale);
   void WriteActivations(int64_t step);
 
@@ -77,4 +77,4 @@ class Summaries final : public train::Watcher {
   std::map<std::string, Activation> activations_;  // of this step, by end point
 };
 
-}  // namespace carole::watch
+}  // namespace carole::monitoring

@@ -18,7 +18,7 @@
 #include "src/monitoring/trace/trace_json.h"
 #include "src/train/step/phase.h"
 
-namespace carole::watch {
+namespace carole::monitoring {
 namespace {
 
 using collectives::RankPhase;
@@ -178,7 +178,7 @@ void Trace::AddInput(const io::InputCounters& now) {
   input_ = now;
 }
 
-void Trace::StepEnded(const train::WatchedStep& step) {
+void Trace::StepEnded(const train::AppliedStep& step) {
   if (recorder_->is_on) AddInput(step.source.counters());
   CloseStep(Clock::now());
   ++steps_done_;
@@ -270,4 +270,4 @@ void Trace::Write() {
             Capacity(communicator_.size()), options_.path);
 }
 
-}  // namespace carole::watch
+}  // namespace carole::monitoring

@@ -9,7 +9,7 @@
 #include "src/monitoring/trace/trace_events.h"
 #include "src/train/loop/training_callback.h"
 
-namespace carole::watch {
+namespace carole::monitoring {
 
 struct TraceOptions {
   std::string path;
@@ -29,7 +29,7 @@ void ParseTraceSteps(const std::string& text, TraceOptions& options);
 // the last steps, after 10 steps and whenever there are twice as many, at times when a checkpoint
 // is saved, and at the end: so a run that is killed leaves one too. A disk that refuses it does not
 // stop the run. At most kMaxEvents of a rank are kept.
-class Trace final : public train::Watcher {
+class Trace final : public train::TrainingCallback {
  public:
   static constexpr size_t kMaxEvents = 1 << 16;
 
@@ -39,7 +39,7 @@ class Trace final : public train::Watcher {
 
   void Started(const train::RunState& state) override;
   void StepBegins(int64_t step) override;
-  void StepEnded(const train::WatchedStep& step) override;
+  void StepEnded(const train::AppliedStep& step) override;
   void Evaluated(int64_t step, const train::Metrics& metrics, double seconds) override;
   void Saved(int64_t step, double seconds) override;
   void Ended(const train::RunState& state, bool finished) override;
@@ -73,4 +73,4 @@ class Trace final : public train::Watcher {
   bool is_written_ = false, warned_ = false, met_range_ = false;
 };
 
-}  // namespace carole::watch
+}  // namespace carole::monitoring

@@ -5,7 +5,7 @@
 
 #include "src/core/error.h"
 
-namespace carole::watch {
+namespace carole::monitoring {
 namespace {
 
 static_assert(std::is_trivially_copyable_v<TraceEvent>);
@@ -99,4 +99,4 @@ int64_t TraceRing::num_dropped() const {
   return num_added_ - static_cast<int64_t>(events_.size());
 }
 
-}  // namespace carole::watch
+}  // namespace carole::monitoring

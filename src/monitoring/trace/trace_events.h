@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-namespace carole::watch {
+namespace carole::monitoring {
 
 enum class TraceKind : uint8_t { kStep, kPhase, kKernel, kCollective, kInput };
 
@@ -64,4 +64,4 @@ class TraceRing {
   int64_t num_added_ = 0;
 };
 
-}  // namespace carole::watch
+}  // namespace carole::monitoring

@@ -6,7 +6,7 @@
 
 #include "collectives/communicator.h"
 
-namespace carole::watch {
+namespace carole::monitoring {
 namespace {
 
 enum Track { kSteps = 1, kCollectives = 2 };
@@ -114,4 +114,4 @@ void TraceJson::AddRank(const RankOfTrace& rank, const TraceEvents& all) {
 
 void TraceJson::Close() { out_ << "\n]\n"; }
 
-}  // namespace carole::watch
+}  // namespace carole::monitoring

@@ -9,7 +9,7 @@
 
 #include "src/monitoring/trace/trace_events.h"
 
-namespace carole::watch {
+namespace carole::monitoring {
 
 struct RankOfTrace {
   int rank = 0;
@@ -42,4 +42,4 @@ class TraceJson {
 // bandwidth, and for other operations bytes / seconds.
 double BusBandwidth(std::string_view operation, uint64_t bytes, double seconds, int size);
 
-}  // namespace carole::watch
+}  // namespace carole::monitoring

@@ -16,7 +16,7 @@ std::optional<Metrics> Evaluate(Inference& net, io::BatchSource& source,
   for (bool more = true; more;) {
     const io::Batch* batch = source.Next();
     EnterPhase(communicator, collectives::RankPhase::kEvaluation, num_batches++);
-    const bool is_under_way = net.num_under_way() > 0;
+    const bool is_under_way = net.num_in_flight() > 0;
     if (batch != nullptr) net.Begin(batch->images, batch->valid);
     if (is_under_way) metrics.Add(net.End(), begun.labels, begun.valid);
     if (batch != nullptr) begun = *batch;
@@ -25,7 +25,7 @@ std::optional<Metrics> Evaluate(Inference& net, io::BatchSource& source,
                        stop_requested && stop_requested() ? 1.0 : 0.0};
     communicator.AllReduce(std::span(votes), {.what = "evaluation"});
     if (votes[1] > 0) {
-      if (net.num_under_way() > 0) net.End();
+      if (net.num_in_flight() > 0) net.End();
       return std::nullopt;
     }
     more = votes[0] > 0;

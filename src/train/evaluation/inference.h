@@ -35,18 +35,18 @@ class Inference {
   std::vector<double> Run(std::span<const float> images, int64_t valid);
 
   static constexpr int64_t kMostUnderWay = 2;
-  int64_t num_under_way() const { return begun_ - ended_; }
+  int64_t num_in_flight() const { return begun_ - ended_; }
 
   size_t activation_bytes() const { return executable_->statistics().arena_bytes; }
   // Gives the activations' memory back until the next Begin().
   void ReleaseMemory() { executable_->ReleaseMemory(); }
 
  private:
-  struct UnderWay {
+  struct InFlightStep {
     std::vector<double> logits;          // on a host
     std::unique_ptr<Download> download;  // on a device
   };
-  UnderWay& Slot(int64_t number) { return under_way_[number % kMostUnderWay]; }
+  InFlightStep& Slot(int64_t number) { return steps_in_flight_[number % kMostUnderWay]; }
 
   std::unique_ptr<Graph> graph_;
   ValueId logits_;
@@ -54,7 +54,7 @@ class Inference {
   std::unique_ptr<VariableStore> own_store_;
   VariableStore* store_;
   bool is_bound_ = false;
-  std::array<UnderWay, kMostUnderWay> under_way_;
+  std::array<InFlightStep, kMostUnderWay> steps_in_flight_;
   int64_t begun_ = 0, ended_ = 0;
 };
 

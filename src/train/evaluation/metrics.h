@@ -35,7 +35,7 @@ class Metrics {
   int64_t samples() const { return static_cast<int64_t>(totals_[kSamples]); }
   double accuracy() const;  // shares from 0 to 1; 0 without samples
   double recall_5() const;
-  // The mean softmax cross-entropy: the data's part alone of what training minimises, without
+  // The mean softmax cross-entropy: the data's part alone of what training minimizes, without
   // weight decay, label smoothing and auxiliary logits. Not finite where a sample's is not.
   double loss() const;
   // The three above, by their tags in event files.

@@ -73,14 +73,14 @@ void Trainer::Start() {
   const StragglerWatch::Pause pause(stragglers_);
   state_.seed = options_.seed;
   if (options_.spare_memory) step_.executable().ReleaseMemory();
-  collectives::WorkApart(communicator_, "first weights", [this] {
+  collectives::RunRankLocal(communicator_, "first weights", [this] {
     if (is_writer()) Open();
     if (communicator_.rank() == 0) RestoreOrInitialize();
   });
   BroadcastState(communicator_, step_.replica(), state_);
   if (state_.step > 0) saved_step_ = state_.step;
   last_save_ = Clock::now();
-  for (Watcher* watcher : options_.watchers) watcher->Started(state_);
+  for (TrainingCallback* watcher : options_.watchers) watcher->Started(state_);
   communicator_.Barrier({.what = "start"});  // rank 0's watchers may have more to do
 }
 
@@ -110,8 +110,8 @@ void Trainer::RestoreOrInitialize() {
 }
 
 // A place in an epoch of other records, or of these in another order, would lose some of them.
-void Trainer::GoOnFrom(const RunFacts& before) {
-  CompareRunFacts(before, options_.attributes);
+void Trainer::GoOnFrom(const RunMetadata& before) {
+  CompareRunMetadata(before, options_.attributes);
   if (options_.seed != state_.seed) {
     LogInfo("train", "the run keeps the seed it began with, {}; this command's, {}, is not used",
             state_.seed, options_.seed);
@@ -166,11 +166,11 @@ ExitCode Trainer::Run() {
     LogInfo("", "Finished training!{}", options_.train_dir.empty() ? "" : " Saving model to disk.");
   }
   Save();
-  collectives::WorkApart(communicator_, "last checkpoint", [this] {
+  collectives::RunRankLocal(communicator_, "last checkpoint", [this] {
     if (checkpoints_) checkpoints_->Wait();
     if (best_) best_->Wait();
   });
-  for (Watcher* watcher : options_.watchers) watcher->Ended(state_, is_done);
+  for (TrainingCallback* watcher : options_.watchers) watcher->Ended(state_, is_done);
   return is_done ? ExitCode::kOk : ExitCode::kSaved;
 }
 
@@ -192,8 +192,8 @@ bool Trainer::OwesEvaluation() {
 // A rank may have to look through all records for where they begin.
 void Trainer::OpenSource() {
   const StragglerWatch::Pause pause(stragglers_);
-  collectives::WorkApart(communicator_, "training data",
-                         [this] { source_ = make_source_(state_); });
+  collectives::RunRankLocal(communicator_, "training data",
+                            [this] { source_ = make_source_(state_); });
   source_start_ = state_;
 }
 
@@ -208,20 +208,20 @@ bool Trainer::Evaluate() {
   Save();  // so that a file holds what is evaluated, and ranks have the same
   const StragglerWatch::Pause pause(stragglers_);
   const Clock::time_point start = Clock::now();
-  for (Watcher* watcher : options_.watchers) watcher->EvaluationBegins(state_.step);
-  const Replica replica = step_.replica();
+  for (TrainingCallback* watcher : options_.watchers) watcher->EvaluationBegins(state_.step);
+  const ReplicaView replica = step_.replica();
   if (replica.averages != nullptr) replica.averages->Swap();
   BroadcastStatistics(communicator_, replica.store);
   const std::optional<Metrics> metrics = options_.evaluate();
   if (replica.averages != nullptr) replica.averages->Swap();
   if (!metrics) return false;
-  for (Watcher* watcher : options_.watchers)
+  for (TrainingCallback* watcher : options_.watchers)
     watcher->Evaluated(state_.step, *metrics, SecondsSince(start));
   if (communicator_.rank() == 0) {
     LogInfo("eval", "step {}: {} ({} samples)", state_.step, metrics->Summary(", "),
             metrics->samples());
   }
-  collectives::WorkApart(communicator_, "best checkpoint", [&] {
+  collectives::RunRankLocal(communicator_, "best checkpoint", [&] {
     if (best_ && metrics->accuracy() > best_accuracy_) {
       KeepBest(metrics->accuracy());
       best_->Wait();
@@ -260,10 +260,10 @@ bool Trainer::MayRunAhead() const {
 }
 
 void Trainer::BeginStep() {
-  const int64_t step = state_.step + step_.num_under_way();
-  for (Watcher* watcher : options_.watchers) watcher->StepBegins(step);
+  const int64_t step = state_.step + step_.num_in_flight();
+  for (TrainingCallback* watcher : options_.watchers) watcher->StepBegins(step);
   const Clock::time_point start = Clock::now();
-  if (step_.num_under_way() == 0) step_start_ = start;
+  if (step_.num_in_flight() == 0) step_start_ = start;
   EnterPhase(communicator_, collectives::RankPhase::kInput, step);
   const io::Batch* next = source_->Next();
   CAROLE_CHECK(next != nullptr, "the training data ended at step {}", step);
@@ -314,11 +314,11 @@ void Trainer::CountValid(io::Batch& batch, int64_t step) {
 
 // One update; all that are under way where a rank asks to save or to stop.
 StepResult Trainer::Step() {
-  if (step_.num_under_way() == 0) BeginStep();
+  if (step_.num_in_flight() == 0) BeginStep();
   if (MayRunAhead()) BeginStep();
   StepResult result = EndStep();
   bool stop = result.stop, save = result.save;
-  while ((stop || save) && step_.num_under_way() > 0) {
+  while ((stop || save) && step_.num_in_flight() > 0) {
     result = EndStep();
     stop |= result.stop;
     save |= result.save;
@@ -351,7 +351,7 @@ StepResult Trainer::EndStep() {
                        .compute = result.forward_ms + result.backward_ms + result.optimizer_ms},
                       state_.step);
   LogStep(result, seconds);
-  for (Watcher* watcher : options_.watchers)
+  for (TrainingCallback* watcher : options_.watchers)
     watcher->StepEnded({state_, result, *source_, rate_, seconds});
   return result;
 }
@@ -391,7 +391,7 @@ void Trainer::Save() {
   step_.Consolidate(state_.step);
   VerifyWeights(communicator_, step_.store(), state_.step);
   if (!WeightsAreFinite(step_.store())) ThrowDiverged("the weights");
-  collectives::WorkApart(communicator_, "checkpoint", [this] {
+  collectives::RunRankLocal(communicator_, "checkpoint", [this] {
     if (!is_writer()) return;
     LogInfo("", "Saving checkpoint to path {}",
             io::CheckpointPath(options_.train_dir, state_.step));
@@ -399,7 +399,8 @@ void Trainer::Save() {
   });
   saved_step_ = state_.step;
   last_save_ = Clock::now();
-  for (Watcher* watcher : options_.watchers) watcher->Saved(state_.step, SecondsSince(start));
+  for (TrainingCallback* watcher : options_.watchers)
+    watcher->Saved(state_.step, SecondsSince(start));
   communicator_.Barrier({.what = "saved", .step = state_.step});
 }
 

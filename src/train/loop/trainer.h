@@ -43,7 +43,7 @@ struct TrainerOptions {
   bool spare_memory = false;  // training waits for checkpoints, which then need no copy of weights
   OnNan on_nan = OnNan::kStop;
   uint64_t seed = 0;                     // of a new run; a resumed one keeps its own
-  RunFacts attributes;                   // kept in checkpoints: net, flags, version
+  RunMetadata attributes;                // kept in checkpoints: net, flags, version
   std::optional<io::KerasModel> keras;   // the net as Keras has it, for checkpoints
   std::function<bool()> stop_requested;  // asked each step; on true the run saves and ends
 
@@ -56,7 +56,7 @@ struct TrainerOptions {
   int64_t eval_every = 0;  // steps, and at the end, each time after a checkpoint; 0: never
   bool keep_best = false;  // the most accurate weights also stay, in train_dir/best
 
-  std::vector<Watcher*> watchers;  // called in this order; they outlive the trainer
+  std::vector<TrainingCallback*> watchers;  // called in this order; they outlive the trainer
 };
 
 // Makes the source of batches, which begins at this epoch and position.
@@ -95,7 +95,7 @@ class Trainer {
   void Start();
   void RestoreOrInitialize();
   void OpenSource();
-  void GoOnFrom(const RunFacts& before);
+  void GoOnFrom(const RunMetadata& before);
   void RefuseEarlierBest() const;
   bool AskedToStop();
   std::string EvaluatedPath() const;

@@ -11,7 +11,7 @@
 namespace carole::train {
 
 // An update that was applied.
-struct WatchedStep {
+struct AppliedStep {
   RunState state;  // after it
   const StepResult& result;
   const io::BatchSource& source;
@@ -21,16 +21,16 @@ struct WatchedStep {
 
 // The trainer calls every rank's watchers, in their order, in the same places on all ranks: so they
 // may communicate. What they throw ends the run.
-class Watcher {
+class TrainingCallback {
  public:
-  virtual ~Watcher() = default;
+  virtual ~TrainingCallback() = default;
 
   // Weights and place are there; no step was made yet.
   virtual void Started(const RunState& /*state*/) {}
   // Before the batch is asked for. `step`: updates done so far.
   virtual void StepBegins(int64_t /*step*/) {}
   // Not called for a step that was not applied.
-  virtual void StepEnded(const WatchedStep& /*step*/) {}
+  virtual void StepEnded(const AppliedStep& /*step*/) {}
   // Training stands still between these two; the second does not come when a stop cut it short.
   virtual void EvaluationBegins(int64_t /*step*/) {}
   virtual void Evaluated(int64_t /*step*/, const Metrics& /*metrics*/, double /*seconds*/) {}

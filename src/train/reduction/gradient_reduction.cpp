@@ -15,7 +15,7 @@ std::vector<collectives::Range> Parameters(const VariableStore& store) {
   CAROLE_CHECK(!store.ready_order().empty(), "no variable has a gradient");
   std::vector<collectives::Range> parameters;
   for (int variable : store.ready_order()) {
-    const VariablePlace& p = store.places()[variable];
+    const VariableSlice& p = store.places()[variable];
     parameters.push_back({static_cast<size_t>(p.offset), static_cast<size_t>(p.count)});
   }
   return parameters;
@@ -57,7 +57,7 @@ class Summed {
 };
 
 template <typename T>
-class TypedFlow : public GradientFlow {
+class TypedFlow : public GradientReduction {
  public:
   TypedFlow(collectives::Communicator& communicator, const VariableStore& store,
             const GradientFlowOptions& options);
@@ -187,9 +187,9 @@ void TypedFlow<T>::Tune(double step_ms) {
 
 }  // namespace
 
-std::unique_ptr<GradientFlow> MakeGradientFlow(collectives::Communicator& communicator,
-                                               const VariableStore& store,
-                                               const GradientFlowOptions& options) {
+std::unique_ptr<GradientReduction> MakeGradientFlow(collectives::Communicator& communicator,
+                                                    const VariableStore& store,
+                                                    const GradientFlowOptions& options) {
   if (store.dtype() == DType::kF64)
     return std::make_unique<TypedFlow<double>>(communicator, store, options);
   return std::make_unique<TypedFlow<float>>(communicator, store, options);

@@ -40,9 +40,9 @@ struct GradientFlowOptions {
   std::vector<collectives::Range> statistics;
 };
 
-class GradientFlow {
+class GradientReduction {
  public:
-  virtual ~GradientFlow() = default;
+  virtual ~GradientReduction() = default;
 
   virtual void BeginMicroBatches() = 0;
   virtual void EndMicroBatch() = 0;
@@ -62,8 +62,8 @@ class GradientFlow {
 };
 
 // Of the store's type. Communicator and store outlive it; all ranks make it together.
-std::unique_ptr<GradientFlow> MakeGradientFlow(collectives::Communicator& communicator,
-                                               const VariableStore& store,
-                                               const GradientFlowOptions& options);
+std::unique_ptr<GradientReduction> MakeGradientFlow(collectives::Communicator& communicator,
+                                                    const VariableStore& store,
+                                                    const GradientFlowOptions& options);
 
 }  // namespace carole::train

@@ -42,7 +42,7 @@ void CompareClasses(const std::string& before, const std::string& now) {
 constexpr char kGoesOn[] = "the run was {0} {1} so far and goes on {0} {2}{3}";
 constexpr char kEvaluated[] = "the checkpoint's run was {0} {1}, this evaluation is {0} {2}";
 
-void Tell(LogLevel level, const char* format, const RunFacts& before, const RunFacts& now,
+void Tell(LogLevel level, const char* format, const RunMetadata& before, const RunMetadata& now,
           const char* name, std::string_view what, std::string_view effect = "") {
   if (!Differ(before, now, name)) return;
   LogLine(level, "train",
@@ -50,7 +50,7 @@ void Tell(LogLevel level, const char* format, const RunFacts& before, const RunF
 }
 
 // What labels and pixels mean.
-void CompareData(const char* format, const RunFacts& before, const RunFacts& now) {
+void CompareData(const char* format, const RunMetadata& before, const RunMetadata& now) {
   for (const auto& [name, what] : {std::pair{kDataset, "on --dataset_name"},
                                    {kPreprocessing, "with --preprocessing_name"},
                                    {kImageSize, "on images of size"},
@@ -61,13 +61,13 @@ void CompareData(const char* format, const RunFacts& before, const RunFacts& now
 
 }  // namespace
 
-bool Differ(const RunFacts& before, const RunFacts& now, const char* name) {
+bool Differ(const RunMetadata& before, const RunMetadata& now, const char* name) {
   const auto old_value = before.find(name), new_value = now.find(name);
   return old_value != before.end() && new_value != now.end() &&
          old_value->second != new_value->second;
 }
 
-void CompareRunFacts(const RunFacts& before, const RunFacts& now) {
+void CompareRunMetadata(const RunMetadata& before, const RunMetadata& now) {
   // Weights and slots are fp32 whatever the precision; steps of another batch are counted as if
   // they had been of this one.
   Tell(LogLevel::kInfo, kGoesOn, before, now, kPrecision, "in");
@@ -83,7 +83,7 @@ void CompareRunFacts(const RunFacts& before, const RunFacts& now) {
   CompareData(kGoesOn, before, now);
 }
 
-void CompareEvaluation(const RunFacts& run, const RunFacts& evaluation) {
+void CompareEvaluation(const RunMetadata& run, const RunMetadata& evaluation) {
   CompareData(kEvaluated, run, evaluation);
 }
 

@@ -31,18 +31,18 @@ inline constexpr char kSkipped[] = "skipped_records";   // of the epoch so far, 
 inline constexpr char kThreads[] = "threads";           // of each rank of a reproducible run
 inline constexpr char kProcessor[] = "processor";       // of the same
 
-using RunFacts = std::map<std::string, std::string>;
+using RunMetadata = std::map<std::string, std::string>;
 
 // Tells in the log what differs for a run that goes on; as a warning where its weights may mean
 // something else then. Throws ConfigError for the same classes in another order.
-void CompareRunFacts(const RunFacts& before, const RunFacts& now);
+void CompareRunMetadata(const RunMetadata& before, const RunMetadata& now);
 
 // The same for an evaluation of what the run left.
-void CompareEvaluation(const RunFacts& run, const RunFacts& evaluation);
+void CompareEvaluation(const RunMetadata& run, const RunMetadata& evaluation);
 
 // What the run tells stands in for a value that nobody gave: an empty text, a 0.
 template <typename T>
-void FillIn(const RunFacts& facts, const char* name, T& value) {
+void FillIn(const RunMetadata& facts, const char* name, T& value) {
   const auto found = facts.find(name);
   if (found == facts.end() || value != T()) return;
   if constexpr (std::is_integral_v<T>) {
@@ -53,6 +53,6 @@ void FillIn(const RunFacts& facts, const char* name, T& value) {
 }
 
 // Whether both tell it, and not the same.
-bool Differ(const RunFacts& before, const RunFacts& now, const char* name);
+bool Differ(const RunMetadata& before, const RunMetadata& now, const char* name);
 
 }  // namespace carole::train

@@ -50,7 +50,7 @@ void ShareArena(collectives::Communicator& communicator, const HostView& view, c
 }
 
 // Of a variable, whose arena depends on whether it is trainable.
-std::byte* ShadowArena(const optim::MovingAverages& averages, const VariablePlace& place) {
+std::byte* ShadowArena(const optim::MovingAverages& averages, const VariableSlice& place) {
   return averages.shadow(place.trainable ? 0 : 1).data();
 }
 
@@ -70,7 +70,7 @@ io::SkippedRecords ReadSkipped(const std::map<std::string, std::string>& attribu
 
 std::vector<io::VariableSpec> SpecsOf(const VariableStore& store) {
   std::vector<io::VariableSpec> specs;
-  for (const VariablePlace& p : store.places()) specs.push_back({p.name, p.tf_shape});
+  for (const VariableSlice& p : store.places()) specs.push_back({p.name, p.tf_shape});
   return specs;
 }
 
@@ -102,10 +102,10 @@ void TellDropped(const Named& slots, const std::string& path, const VariableStor
              path, names.size(), JoinFirst(names, 3));
 }
 
-void RestoreSlots(Named& slots, const std::string& path, const Replica& replica) {
+void RestoreSlots(Named& slots, const std::string& path, const ReplicaView& replica) {
   optim::Optimizer& optimizer = replica.optimizer;
   for (int v = 0; v < NumVariables(replica.store); ++v) {
-    const VariablePlace& p = replica.store.places()[v];
+    const VariableSlice& p = replica.store.places()[v];
     for (size_t s = 0; p.trainable && s < optimizer.slots().size(); ++s) {
       const std::span<const float> values =
           TakeSlot(slots, path, p.name + "/" + optimizer.slots()[s].name, p.tf_shape);
@@ -117,16 +117,16 @@ void RestoreSlots(Named& slots, const std::string& path, const Replica& replica)
 }
 
 // Where the run has kept no averages so far, they begin with what the variables are.
-void RestoreShadows(Named& slots, const std::string& path, const Replica& replica) {
+void RestoreShadows(Named& slots, const std::string& path, const ReplicaView& replica) {
   const auto& places = replica.store.places();
-  if (std::none_of(places.begin(), places.end(), [&](const VariablePlace& p) {
+  if (std::none_of(places.begin(), places.end(), [&](const VariableSlice& p) {
         return slots.contains(p.name + kAverageSuffix);
       })) {
     LogInfo("train", "{} holds no moving averages: they begin with its weights", path);
     return replica.averages->Reset();
   }
   for (int v = 0; v < NumVariables(replica.store); ++v) {
-    const VariablePlace& p = places[v];
+    const VariableSlice& p = places[v];
     const std::span<const float> values =
         TakeSlot(slots, path, p.name + kAverageSuffix, p.tf_shape);
     replica.store.WriteTo(ShadowArena(*replica.averages, p), v, values);
@@ -170,7 +170,7 @@ io::Checkpoint ReadForeign(const io::WeightsReader& file, const VariableStore& s
 
 }  // namespace
 
-io::Checkpoint MakeSnapshot(const Replica& replica, const RunState& state,
+io::Checkpoint MakeSnapshot(const ReplicaView& replica, const RunState& state,
                             const std::map<std::string, std::string>& attributes,
                             SnapshotKind kind) {
   const auto& [store, optimizer, averages, loss_scale] = replica;
@@ -184,7 +184,7 @@ io::Checkpoint MakeSnapshot(const Replica& replica, const RunState& state,
   if (state.skipped != io::SkippedRecords{}) snapshot.attributes[kSkipped] = ToText(state.skipped);
   const auto add = [&, &from = store](std::vector<io::CheckpointVariable>& to, int v,
                                       const std::string& suffix, const std::byte* arena) {
-    const VariablePlace& p = from.places()[v];
+    const VariableSlice& p = from.places()[v];
     to.push_back({.name = p.name + suffix, .shape = p.tf_shape, .data = {}});
     auto read = [&from, arena, v] { return ReadValues(from, arena, v); };
     if (kind == SnapshotKind::kLive) {
@@ -194,7 +194,7 @@ io::Checkpoint MakeSnapshot(const Replica& replica, const RunState& state,
     }
   };
   for (int v = 0; v < NumVariables(store); ++v) {
-    const VariablePlace& p = store.places()[v];
+    const VariableSlice& p = store.places()[v];
     add(snapshot.variables, v, "", store.base_of(v));
     snapshot.variables.back().trainable = p.trainable;
     for (size_t s = 0; p.trainable && s < optimizer.slots().size(); ++s)
@@ -212,7 +212,7 @@ io::Checkpoint MakeSnapshot(const Replica& replica, const RunState& state,
 }
 
 RunState Restore(const io::Checkpoint& checkpoint, const std::string& path,
-                 const Replica& replica) {
+                 const ReplicaView& replica) {
   RestoreVariables(checkpoint, path, replica.store);
   Named slots = ByName(checkpoint.slots);
   RestoreSlots(slots, path, replica);
@@ -255,7 +255,7 @@ void BroadcastVariables(collectives::Communicator& communicator, const VariableS
   BroadcastStatistics(communicator, store);
 }
 
-void BroadcastState(collectives::Communicator& communicator, const Replica& replica,
+void BroadcastState(collectives::Communicator& communicator, const ReplicaView& replica,
                     RunState& state) {
   if (communicator.size() == 1) return;
   const auto& [store, optimizer, averages, loss_scale] = replica;

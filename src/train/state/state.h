@@ -16,7 +16,7 @@
 namespace carole::train {
 
 // The numbers of one rank; not owned.
-struct Replica {
+struct ReplicaView {
   VariableStore& store;
   optim::Optimizer& optimizer;
   optim::MovingAverages* averages = nullptr;  // null where none are kept
@@ -39,7 +39,7 @@ struct RunState {
 // Everything, in TensorFlow's names, shapes and element order. kLive: nothing is copied before it
 // is written, so the replica must outlive the result and not change until then.
 enum class SnapshotKind : uint8_t { kCopy, kLive };
-io::Checkpoint MakeSnapshot(const Replica& replica, const RunState& state,
+io::Checkpoint MakeSnapshot(const ReplicaView& replica, const RunState& state,
                             const std::map<std::string, std::string>& attributes,
                             SnapshotKind kind = SnapshotKind::kCopy);
 
@@ -47,7 +47,8 @@ io::Checkpoint MakeSnapshot(const Replica& replica, const RunState& state,
 // not kept any so far. `path` is for error texts. Throws DataError naming the variables that do not
 // fit, also when a slot is missing, as after a change of optimizer; the replica may then be half
 // overwritten.
-RunState Restore(const io::Checkpoint& checkpoint, const std::string& path, const Replica& replica);
+RunState Restore(const io::Checkpoint& checkpoint, const std::string& path,
+                 const ReplicaView& replica);
 
 // Another program's latest checkpoint in `folder`, if there is one with a step: that run goes on,
 // at the begin of an epoch, with this seed.
@@ -55,7 +56,7 @@ std::optional<io::LoadedCheckpoint> ReadLatestForeign(const std::string& folder,
                                                       const VariableStore& store);
 
 // Rank 0's replica and state on every rank; checks that they arrived. Collective.
-void BroadcastState(collectives::Communicator& communicator, const Replica& replica,
+void BroadcastState(collectives::Communicator& communicator, const ReplicaView& replica,
                     RunState& state);
 
 // Rank 0's weights and moving statistics on every rank. Collective.

@@ -46,13 +46,13 @@ void RequireFinite(const std::vector<float>& values, const std::string& name,
 WarmStartReport Read(const io::WeightsReader& file, const WarmStartOptions& options,
                      const std::string& suffix, VariableStore& store) {
   std::vector<io::VariableSpec> wanted;
-  for (const VariablePlace& p : store.places()) wanted.push_back({p.name, p.tf_shape});
+  for (const VariableSlice& p : store.places()) wanted.push_back({p.name, p.tf_shape});
   const io::MappedWeights reader(file, wanted);
   for (const std::string& line : reader.report()) LogInfo("train", "{}: {}", file.path(), line);
   WarmStartReport report;
   std::vector<float> values;
   for (int v = 0; v < static_cast<int>(store.places().size()); ++v) {
-    const VariablePlace& p = store.places()[v];
+    const VariableSlice& p = store.places()[v];
     const std::string name = p.name + suffix;
     if (BeginsWithOneOf(p.name, options.exclude_scopes)) {
       report.excluded.push_back(p.name);

@@ -10,7 +10,7 @@ namespace carole::train {
 namespace {
 
 template <typename T>
-void AverageBytes(collectives::Communicator& communicator, const Replica& replica,
+void AverageBytes(collectives::Communicator& communicator, const ReplicaView& replica,
                   std::span<std::byte> bytes, std::string_view what, int64_t step) {
   if (communicator.size() == 1 || bytes.empty()) return;
   const HostView view(replica.store.backend(), bytes.data(), bytes.size());
@@ -21,7 +21,7 @@ void AverageBytes(collectives::Communicator& communicator, const Replica& replic
 }
 
 template <typename T>
-void AverageWeightsAs(collectives::Communicator& communicator, const Replica& replica,
+void AverageWeightsAs(collectives::Communicator& communicator, const ReplicaView& replica,
                       int64_t step) {
   AverageBytes<T>(communicator, replica, std::as_writable_bytes(replica.store.weights<T>()),
                   "mean of weights", step);
@@ -36,7 +36,7 @@ void AverageWeightsAs(collectives::Communicator& communicator, const Replica& re
 }
 
 template <typename T>
-void AverageStatisticsAs(collectives::Communicator& communicator, const Replica& replica,
+void AverageStatisticsAs(collectives::Communicator& communicator, const ReplicaView& replica,
                          const std::vector<collectives::Range>& ranges, int64_t step) {
   for (const auto& [offset, count] : ranges) {
     const size_t begin = offset * sizeof(T), bytes = count * sizeof(T);
@@ -50,7 +50,8 @@ void AverageStatisticsAs(collectives::Communicator& communicator, const Replica&
 
 }  // namespace
 
-void AverageWeights(collectives::Communicator& communicator, const Replica& replica, int64_t step) {
+void AverageWeights(collectives::Communicator& communicator, const ReplicaView& replica,
+                    int64_t step) {
   replica.store.dtype() == DType::kF64 ? AverageWeightsAs<double>(communicator, replica, step)
                                        : AverageWeightsAs<float>(communicator, replica, step);
 }
@@ -59,7 +60,7 @@ std::vector<collectives::Range> MovingStatistics(const VariableStore& store,
                                                  const std::vector<int>& frozen) {
   std::vector<collectives::Range> ranges;
   for (size_t v = 0; v < store.places().size(); ++v) {
-    const VariablePlace& p = store.places()[v];
+    const VariableSlice& p = store.places()[v];
     if (p.trainable || std::ranges::count(frozen, static_cast<int>(v)) > 0) continue;
     ranges.push_back({static_cast<size_t>(p.offset), static_cast<size_t>(p.count)});
   }
@@ -75,7 +76,7 @@ std::vector<collectives::Range> MovingStatistics(const VariableStore& store,
   return joined;
 }
 
-void AverageStatistics(collectives::Communicator& communicator, const Replica& replica,
+void AverageStatistics(collectives::Communicator& communicator, const ReplicaView& replica,
                        const std::vector<collectives::Range>& ranges, int64_t step) {
   replica.store.dtype() == DType::kF64
       ? AverageStatisticsAs<double>(communicator, replica, ranges, step)

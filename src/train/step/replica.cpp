@@ -21,7 +21,7 @@ namespace {
 // By place.
 std::vector<Segment> RegularizedSegments(const VariableStore& store) {
   std::vector<Segment> segments;
-  for (const VariablePlace& p : store.places()) {
+  for (const VariableSlice& p : store.places()) {
     if (p.trainable && p.l2_regularized) segments.push_back({p.offset, p.offset + p.count});
   }
   std::sort(segments.begin(), segments.end(),
@@ -31,8 +31,8 @@ std::vector<Segment> RegularizedSegments(const VariableStore& store) {
 
 }  // namespace
 
-OwnedReplica::OwnedReplica(std::unique_ptr<Graph> net, const Backend& backend,
-                           collectives::Communicator& communicator, const StepOptions& options)
+Replica::Replica(std::unique_ptr<Graph> net, const Backend& backend,
+                 collectives::Communicator& communicator, const StepOptions& options)
     : graph(std::move(net)),
       frozen(FreezeOutside(*graph, options.trainable_scopes)),
       loss_scale(options.loss_scale),
@@ -43,7 +43,7 @@ OwnedReplica::OwnedReplica(std::unique_ptr<Graph> net, const Backend& backend,
   FuseGradients(*graph, backend);
   StoreActivationsAs(backend.activation_dtype(), *graph);
   // A rank whose cache lacks the plans of kernels looks for them, which may take minutes.
-  collectives::WorkApart(communicator, "plans", [&] {
+  collectives::RunRankLocal(communicator, "plans", [&] {
     executable = options.activation_bytes == 0
                      ? std::make_unique<Executable>(*graph, backend)
                      : CompileWithin(*graph, backend, options.activation_bytes);
@@ -57,8 +57,8 @@ OwnedReplica::OwnedReplica(std::unique_ptr<Graph> net, const Backend& backend,
 }
 
 // What ranks sum on the host lies in memory that they share.
-void OwnedReplica::MakeStore(const Backend& backend, collectives::Communicator& communicator,
-                             const StepOptions& options) {
+void Replica::MakeStore(const Backend& backend, collectives::Communicator& communicator,
+                        const StepOptions& options) {
   RequireMemory(backend, *graph, executable->statistics().arena_bytes, options);
   VariableStore::Allocate allocate_gradients;
   if (backend.on_host()) {
@@ -71,7 +71,7 @@ void OwnedReplica::MakeStore(const Backend& backend, collectives::Communicator& 
 }
 
 // Gradients and weights travel in the kernels' own layouts.
-void OwnedReplica::CheckLayouts(collectives::Communicator& communicator) const {
+void Replica::CheckLayouts(collectives::Communicator& communicator) const {
   const std::vector<uint64_t> all =
       AllGather(communicator, executable->LayoutHash(), {.what = "layouts"});
   for (size_t rank = 0; rank < all.size(); ++rank) {
@@ -85,24 +85,24 @@ void OwnedReplica::CheckLayouts(collectives::Communicator& communicator) const {
 }
 
 // What is computed again depends on the memory that there is, and batch norms meet in their order.
-void OwnedReplica::CheckSchedule(collectives::Communicator& communicator) const {
-  collectives::RequireSameFacts(
+void Replica::CheckSchedule(collectives::Communicator& communicator) const {
+  collectives::CheckSettingsMatch(
       communicator, {{"order of kernels (--sync_batch_norm wants one --activation_memory for all)",
                       fmt::format("hash {:016x}", executable->ScheduleHash())}});
 }
 
-void OwnedReplica::MakeOptimizer(const Backend& backend, const StepOptions& options) {
-  optim::Arenas arenas{.dtype = store->dtype(),
-                       .weights = store->weights_base(),
-                       .gradients = store->gradients_base(),
-                       .count = store->trainable_count(),
-                       .regularized = RegularizedSegments(*store),
-                       .copies = executable->TakeWeightCopies()};
+void Replica::MakeOptimizer(const Backend& backend, const StepOptions& options) {
+  optim::ParameterArenas arenas{.dtype = store->dtype(),
+                                .weights = store->weights_base(),
+                                .gradients = store->gradients_base(),
+                                .count = store->trainable_count(),
+                                .regularized = RegularizedSegments(*store),
+                                .copies = executable->TakeWeightCopies()};
   optimizer = std::make_unique<optim::Optimizer>(optim::FindOptimizer(options.optimizer),
                                                  options.optimizer_options, arenas, backend);
 }
 
-void OwnedReplica::MakeAverages(const Backend& backend, double decay) {
+void Replica::MakeAverages(const Backend& backend, double decay) {
   averages = std::make_unique<optim::MovingAverages>(
       decay, store->dtype(),
       std::vector{std::span(store->weights_base(), store->weights_bytes()),
@@ -110,11 +110,11 @@ void OwnedReplica::MakeAverages(const Backend& backend, double decay) {
       backend);
 }
 
-double OwnedReplica::FrozenLoss() {
+double Replica::FrozenLoss() {
   if (frozen_loss_) return *frozen_loss_;
   double squares = 0;
   for (int v : frozen) {
-    const VariablePlace& p = store->places()[v];
+    const VariableSlice& p = store->places()[v];
     if (!p.l2_regularized) continue;
     std::vector<double> values(static_cast<size_t>(p.tf_shape.size()));
     store->ReadFrom(store->statistics_base(), v, std::span<double>(values));

@@ -17,15 +17,15 @@
 
 namespace carole::train {
 
-// References to it: Replica (state.h).
-class OwnedReplica {
+// References to it: ReplicaView (state.h).
+class Replica {
  public:
   // `graph`: forward part and losses; it is fused and differentiated here. Backend and communicator
   // outlive this. Collective. Throws as TrainStep does.
-  OwnedReplica(std::unique_ptr<Graph> graph, const Backend& backend,
-               collectives::Communicator& communicator, const StepOptions& options);
-  OwnedReplica(const OwnedReplica&) = delete;
-  OwnedReplica& operator=(const OwnedReplica&) = delete;
+  Replica(std::unique_ptr<Graph> graph, const Backend& backend,
+          collectives::Communicator& communicator, const StepOptions& options);
+  Replica(const Replica&) = delete;
+  Replica& operator=(const Replica&) = delete;
 
   // Over frozen variables, which would be trainable: their share of the regularization loss.
   double FrozenLoss();

@@ -17,7 +17,7 @@ namespace {
 // One hash for each variable of each arena, the weights first.
 class Hashes {
  public:
-  Hashes(const Replica& replica, std::span<const int> frozen) : store_(replica.store) {
+  Hashes(const ReplicaView& replica, std::span<const int> frozen) : store_(replica.store) {
     std::vector<int> trainable;
     for (size_t v = 0; v < store_.places().size(); ++v) {
       if (store_.places()[v].trainable) trainable.push_back(static_cast<int>(v));
@@ -43,7 +43,7 @@ class Hashes {
 
   // "a/weights", "a/weights/Momentum"
   std::string NameOf(size_t index) const {
-    for (const Arena& arena : arenas_) {
+    for (const ParameterArena& arena : arenas_) {
       if (index < arena.variables.size())
         return store_.places()[arena.variables[index]].name + arena.suffix;
       index -= arena.variables.size();
@@ -52,7 +52,7 @@ class Hashes {
   }
 
  private:
-  struct Arena {
+  struct ParameterArena {
     std::vector<int> variables;
     std::string suffix;  // of their names
   };
@@ -63,7 +63,7 @@ class Hashes {
     std::vector<Segment> ranges;  // of floats, as whose bits other types are taken, too
     const auto floats_in_one = static_cast<int64_t>(SizeOf(store_.dtype()) / sizeof(float));
     for (int v : variables) {
-      const VariablePlace& p = store_.places()[v];
+      const VariableSlice& p = store_.places()[v];
       ranges.push_back({p.offset * floats_in_one, (p.offset + p.count) * floats_in_one});
     }
     if (const ArenaMath* math = store_.backend().arena_math()) {
@@ -76,7 +76,7 @@ class Hashes {
   }
 
   const VariableStore& store_;
-  std::vector<Arena> arenas_;
+  std::vector<ParameterArena> arenas_;
   std::vector<uint64_t> hashes_;
 };
 
@@ -86,7 +86,7 @@ bool AllEqual(std::span<const uint64_t> values) {
 
 }  // namespace
 
-void AuditReplicas(collectives::Communicator& communicator, const Replica& replica,
+void AuditReplicas(collectives::Communicator& communicator, const ReplicaView& replica,
                    std::span<const int> frozen, int64_t step) {
   if (communicator.size() == 1) return;
   const Hashes hashes(replica, frozen);

@@ -15,7 +15,7 @@ namespace carole::train {
 // and only when these differ one for each variable. Throws CommError that names the first variable
 // that differs, whether in its weights or in a slot, and the ranks in the minority; where no value
 // has a majority, all that there are. Collective.
-void AuditReplicas(collectives::Communicator& communicator, const Replica& replica,
+void AuditReplicas(collectives::Communicator& communicator, const ReplicaView& replica,
                    std::span<const int> frozen, int64_t step);
 
 }  // namespace carole::train

@@ -26,7 +26,7 @@ bool AreFinite(const std::byte* values, int64_t count) {
   return std::all_of(begin, begin + count, [](T x) { return std::isfinite(x); });
 }
 
-std::string Describe(const Finding& finding, const std::vector<VariablePlace>& places) {
+std::string Describe(const Finding& finding, const std::vector<VariableSlice>& places) {
   std::string text;
   auto add = [&](const std::string& part) { text += (text.empty() ? "" : ", ") + part; };
   if (!std::isfinite(finding.loss)) add(fmt::format("loss {}", finding.loss));
@@ -68,7 +68,7 @@ int StepGuard::FirstBad(const std::vector<int>& variables, std::byte* arena) con
   const HostView view(store_.backend(), arena, store_.weights_bytes());
   const bool f64 = store_.dtype() == DType::kF64;
   for (int v : variables) {
-    const VariablePlace& p = store_.places()[v];
+    const VariableSlice& p = store_.places()[v];
     const std::byte* begin = view.as<std::byte>().data() + static_cast<size_t>(p.offset) * element;
     if (!(f64 ? AreFinite<double>(begin, p.count) : AreFinite<float>(begin, p.count))) return v;
   }

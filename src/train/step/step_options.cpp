@@ -16,7 +16,7 @@ void StepOptions::Check() const {
   if (reproducible && (sync_batch_norm || is_local())) {
     throw UsageError(
         "[train] --reproducible: got --sync_batch_norm, --reduction or --local_sgd_steps beside "
-        "it, want none: each shard is normalised by itself and gradients are summed");
+        "it, want none: each shard is normalized by itself and gradients are summed");
   }
   if (reduction != collectives::Reduction::kSum && local_sgd_steps > 0)
     throw UsageError("[train] --local_sgd_steps: got --reduction beside it, want one of the two");

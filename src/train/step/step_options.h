@@ -42,7 +42,7 @@ struct StepOptions {
   // need it there. Collective.
   std::function<void()> connect_devices;
 
-  // Whether each rank minimises its own mean loss.
+  // Whether each rank minimizes its own mean loss.
   bool is_local() const { return local_sgd_steps > 0 || reduction != collectives::Reduction::kSum; }
   // As large as all that is trained: weights, gradients, slots, moving averages, sums of
   // micro-batches.

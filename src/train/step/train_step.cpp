@@ -30,7 +30,7 @@ const StepOptions& Prepared(const StepOptions& options, const Backend& backend,
   return options;
 }
 
-GradientFlowOptions FlowOptions(const StepOptions& o, const OwnedReplica& own, bool on_host,
+GradientFlowOptions FlowOptions(const StepOptions& o, const Replica& own, bool on_host,
                                 int64_t ranks) {
   GradientFlowOptions options{
       .buckets = o.buckets,
@@ -54,10 +54,10 @@ TrainStep::TrainStep(std::unique_ptr<Graph> graph, const Backend& backend,
       options_(Prepared(options, backend, communicator)),
       own_(std::move(graph), backend, communicator, options),
       guard_(*own_.store, own_.frozen),
-      under_way_(backend.on_host() ? 1 : 2),
+      steps_in_flight_(backend.on_host() ? 1 : 2),
       piece_replay_(backend, communicator, options.sync_batch_norm),
       last_replay_(backend, communicator, true) {
-  for (UnderWay& step : under_way_) {
+  for (InFlightStep& step : steps_in_flight_) {
     step.losses =
         std::make_unique<StepLosses>(*own_.graph, *own_.executable, backend, communicator);
     step.sums = backend.MakeDownload(sizeof(UpdateSums));
@@ -70,8 +70,8 @@ TrainStep::TrainStep(std::unique_ptr<Graph> graph, const Backend& backend,
   const int size = communicator.size();
   if (options.reproducible && size > 1)
     communicator.SetAllReduce(communicator.num_hosts() == 1 ? "shared_memory" : "tree");
-  flow_ = MakeGradientFlow(communicator, *own_.store,
-                           FlowOptions(options, own_, backend.on_host(), size));
+  reduction_ = MakeGradientFlow(communicator, *own_.store,
+                                FlowOptions(options, own_, backend.on_host(), size));
 }
 
 bool TrainStep::MayRecord() const {
@@ -80,8 +80,8 @@ bool TrainStep::MayRecord() const {
 
 // An audit reads the weights.
 bool TrainStep::CanRunAhead() const {
-  if (!UpdatesFirst() || is_observed_ || num_under_way() != 1) return false;
-  const int64_t done = under_way_[ended_ % under_way_.size()].input.step + 1;
+  if (!UpdatesFirst() || is_observed_ || num_in_flight() != 1) return false;
+  const int64_t done = steps_in_flight_[ended_ % steps_in_flight_.size()].input.step + 1;
   return options_.audit_every_n_steps == 0 || done % options_.audit_every_n_steps != 0;
 }
 
@@ -101,17 +101,17 @@ RunContext TrainStep::ContextOf(const io::Batch& piece, const StepInput& input) 
 }
 
 // Of the loss, so that its gradients are those of a mean over samples.
-double TrainStep::RowWeight(const UnderWay& step) const {
+double TrainStep::RowWeight(const InFlightStep& step) const {
   const int64_t samples =
       options_.is_local() ? std::max<int64_t>(step.batch.valid, 1) : step.batch.global_valid;
   return step.loss_scale.value() / static_cast<double>(samples);
 }
 
 void TrainStep::Begin(const io::Batch& batch, const StepInput& input) {
-  CAROLE_CHECK(num_under_way() == 0 || CanRunAhead(), "{} steps are under way", num_under_way());
+  CAROLE_CHECK(num_in_flight() == 0 || CanRunAhead(), "{} steps are under way", num_in_flight());
   if (begun_ == 0 && UpdatesFirst()) AskForObservers(input.step);
-  const bool continues = num_under_way() > 0;
-  UnderWay& step = Slot(begun_);
+  const bool continues = num_in_flight() > 0;
+  InFlightStep& step = Slot(begun_);
   CheckBatch(batch, step.losses->num_classes());
   step.batch = batch;
   step.input = input;
@@ -126,7 +126,7 @@ void TrainStep::AskForObservers(int64_t step) {
 }
 
 // Begins the step with its batch and input.
-void TrainStep::Launch(UnderWay& step, bool continues) {
+void TrainStep::Launch(InFlightStep& step, bool continues) {
   Stopwatch watch;
   const Executable& executable = *own_.executable;
   step.scalars = own_.optimizer->scalars();
@@ -142,7 +142,7 @@ void TrainStep::Launch(UnderWay& step, bool continues) {
   step.step_ms = watch.Lap();
 }
 
-void TrainStep::CopyInputs(const io::Batch& piece, UnderWay& step) {
+void TrainStep::CopyInputs(const io::Batch& piece, InFlightStep& step) {
   Stopwatch watch;
   CopyIn(piece, RowWeight(step), *own_.executable);
   step.losses->BeginPiece(piece, step.loss_scale.value());
@@ -163,19 +163,19 @@ void TrainStep::RunKernels(const io::Batch& piece, const StepInput& input,
 }
 
 // Brings and runs each micro-batch of a step.
-void TrainStep::RunPieces(UnderWay& step, const RunPiece& run) {
+void TrainStep::RunPieces(InFlightStep& step, const RunPiece& run) {
   const io::Batch& batch = step.batch;
   const int64_t rows = static_cast<int64_t>(batch.labels.size()) / options_.accumulation_steps;
   const int64_t count = CountPieces(batch);
   step.losses->BeginStep();
-  flow_->BeginMicroBatches();
+  reduction_->BeginMicroBatches();
   for (int64_t i = 0; i < count; ++i) {
     const io::Batch piece = MicroBatch(batch, i, rows);
     const bool is_last = i + 1 == count;
     CopyInputs(piece, step);
     run(piece, is_last);
     step.losses->EndPiece();
-    if (!is_last) flow_->EndMicroBatch();
+    if (!is_last) reduction_->EndMicroBatch();
   }
 }
 
@@ -185,22 +185,22 @@ int64_t TrainStep::CountPieces(const io::Batch& batch) const {
 }
 
 // Forward and backward of all micro-batches; on_ready is called in the last.
-void TrainStep::Compute(UnderWay& step, const OnReady& on_ready) {
+void TrainStep::Compute(InFlightStep& step, const OnReady& on_ready) {
   RunPieces(step, [&](const io::Batch& piece, bool is_last) {
     RunKernels(piece, step.input, is_last ? on_ready : OnReady());
   });
 }
 
-void TrainStep::RunOnHost(UnderWay& step) {
+void TrainStep::RunOnHost(InFlightStep& step) {
   guard_.Save();
-  flow_->BeginSums(step.input.step);
+  reduction_->BeginSums(step.input.step);
   Compute(step, [&](int ready) {
     // Before the first bucket: in the same place on every rank, and there by the time that backward
     // is done. A device is waited for then, so it first gets all of backward.
     if (backend_.on_host() && !step.losses->is_sent()) SendLosses(step);
-    flow_->MarkReady(ready);
+    reduction_->MarkReady(ready);
   });
-  flow_->EndBackward();
+  reduction_->EndBackward();
   if (!step.losses->is_sent()) SendLosses(step);
   EnterPhase(communicator_, collectives::RankPhase::kSums, step.input.step);
   WaitForLosses(step);
@@ -209,8 +209,8 @@ void TrainStep::RunOnHost(UnderWay& step) {
 
 // Enqueues all; waits for nothing. Recorded are the kernels of a micro-batch, and the last one with
 // all that follows; how its gradients join the others' hangs on their number.
-void TrainStep::RunOnDevice(UnderWay& step) {
-  const OnReady on_ready = [&](int ready) { flow_->MarkReady(ready); };
+void TrainStep::RunOnDevice(InFlightStep& step) {
+  const OnReady on_ready = [&](int ready) { reduction_->MarkReady(ready); };
   const UpdateSums* const sums = own_.optimizer->sums();
   const bool is_whole = CountPieces(step.batch) == options_.accumulation_steps;
   guard_.Save();
@@ -222,10 +222,10 @@ void TrainStep::RunOnDevice(UnderWay& step) {
       return;
     }
     const auto enqueue = [&] {
-      flow_->BeginSums(step.input.step);
+      reduction_->BeginSums(step.input.step);
       RunKernels(piece, step.input, on_ready);
       device_losses_->Collect();
-      flow_->EndBackward();
+      reduction_->EndBackward();
       WaitForSums(step.result);
       device_losses_->Inspect(*own_.optimizer, step.input.step);
       own_.optimizer->Update();
@@ -240,20 +240,20 @@ void TrainStep::RunOnDevice(UnderWay& step) {
 void TrainStep::WaitForSums(StepResult& result) {
   Stopwatch watch;
   int64_t end = 0;
-  while (const auto range = flow_->WaitNext()) {
+  while (const auto range = reduction_->WaitNext()) {
     result.exposed_communication_ms += watch.Lap();
     end = static_cast<int64_t>(range->offset + range->count);
     own_.optimizer->Inspect(static_cast<int64_t>(range->offset), end);
     result.optimizer_ms += watch.Lap();
   }
-  flow_->WaitForStatistics();
+  reduction_->WaitForStatistics();
   result.exposed_communication_ms += watch.Lap();
   own_.optimizer->Inspect(end,
                           own_.store->trainable_count());  // variables that no loss depends on
   result.optimizer_ms += watch.Lap();
 }
 
-void TrainStep::SendLosses(UnderWay& step) {
+void TrainStep::SendLosses(InFlightStep& step) {
   (void)step.losses->Finish();
   const auto valid = static_cast<double>(step.batch.valid);
   step.losses->Send(
@@ -264,7 +264,7 @@ void TrainStep::SendLosses(UnderWay& step) {
        .ask_save = step.input.ask_save});
 }
 
-void TrainStep::WaitForLosses(UnderWay& step) {
+void TrainStep::WaitForLosses(InFlightStep& step) {
   const StepLosses::Sums sums = step.losses->Wait();
   StepResult& result = step.result;
   result.losses = sums.losses;
@@ -276,15 +276,15 @@ void TrainStep::WaitForLosses(UnderWay& step) {
 }
 
 StepResult TrainStep::Run(const io::Batch& batch, const StepInput& input) {
-  CAROLE_CHECK_EQ(num_under_way(), 0, "steps under way");
+  CAROLE_CHECK_EQ(num_in_flight(), 0, "steps under way");
   Begin(batch, input);
   return End();
 }
 
 // Applies the step on all ranks or on none.
 StepResult TrainStep::End() {
-  CAROLE_CHECK(num_under_way() > 0, "no step is under way");
-  UnderWay& step = Slot(ended_);
+  CAROLE_CHECK(num_in_flight() > 0, "no step is under way");
+  InFlightStep& step = Slot(ended_);
   Stopwatch watch;
   UpdateSums sums;
   if (UpdatesFirst()) {
@@ -304,12 +304,12 @@ StepResult TrainStep::End() {
   ++ended_;
   step.result.applied ? Apply(step, sums) : Refuse(step);
   step.result.optimizer_ms += watch.Lap();
-  flow_->Tune(step.step_ms + step.result.optimizer_ms);
+  reduction_->Tune(step.step_ms + step.result.optimizer_ms);
   return step.result;
 }
 
 // The same on every rank: sums are, and where gradients are not summed ranks ask each other.
-bool TrainStep::IsFinite(const UnderWay& step, const UpdateSums& sums) const {
+bool TrainStep::IsFinite(const InFlightStep& step, const UpdateSums& sums) const {
   if (UpdatesFirst()) return sums.is_finite;
   const StepResult& result = step.result;
   const bool bad = !std::isfinite(result.data_loss) || !std::isfinite(result.gradient_norm);
@@ -332,7 +332,7 @@ bool TrainStep::AuditIsDue(int64_t done) const {
   return every > 0 && !has_drifted_ && done / every > before / every;
 }
 
-void TrainStep::Apply(UnderWay& step, UpdateSums sums) {
+void TrainStep::Apply(InFlightStep& step, UpdateSums sums) {
   if (!UpdatesFirst()) {
     own_.optimizer->Update();
     sums = own_.optimizer->Sums();
@@ -350,14 +350,14 @@ void TrainStep::Apply(UnderWay& step, UpdateSums sums) {
 }
 
 // Leaves nothing of it, and begins the step after it again.
-void TrainStep::Refuse(UnderWay& step) {
+void TrainStep::Refuse(InFlightStep& step) {
   for (const auto& [name, value] : step.scalars) own_.optimizer->SetScalar(name, value);
   own_.loss_scale = step.loss_scale;
   step.result.overflowed = std::isfinite(step.result.data_loss) && own_.loss_scale.NoteOverflow();
-  if (!step.result.overflowed) TakeBack(step);
+  if (!step.result.overflowed) RecomputeLocalGradients(step);
   guard_.Restore();
-  if (num_under_way() == 0) return;
-  UnderWay& next = Slot(ended_);
+  if (num_in_flight() == 0) return;
+  InFlightStep& next = Slot(ended_);
   next.input.step = step.input.step;
   next.input.learning_rate = step.input.learning_rate;
   Launch(next, false);
@@ -365,8 +365,8 @@ void TrainStep::Refuse(UnderWay& step) {
 
 // Computes the step once more without the others: it is the same, and leaves the gradients
 // unsummed.
-void TrainStep::TakeBack(UnderWay& step) {
-  Compute(step, [&](int ready) { flow_->Join(ready); });
+void TrainStep::RecomputeLocalGradients(InFlightStep& step) {
+  Compute(step, [&](int ready) { reduction_->Join(ready); });
   step.result.blame = guard_.Blame(step.losses->Finish(), communicator_);
 }
 

@@ -1,7 +1,7 @@
 // One training step of one rank: forward, backward with the all-reduce beside it, and the optimizer
 // when all sums have arrived and are finite. So every rank applies the whole step, or none does.
 //
-// The loss that is minimised is the mean over all ranks' samples plus the regularisation term, so N
+// The loss that is minimized is the mean over all ranks' samples plus the regularization term, so N
 // ranks at local batch B do what one rank does at batch N*B (batch norm apart, which sees the
 // samples of its own rank and micro-batch unless it is told otherwise).
 //
@@ -82,7 +82,7 @@ class TrainStep {
   // Begin() and End(), where nothing is under way.
   StepResult Run(const io::Batch& batch, const StepInput& input);
 
-  int64_t num_under_way() const { return begun_ - ended_; }
+  int64_t num_in_flight() const { return begun_ - ended_; }
   // Whether one more may be begun beside the one under way. What reads or changes weights must wait
   // until none is.
   bool CanRunAhead() const;
@@ -102,7 +102,7 @@ class TrainStep {
   VariableStore& store() { return replica().store; }
   optim::Optimizer& optimizer() { return *own_.optimizer; }
   // All that a checkpoint holds.
-  Replica replica() {
+  ReplicaView replica() {
     weights_may_differ_ = true;
     return {*own_.store, *own_.optimizer, own_.averages.get(), &own_.loss_scale};
   }
@@ -110,13 +110,13 @@ class TrainStep {
   // Steps whose kernels were recorded.
   int64_t replays() const { return last_replay_.replays(); }
   // Null where nothing is tuned.
-  const collectives::BucketTuner* bucket_tuner() const { return flow_->tuner(); }
+  const collectives::BucketTuner* bucket_tuner() const { return reduction_->tuner(); }
 
  private:
   using OnReady = Executable::GradientReady;
   using RunPiece = std::function<void(const io::Batch& piece, bool is_last)>;
 
-  struct UnderWay {
+  struct InFlightStep {
     io::Batch batch;
     StepInput input;
     StepResult result;
@@ -132,37 +132,37 @@ class TrainStep {
   bool UpdatesFirst() const { return !backend_.on_host() && options_.local_sgd_steps == 0; }
   bool MayRecord() const;
   RunContext ContextOf(const io::Batch& piece, const StepInput& input) const;
-  double RowWeight(const UnderWay& step) const;
-  UnderWay& Slot(int64_t number) { return under_way_[number % under_way_.size()]; }
+  double RowWeight(const InFlightStep& step) const;
+  InFlightStep& Slot(int64_t number) { return steps_in_flight_[number % steps_in_flight_.size()]; }
 
   void AskForObservers(int64_t step);
-  void Launch(UnderWay& step, bool continues);
-  void CopyInputs(const io::Batch& piece, UnderWay& step);
+  void Launch(InFlightStep& step, bool continues);
+  void CopyInputs(const io::Batch& piece, InFlightStep& step);
   void RunKernels(const io::Batch& piece, const StepInput& input, const OnReady& on_ready);
   int64_t CountPieces(const io::Batch& batch) const;
-  void RunPieces(UnderWay& step, const RunPiece& run);
-  void Compute(UnderWay& step, const OnReady& on_ready);
-  void RunOnHost(UnderWay& step);
-  void RunOnDevice(UnderWay& step);
+  void RunPieces(InFlightStep& step, const RunPiece& run);
+  void Compute(InFlightStep& step, const OnReady& on_ready);
+  void RunOnHost(InFlightStep& step);
+  void RunOnDevice(InFlightStep& step);
   void WaitForSums(StepResult& result);
-  void SendLosses(UnderWay& step);
-  void WaitForLosses(UnderWay& step);
-  bool IsFinite(const UnderWay& step, const UpdateSums& sums) const;
+  void SendLosses(InFlightStep& step);
+  void WaitForLosses(InFlightStep& step);
+  bool IsFinite(const InFlightStep& step, const UpdateSums& sums) const;
   void Count(const StepInput& input);
   bool AuditIsDue(int64_t done) const;
-  void Apply(UnderWay& step, UpdateSums sums);
-  void Refuse(UnderWay& step);
-  void TakeBack(UnderWay& step);
+  void Apply(InFlightStep& step, UpdateSums sums);
+  void Refuse(InFlightStep& step);
+  void RecomputeLocalGradients(InFlightStep& step);
 
   const Backend& backend_;
   collectives::Communicator& communicator_;
   const StepOptions options_;
-  OwnedReplica own_;
+  Replica own_;
   StepGuard guard_;
-  std::vector<UnderWay> under_way_;              // step n in place n % size
+  std::vector<InFlightStep> steps_in_flight_;    // step n in place n % size
   int64_t begun_ = 0, ended_ = 0;                // steps
   std::unique_ptr<DeviceLosses> device_losses_;  // null on hosts
-  std::unique_ptr<GradientFlow> flow_;
+  std::unique_ptr<GradientReduction> reduction_;
   StepReplay piece_replay_, last_replay_;  // of micro-batches before the last one, and of that
   bool is_observed_ = false;               // the executable of some rank
   bool has_drifted_ = false;               // from the other ranks, in local SGD

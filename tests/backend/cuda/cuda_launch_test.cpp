@@ -115,8 +115,8 @@ TEST(EmulatedGpu, RefusesGridsThatARealOneRefuses) {
   EXPECT_NO_THROW(Launch(nullptr, dim3(2, 3), kernel, 1));
 }
 
-// Each thread takes what its neighbour has left.
-__global__ void Neighbour(int* to, bool waits) {
+// Each thread takes what its neighbor has left.
+__global__ void Neighbor(int* to, bool waits) {
   __shared__ int left[kThreads];
   left[threadIdx.x] = 0;
   __syncthreads();
@@ -130,7 +130,7 @@ TEST(EmulatedGpu, AMissingBarrierGivesOtherBits) {
     std::vector<int> found;
     for (int run = 0; run < 2; ++run) {
       std::vector<int> to(kThreads);
-      Launch(nullptr, dim3(1), Neighbour, to.data(), waits);
+      Launch(nullptr, dim3(1), Neighbor, to.data(), waits);
       found.push_back(std::accumulate(to.begin(), to.end(), 0));
     }
     EXPECT_EQ(found[0] == kThreads && found[1] == kThreads, waits);

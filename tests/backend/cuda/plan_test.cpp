@@ -24,11 +24,11 @@ constexpr std::string_view kHopper =
     R"("totalGlobalMem":150000000000})";
 
 struct Planned {
-  std::string trouble;
+  std::string problem;
   bool tensor_cores = false;
 };
 
-// What src/backend/cuda/convolution/conv2d.cpp plans for such a GPU; `trouble` too if there is
+// What src/backend/cuda/convolution/conv2d.cpp plans for such a GPU; `problem` too if there is
 // nobody to ask.
 Planned PlanOnHopper(const OpSpec& spec, Precision precision, bool in_one_pass) {
   const auto check =
@@ -38,7 +38,7 @@ Planned PlanOnHopper(const OpSpec& spec, Precision precision, bool in_one_pass) 
   const DType type = ActivationType(precision);
   Planned planned;
   check(type == DType::kF32 ? spec : InNarrow(spec, type), precision, std::string(kHopper),
-        in_one_pass, planned.trouble, planned.tensor_cores);
+        in_one_pass, planned.problem, planned.tensor_cores);
   return planned;
 }
 
@@ -47,7 +47,7 @@ std::string Lacking() {
   try {
     const Planned planned =
         PlanOnHopper(Conv2dSpec(Conv({1, 8, 4, 4}, 8, 1)), Precision::kFp32, false);
-    return planned.trouble.find("starting 9.8") != std::string::npos ? planned.trouble : "";
+    return planned.problem.find("starting 9.8") != std::string::npos ? planned.problem : "";
   } catch (const ConfigError& error) {
     return error.what();
   }
@@ -95,7 +95,7 @@ TEST_F(Plans, CuDnnHasOneForEveryConvolutionInEveryPrecision) {
     if (!IsPlanned(c.name)) continue;
     for (const Precision precision :
          {Precision::kFp32, Precision::kTf32, Precision::kBf16, Precision::kFp16}) {
-      EXPECT_EQ(PlanOnHopper(c.spec, precision, IsFused(c.spec)).trouble, "")
+      EXPECT_EQ(PlanOnHopper(c.spec, precision, IsFused(c.spec)).problem, "")
           << c.name << " in " << Name(precision);
       ++num_planned;
     }
@@ -123,7 +123,7 @@ TEST_F(Plans, FirstLayersUseTensorCores) {
     for (const OpSpec& spec : {Conv2dSpec(stem), Conv2dBackwardFilterSpec(stem)}) {
       for (const Precision precision : {Precision::kTf32, Precision::kBf16, Precision::kFp16}) {
         const Planned planned = PlanOnHopper(spec, precision, false);
-        EXPECT_EQ(planned.trouble, "");
+        EXPECT_EQ(planned.problem, "");
         EXPECT_TRUE(planned.tensor_cores) << Name(spec.kind) << " in " << Name(precision);
       }
     }
@@ -136,7 +136,7 @@ TEST_F(Plans, MaskedGradientsUseTensorCores) {
       Conv({128, 256, 56, 56}, 256, 3, {.padding = Around(1)}, {.mask = true});
   for (const Precision precision : {Precision::kBf16, Precision::kFp16}) {
     const Planned planned = PlanOnHopper(Conv2dBackwardDataSpec(conv3_2), precision, has_driver_);
-    EXPECT_EQ(planned.trouble, "");
+    EXPECT_EQ(planned.problem, "");
     EXPECT_TRUE(planned.tensor_cores) << Name(precision);
   }
 }
@@ -150,7 +150,7 @@ TEST_F(Plans, NarrowLayersUseTensorCores) {
     for (const OpSpec& spec :
          {Conv2dSpec(conv1_2), Conv2dSpec(fused), Conv2dBackwardFilterSpec(conv1_2)}) {
       const Planned planned = PlanOnHopper(spec, precision, true);
-      EXPECT_EQ(planned.trouble, "");
+      EXPECT_EQ(planned.problem, "");
       EXPECT_TRUE(planned.tensor_cores) << Name(spec.kind) << " in " << Name(precision);
     }
   }

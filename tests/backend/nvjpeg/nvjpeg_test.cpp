@@ -23,7 +23,7 @@ using io::Encode;
 using io::Encoding;
 using io::Image;
 using io::JpegDecoder;
-using io::Window;
+using io::Region;
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -54,7 +54,7 @@ class SetVariable {
   const char* const name_;
 };
 
-Image DecodeBy(const NvJpeg* nvjpeg, const std::string& bytes, const Window& window,
+Image DecodeBy(const NvJpeg* nvjpeg, const std::string& bytes, const Region& window,
                int channels = 3, DctMethod dct = DctMethod::kIntegerFast) {
   JpegDecoder decoder;
   Image image;
@@ -63,16 +63,16 @@ Image DecodeBy(const NvJpeg* nvjpeg, const std::string& bytes, const Window& win
   return image;
 }
 
-Window All(int height, int width) { return {.height = height, .width = width}; }
+Region All(int height, int width) { return {.height = height, .width = width}; }
 
-TEST(NvJpeg, DecodesWindowsOfColourJpegs) {
+TEST(NvJpeg, DecodesWindowsOfColorJpegs) {
   const NvJpeg nvjpeg(0, kFakes);
   const int before = Decoded();
   for (const auto& [horizontal, vertical] : {std::pair{1, 1}, {2, 1}, {2, 2}}) {
     const std::string bytes = Encode(75, 133, {.horizontal = horizontal, .vertical = vertical});
-    for (const Window& window :
-         {All(75, 133), Window{.top = 10, .left = 21, .height = 40, .width = 7},
-          Window{.top = 74, .left = 132, .height = 1, .width = 1}}) {
+    for (const Region& window :
+         {All(75, 133), Region{.top = 10, .left = 21, .height = 40, .width = 7},
+          Region{.top = 74, .left = 132, .height = 1, .width = 1}}) {
       const Image got = DecodeBy(&nvjpeg, bytes, window);
       EXPECT_EQ(got.pixels,
                 DecodeBy(nullptr, bytes, window, 3, DctMethod::kIntegerAccurate).pixels);
@@ -85,22 +85,22 @@ TEST(NvJpeg, DecodesWindowsOfColourJpegs) {
   EXPECT_EQ(Decoded() - before, 12);
 }
 
-TEST(NvJpeg, IsAskedForBaselineColourOnly) {
+TEST(NvJpeg, IsAskedForBaselineColorOnly) {
   const NvJpeg nvjpeg(0, kFakes);
   const int before = Asked();
-  const Encoding grey{.in = JCS_GRAYSCALE, .file = JCS_GRAYSCALE, .components = 1};
+  const Encoding gray{.in = JCS_GRAYSCALE, .file = JCS_GRAYSCALE, .components = 1};
   const Encoding cmyk{.in = JCS_CMYK, .file = JCS_CMYK, .components = 4};
   const Encoding rgb{.file = JCS_RGB};
   const Encoding odd{.horizontal = 4, .vertical = 1};
-  for (const Encoding& encoding : {Encoding{.progressive = true}, grey, cmyk, rgb, odd}) {
+  for (const Encoding& encoding : {Encoding{.progressive = true}, gray, cmyk, rgb, odd}) {
     const std::string bytes = Encode(40, 50, encoding);
     EXPECT_EQ(DecodeBy(&nvjpeg, bytes, All(40, 50)).pixels,
               DecodeBy(nullptr, bytes, All(40, 50)).pixels);
   }
-  const std::string colour = Encode(40, 50, {});
-  EXPECT_EQ(DecodeBy(&nvjpeg, colour, All(40, 50), 1).pixels,
-            DecodeBy(nullptr, colour, All(40, 50), 1).pixels);
-  std::string arithmetic = colour;
+  const std::string color = Encode(40, 50, {});
+  EXPECT_EQ(DecodeBy(&nvjpeg, color, All(40, 50), 1).pixels,
+            DecodeBy(nullptr, color, All(40, 50), 1).pixels);
+  std::string arithmetic = color;
   arithmetic.at(arithmetic.find("\xff\xc0") + 1) = '\xc9';
   try {
     DecodeBy(&nvjpeg, arithmetic, All(40, 50));
@@ -127,14 +127,14 @@ TEST(NvJpeg, LeavesWhatItRefusesToTheCpu) {
 TEST(NvJpeg, LeavesWhatFindsNoMemoryToTheCpu) {
   const NvJpeg nvjpeg(0, kFakes);
   const std::string small = Encode(40, 50, {}), large = Encode(1400, 1100, {});  // over 4 MB
-  const Window window = All(1400, 1100);
+  const Region window = All(1400, 1100);
   const std::vector<uint8_t> wanted = DecodeBy(nullptr, large, window).pixels;
   const std::vector<uint8_t> wanted_of_small =
       DecodeBy(nullptr, small, All(40, 50), 3, DctMethod::kIntegerAccurate).pixels;
   for (const char* function : {"cuMemAlloc", "cuMemHostAlloc"}) {
     JpegDecoder decoder;
     Image image;
-    const auto decode = [&](const std::string& bytes, const Window& all) {
+    const auto decode = [&](const std::string& bytes, const Region& all) {
       decoder.Open(bytes, {.decoder_factory = &nvjpeg});
       decoder.Decode(all, &image);
       return image.pixels;
@@ -266,7 +266,7 @@ struct Difference {
   }
 };
 
-// Smooth colours: at sharp edges of them two ways to interpolate chroma may differ by any number.
+// Smooth colors: at sharp edges of them two ways to interpolate chroma may differ by any number.
 TEST(NvJpegOnGpu, ComesCloseToTheAccurateDct) {
   std::optional<NvJpeg> nvjpeg;
   try {
@@ -282,10 +282,10 @@ TEST(NvJpegOnGpu, ComesCloseToTheAccurateDct) {
     for (const auto& [height, width] : {std::pair{75, 133}, {17, 9}, {375, 500}, {1401, 1099}}) {
       const std::string bytes =
           Encode(height, width, {.horizontal = horizontal, .vertical = vertical, .period = 60});
-      for (const Window& window :
+      for (const Region& window :
            {All(height, width),
-            Window{.top = 5, .left = 3, .height = height - 8, .width = width - 4},
-            Window{.top = height - 1, .left = width - 1, .height = 1, .width = 1}}) {
+            Region{.top = 5, .left = 3, .height = height - 8, .width = width - 4},
+            Region{.top = height - 1, .left = width - 1, .height = 1, .width = 1}}) {
         std::vector<uint8_t> got(size_t{3} * window.height * window.width);
         ASSERT_TRUE(decoder->Decode(bytes, height, width, window, got.data()));
         difference.Add(got,

@@ -266,7 +266,7 @@ TEST(Plan, SplitsEvenly) {
   EXPECT_EQ(SplitEvenly(1, 3, 2), (Piece{1, 0}));
 }
 
-// What a member sends is what its right neighbour expects, and it never sends what it does not have
+// What a member sends is what its right neighbor expects, and it never sends what it does not have
 // yet.
 TEST(Plan, RingsFitTogether) {
   for (int size : {2, 3, 5}) {

@@ -133,11 +133,11 @@ TEST(SameFacts, NamesWhatDiffersOnWhichRanks) {
                                       [](Communicator& c) {
                                         std::map<std::string, std::string> facts = {
                                             {"version", "1"}, {"net", "lenet"}, {"seed", "7"}};
-                                        collectives::RequireSameFacts(c, facts);
+                                        collectives::CheckSettingsMatch(c, facts);
                                         if (c.rank() == 2)
                                           facts = {{"version", "2"}, {"net", "lenet"}};
                                         if (c.rank() == 3) facts["momentum"] = "0.9";
-                                        collectives::RequireSameFacts(c, facts);
+                                        collectives::CheckSettingsMatch(c, facts);
                                       },
                                       {.ranks_per_host = per_host});
     EXPECT_THAT(errors, Each(errors[0]));
@@ -149,11 +149,11 @@ TEST(SameFacts, NamesWhatDiffersOnWhichRanks) {
   }
 }
 
-TEST(WorkApart, MayTakeLongerThanTheDeadline) {
+TEST(RunRankLocal, MayTakeLongerThanTheDeadline) {
   RunRanks(3,
            [](Communicator& c) {
              bool done = false;
-             collectives::WorkApart(c, "work", [&] {
+             collectives::RunRankLocal(c, "work", [&] {
                if (c.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(8));
                done = true;
              });
@@ -163,20 +163,20 @@ TEST(WorkApart, MayTakeLongerThanTheDeadline) {
            {.deadline_seconds = 6});
 }
 
-TEST(WorkApart, ThrowsOnTheRankThatFails) {
+TEST(RunRankLocal, ThrowsOnTheRankThatFails) {
   const auto errors = ErrorsOfRanks(3, [](Communicator& c) {
-    collectives::WorkApart(c, "work", [&] {
+    collectives::RunRankLocal(c, "work", [&] {
       if (c.rank() == 1) throw DiskError("no space");
     });
   });
   EXPECT_THAT(errors, ::testing::ElementsAre("", "no space", ""));
 }
 
-TEST(WorkApart, ThrowsBeforeTheOthersAreDone) {
+TEST(RunRankLocal, ThrowsBeforeTheOthersAreDone) {
   std::promise<void> thrown;
   const auto errors = ErrorsOfRanks(2, [&](Communicator& c) {
     try {
-      collectives::WorkApart(c, "work", [&] {
+      collectives::RunRankLocal(c, "work", [&] {
         if (c.rank() == 1) throw DiskError("no space");
         const auto status = thrown.get_future().wait_for(std::chrono::seconds(20));
         Require(status == std::future_status::ready, "rank 1 has thrown");
@@ -189,11 +189,11 @@ TEST(WorkApart, ThrowsBeforeTheOthersAreDone) {
   EXPECT_THAT(errors, ::testing::ElementsAre("", "no space"));
 }
 
-TEST(WorkApart, TellsWhomAllWaitFor) {
+TEST(RunRankLocal, TellsWhomAllWaitFor) {
   using std::chrono::milliseconds;
   ::testing::internal::CaptureStderr();
   RunRanks(3, [](Communicator& c) {
-    collectives::WorkApart(
+    collectives::RunRankLocal(
         c, "work", [&] { std::this_thread::sleep_for(milliseconds(c.rank() == 1 ? 1200 : 0)); },
         milliseconds(100));
   });
@@ -201,11 +201,11 @@ TEST(WorkApart, TellsWhomAllWaitFor) {
               HasSubstr("work: waiting for rank 1 (thread host 0), "));
 }
 
-TEST(WorkApart, FindsARankThatDoesNotCome) {
+TEST(RunRankLocal, FindsARankThatDoesNotCome) {
   const auto errors = ErrorsOfRanks(3,
                                     [](Communicator& c) {
                                       if (c.rank() == 2) return;
-                                      collectives::WorkApart(c, "work", [] {});
+                                      collectives::RunRankLocal(c, "work", [] {});
                                     },
                                     {.warn_seconds = 0.5, .deadline_seconds = 4});
   for (int rank : {0, 1})

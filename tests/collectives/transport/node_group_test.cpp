@@ -63,8 +63,8 @@ TEST_F(NodeGroupTest, AProcessThatIsNumberedElsewhereIsNotLookedFor) {
   EXPECT_EQ(first_.WhyGone(1), "");
 }
 
-// Its deadline is over, but not that of the neighbour whose messages come in.
-TEST_F(NodeGroupTest, ANeighboursSlowMessagesAreNoStall) {
+// Its deadline is over, but not that of the neighbor whose messages come in.
+TEST_F(NodeGroupTest, ANeighborsSlowMessagesAreNoStall) {
   int looks = 0;
   const auto sync_while = [&](bool messages_come) {
     Watch watch({.deadline_seconds = 3}, names_, {.why_gone = [&](int) {

@@ -57,7 +57,7 @@ class RollCallTest : public ::testing::Test {
       for (size_t r = 0; r < waits.size(); ++r) {
         if (calls_.size() <= r) {
           transports_.push_back(std::make_unique<MailTransport>(mail_, r));
-          calls_.push_back(std::make_unique<RollCall>(*transports_[r], r, waits.size(), 0));
+          calls_.push_back(std::make_unique<StallInspector>(*transports_[r], r, waits.size(), 0));
         }
         if (waits[r] >= 0) calls_[r]->Call(sequence, waits[r]);
       }
@@ -65,7 +65,7 @@ class RollCallTest : public ::testing::Test {
   }
   Mail mail_;
   std::vector<std::unique_ptr<MailTransport>> transports_;
-  std::vector<std::unique_ptr<RollCall>> calls_;
+  std::vector<std::unique_ptr<StallInspector>> calls_;
 };
 
 TEST_F(RollCallTest, BlamesTheRankThatDoesNotAnswer) {
@@ -75,7 +75,7 @@ TEST_F(RollCallTest, BlamesTheRankThatDoesNotAnswer) {
   EXPECT_EQ(calls_[3]->Blame(7, 2), 1);
 }
 
-TEST_F(RollCallTest, BlamesTheNeighbourWhenAllAnswer) {
+TEST_F(RollCallTest, BlamesTheNeighborWhenAllAnswer) {
   Call({3, 0, 1, 2});
   for (int rank = 0; rank < 4; ++rank)
     EXPECT_EQ(calls_[rank]->Blame(7, (rank + 3) % 4), (rank + 3) % 4);

@@ -31,7 +31,7 @@ constexpr int kValidation = 24;
 int LabelOf(int synset) { return synset * 100 + 1; }
 std::string_view IdOf(int synset) { return ImagenetSynsets()[LabelOf(synset) - 1].id; }
 
-Image Picture(int number) {
+Image LazyImage(int number) {
   return Draw({.height = 30,
                .width = 40,
                .label = number % 7,
@@ -56,7 +56,7 @@ class ImagenetTest : public testing::Test {
 
   // The PNG and the CMYK JPEG that ImageNet has under the name of JPEGs.
   std::string TrainBytes(const std::string& name) const {
-    if (name == png_name_) return EncodePng(Picture(1).view());
+    if (name == png_name_) return EncodePng(LazyImage(1).view());
     if (name == cmyk_name_) return ReadText(TestData() + "/io_images/cmyk.jpg");
     return pictures_.at(name);
   }
@@ -68,7 +68,7 @@ class ImagenetTest : public testing::Test {
       for (int i = kTrainPictures - 1; i >= 0; --i) {
         const std::string name = fmt::format("{}_{}.JPEG", IdOf(s), i);
         names_.push_back({LabelOf(s), name});
-        pictures_[name] = EncodeJpeg(Picture(s * kTrainPictures + i).view(), 85);
+        pictures_[name] = EncodeJpeg(LazyImage(s * kTrainPictures + i).view(), 85);
         inner += TarEntry({name, TrainBytes(name)});
       }
       outer += TarEntry({fmt::format("{}.tar", IdOf(s)), inner + TarEnd()});
@@ -80,8 +80,8 @@ class ImagenetTest : public testing::Test {
   static std::string ValidationTar() {
     std::string tar;
     for (int i = 1; i <= kValidation; ++i)
-      tar += TarEntry(
-          {fmt::format("ILSVRC2012_val_{:08}.JPEG", i), EncodeJpeg(Picture(1000 + i).view(), 85)});
+      tar += TarEntry({fmt::format("ILSVRC2012_val_{:08}.JPEG", i),
+                       EncodeJpeg(LazyImage(1000 + i).view(), 85)});
     return tar + TarEnd();
   }
 

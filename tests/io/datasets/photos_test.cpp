@@ -198,7 +198,7 @@ TEST(BuildSynthetic, SameSeedSameBytes) {
   EXPECT_NE(build("c", 8, 1), first);
 }
 
-// The object's colour tells the class: the mean colour inside the box is nearer to that of other
+// The object's color tells the class: the mean color inside the box is nearer to that of other
 // pictures of the class than to those of another.
 TEST(Drawing, ClassesDiffer) {
   const auto mean = [](int label, uint64_t number) {

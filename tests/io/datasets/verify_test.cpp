@@ -37,7 +37,7 @@ class VerifyTest : public testing::Test {
   void SetUp() override {
     for (int i = 0; i < 5; ++i) {
       offsets_.push_back(good_.bytes.size());
-      good_.bytes += Records({GreyExample(i, i)});
+      good_.bytes += Records({GrayExample(i, i)});
     }
   }
 
@@ -47,7 +47,7 @@ class VerifyTest : public testing::Test {
 };
 
 TEST_F(VerifyTest, GoodShardsAreCounted) {
-  const VerifyReport report = Verify({good_.bytes, Records({GreyExample(77, 3)})});
+  const VerifyReport report = Verify({good_.bytes, Records({GrayExample(77, 3)})});
   EXPECT_THAT(report.bad, IsEmpty());
   EXPECT_EQ(report.num_good, 6);
   EXPECT_THAT(report.class_counts,
@@ -108,7 +108,7 @@ TEST_F(VerifyTest, CutCompressionIsOneRecord) {
 TEST_F(VerifyTest, DuplicatesNameBoth) {
   const VerifyReport report =
       Verify({good_.bytes + good_.bytes.substr(offsets_[1], offsets_[2] - offsets_[1]),
-              Records({GreyExample(2, 2)})});
+              Records({GrayExample(2, 2)})});
   EXPECT_EQ(report.num_good, 5);
   EXPECT_THAT(
       report.bad,
@@ -128,7 +128,7 @@ TEST_F(VerifyTest, RepairKeepsTheGoodRecords) {
   EXPECT_EQ(report.num_bad, 3);
   WriteRepaired(report, folder_ / "clean", 2);
   EXPECT_EQ(ReadText(folder_ / "clean/shard-0"),
-            Records({GreyExample(0, 0), GreyExample(2, 2), GreyExample(4, 4)}));
+            Records({GrayExample(0, 0), GrayExample(2, 2), GrayExample(4, 4)}));
   EXPECT_FALSE(std::filesystem::exists(folder_ / "clean/shard-1"));
   EXPECT_EQ(ReadText(folder_ / "clean/labels.txt"), "0:zero\n");
   EXPECT_THAT(TextOf<UsageError>([&] { WriteRepaired(report, folder_.path(), 1); }),
@@ -140,9 +140,9 @@ TEST_F(VerifyTest, RepairOfASetLeavesNoHole) {
   const std::vector<std::filesystem::path> shards = {folder_ / "train-00000-of-00003.tfrecord",
                                                      folder_ / "train-00001-of-00003.tfrecord",
                                                      folder_ / "train-00002-of-00003.tfrecord"};
-  WriteText(shards[0], Records({GreyExample(0, 0)}));
+  WriteText(shards[0], Records({GrayExample(0, 0)}));
   WriteText(shards[1], "");
-  WriteText(shards[2], Records({GreyExample(1, 1)}));
+  WriteText(shards[2], Records({GrayExample(1, 1)}));
   const auto repair = [&](size_t first, const std::string& folder) {
     const VerifyReport report = VerifyShards({.shards = {shards.begin() + first, shards.end()},
                                               .dataset = &FindDataset("mnist"),
@@ -151,9 +151,9 @@ TEST_F(VerifyTest, RepairOfASetLeavesNoHole) {
   };
   repair(0, "whole");
   EXPECT_EQ(ReadText(folder_ / "whole/train-00000-of-00002.tfrecord"),
-            Records({GreyExample(0, 0)}));
+            Records({GrayExample(0, 0)}));
   EXPECT_EQ(ReadText(folder_ / "whole/train-00001-of-00002.tfrecord"),
-            Records({GreyExample(1, 1)}));
+            Records({GrayExample(1, 1)}));
   WriteText(folder_ / "whole/.train-00000-of-00002.tfrecord.host-1-2.tmp", "of a killed repair");
   repair(0, "whole");
   EXPECT_FALSE(

@@ -39,18 +39,18 @@ TEST(Jpeg, EqualsTensorFlowBitByBit) {
   EXPECT_GE(golden["decoded"].size(), 10u);
 }
 
-TEST(Jpeg, GreyToColourReplicates) {
+TEST(Jpeg, GrayToColorReplicates) {
   const std::string bytes = ReadText(kData / "io_images/digit_28_gray.jpg");
-  const Image grey = Decode(bytes, 1);
-  const Image colour = Decode(bytes, 3);
-  ASSERT_EQ(grey.pixels.size(), 28u * 28u);
-  for (size_t i = 0; i < colour.pixels.size(); ++i) ASSERT_EQ(colour.pixels[i], grey.pixels[i / 3]);
+  const Image gray = Decode(bytes, 1);
+  const Image color = Decode(bytes, 3);
+  ASSERT_EQ(gray.pixels.size(), 28u * 28u);
+  for (size_t i = 0; i < color.pixels.size(); ++i) ASSERT_EQ(color.pixels[i], gray.pixels[i / 3]);
 }
 
-TEST(Jpeg, CmykToGreyIsRefused) {
+TEST(Jpeg, CmykToGrayIsRefused) {
   const std::string bytes = ReadText(kData / "io_images/cmyk.jpg");
   EXPECT_THAT(TextOf<DataError>([&] { Decode(bytes, 1); }),
-              HasSubstr("[io.image] jpeg: cannot be decoded to grey"));
+              HasSubstr("[io.image] jpeg: cannot be decoded to gray"));
   EXPECT_EQ(Decode(bytes, 3).height, 60);  // the decoder is usable after an error
 }
 
@@ -94,28 +94,28 @@ TEST(Png, ComesBackWithoutLoss) {
   }
 }
 
-TEST(Png, GreyToColourReplicatesAndColourToGreyWeighs) {
-  const Image grey = Gradient(5, 7, 1);
-  const Image colour = Decode(EncodePng(grey.view()), 3);
-  for (size_t i = 0; i < colour.pixels.size(); ++i) EXPECT_EQ(colour.pixels[i], grey.pixels[i / 3]);
-  EXPECT_EQ(Decode(EncodePng(colour.view()), 1).pixels, grey.pixels);
+TEST(Png, GrayToColorReplicatesAndColorToGrayWeighs) {
+  const Image gray = Gradient(5, 7, 1);
+  const Image color = Decode(EncodePng(gray.view()), 3);
+  for (size_t i = 0; i < color.pixels.size(); ++i) EXPECT_EQ(color.pixels[i], gray.pixels[i / 3]);
+  EXPECT_EQ(Decode(EncodePng(color.view()), 1).pixels, gray.pixels);
   // By the luma of JPEG: 0.299, 0.587 and 0.114.
   const uint8_t primaries[] = {255, 0, 0, 0, 255, 0, 0, 0, 255};
   EXPECT_THAT(Decode(EncodePng({primaries, 1, 3, 3}), 1).pixels, testing::ElementsAre(76, 149, 29));
 }
 
 // Written by other programs: 2x2 pixels, palette, 16 bits with alpha, and 1 bit interlaced.
-TEST(Png, OtherColourTypes) {
-  for (const char* name : {"io_palette_alpha.png", "io_rgba16.png", "io_grey1_interlaced.png"}) {
+TEST(Png, OtherColorTypes) {
+  for (const char* name : {"io_palette_alpha.png", "io_rgba16.png", "io_gray1_interlaced.png"}) {
     SCOPED_TRACE(name);
     const std::string bytes = ReadText(kData / name);
-    const Image colour = Decode(bytes, 3);
-    ASSERT_EQ(colour.height, 3);
-    ASSERT_EQ(colour.width, 5);
+    const Image color = Decode(bytes, 3);
+    ASSERT_EQ(color.height, 3);
+    ASSERT_EQ(color.width, 5);
     // Row 1 is white, the rest black.
-    for (int i = 0; i < 3 * 5 * 3; ++i) EXPECT_EQ(colour.pixels[i], i / 15 == 1 ? 255 : 0);
-    const Image grey = Decode(bytes, 1);
-    for (int i = 0; i < 3 * 5; ++i) EXPECT_EQ(grey.pixels[i], i / 5 == 1 ? 255 : 0);
+    for (int i = 0; i < 3 * 5 * 3; ++i) EXPECT_EQ(color.pixels[i], i / 15 == 1 ? 255 : 0);
+    const Image gray = Decode(bytes, 1);
+    for (int i = 0; i < 3 * 5; ++i) EXPECT_EQ(gray.pixels[i], i / 5 == 1 ? 255 : 0);
   }
 }
 

@@ -50,7 +50,7 @@ double LargestError(const Image& whole, const Image& image, int divisor) {
   return largest;
 }
 
-TEST(JpegScaling, GreyIsTheMeanOfBoxes) {
+TEST(JpegScaling, GrayIsTheMeanOfBoxes) {
   const std::string bytes =
       Encode(61, 83, {.in = JCS_GRAYSCALE, .file = JCS_GRAYSCALE, .components = 1});
   const Image whole = DecodeAt(bytes, {.channels = 1}, 1);
@@ -66,7 +66,7 @@ TEST(JpegScaling, GreyIsTheMeanOfBoxes) {
 
 // Upsampling and transforms differ, so smooth pictures are compared. Chroma that is halved one way
 // only is spread by libjpeg.
-TEST(JpegScaling, ColourIsNearlyTheMeanOfBoxes) {
+TEST(JpegScaling, ColorIsNearlyTheMeanOfBoxes) {
   constexpr double kLevels = 5, kSpreadLevels = 14;
   for (const auto& [horizontal, vertical] : {std::pair{1, 1}, {2, 1}, {2, 2}, {1, 2}}) {
     for (const bool progressive : {false, true}) {
@@ -93,7 +93,7 @@ TEST(JpegScaling, ColourIsNearlyTheMeanOfBoxes) {
 
 TEST(JpegScaling, NeverBelowTheSizeThatIsWanted) {
   const std::string bytes = Encode(64, 64, {});
-  Picture picture;
+  LazyImage picture;
   picture.Open(bytes, {.scaling = true});
   for (const auto& [smaller, divisor] :
        {std::pair{0.5f, 1}, {1.99f, 1}, {2.0f, 2}, {3.9f, 2}, {4.0f, 4}, {8.0f, 8}, {100.0f, 8}})
@@ -118,7 +118,7 @@ TEST(JpegScaling, CropsLieWhereTheyDoAtTheWholeSize) {
     for (uint64_t record = 0; record < 12; ++record) {
       std::vector<float> values[2];
       for (const bool scaling : {false, true}) {
-        Picture picture;
+        LazyImage picture;
         picture.Open(bytes, {.scaling = scaling});
         Rng rng(1, RngPurpose::kAugment, 0, record);
         std::vector<float>& out = values[scaling ? 1 : 0];

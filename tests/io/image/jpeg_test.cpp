@@ -25,9 +25,9 @@ void ExpectWindowsEqualTheWhole(const std::string& bytes, int channels, int roun
                  &whole, divisor);
   Rng rng(1, RngPurpose::kData);
   const auto draw = [&](int size) { return static_cast<int>(rng.NextBelow(size)); };
-  Picture picture;
+  LazyImage picture;
   for (int round = 0; round < rounds; ++round) {
-    Window window{.height = 1 + draw(whole.height), .width = 1 + draw(whole.width)};
+    Region window{.height = 1 + draw(whole.height), .width = 1 + draw(whole.width)};
     window.top = draw(whole.height - window.height + 1);
     window.left = draw(whole.width - window.width + 1);
     picture.Open(bytes, {.channels = channels});
@@ -145,20 +145,20 @@ TEST(BadJpeg, TablesOfThePictureBeforeDoNotCount) {
   }
 }
 
-TEST(BadJpeg, InksAndGreyAreTakenToColour) {
+TEST(BadJpeg, InksAndGrayAreTakenToColor) {
   const struct {
     const char* name;
     Encoding encoding;
   } cases[] = {{"cmyk", {.in = JCS_CMYK, .file = JCS_CMYK, .components = 4}},
                {"ycck", {.in = JCS_CMYK, .file = JCS_YCCK, .components = 4}},
-               {"grey", {.in = JCS_GRAYSCALE, .file = JCS_GRAYSCALE, .components = 1}},
+               {"gray", {.in = JCS_GRAYSCALE, .file = JCS_GRAYSCALE, .components = 1}},
                {"rgb", {.file = JCS_RGB, .horizontal = 1, .vertical = 1}}};
   for (const auto& c : cases) {
     SCOPED_TRACE(c.name);
     ExpectWindowsEqualTheWhole(Encode(40, 50, c.encoding), 3, 10);
   }
   EXPECT_THAT(ErrorOf(Encode(16, 16, cases[1].encoding), 1),
-              HasSubstr("cannot be decoded to grey: got CMYK"));
+              HasSubstr("cannot be decoded to gray: got CMYK"));
 }
 
 // Adobe's programs, and their marker, store 255 - ink; other files ink.
@@ -214,7 +214,7 @@ TEST(BadJpeg, HugeSidesAreRefusedBeforeMemoryIsTaken) {
 
 TEST(BadJpeg, LongSidesWork) {
   const std::string bytes = Encode(24, 65500, {.quality = 20});
-  Picture picture;
+  LazyImage picture;
   picture.Open(bytes, {});
   EXPECT_EQ(picture.width(), 65500);
   EXPECT_EQ(picture.Decode({.top = 3, .left = 65400, .height = 9, .width = 100}).width, 100);
@@ -252,7 +252,7 @@ TEST(BadJpeg, DamagedCodesAreRefusedWhereThatIsWanted) {
 TEST(BadJpeg, AnyDamageIsSurvived) {
   const std::string whole = Encode(48, 40, {.restart_rows = 1, .progressive = false});
   Rng rng(9, RngPurpose::kData);
-  Picture picture;
+  LazyImage picture;
   for (int round = 0; round < 2000; ++round) {
     DamagedBytes file{whole};
     for (int i = 0; i < 3; ++i)

@@ -21,8 +21,8 @@ class RecordedOps : public testing::Test {
   }
 
   FloatImage Input() const { return ToFloats(image_.view(), 1.0f / 255.0f); }
-  FloatImage Crop(const Window& window) const {
-    Picture picture(image_.view());
+  FloatImage Crop(const Region& window) const {
+    LazyImage picture(image_.view());
     return ToFloats(picture.Decode(window), 1.0f / 255.0f);
   }
 
@@ -48,7 +48,7 @@ class RecordedOps : public testing::Test {
 constexpr double kRounding = 1e-6;     // a few roundings of values near 1
 constexpr double kOfFloatMean = 5e-5;  // TensorFlow sums 126000 floats for the mean of a channel
 
-TEST_F(RecordedOps, Colours) {
+TEST_F(RecordedOps, Colors) {
   const auto changed = [&](auto&& change) {
     FloatImage image = Input();
     change(image);
@@ -68,7 +68,7 @@ TEST_F(RecordedOps, Colours) {
   Expect("adjust_contrast 1.5", changed(contrast(1.5f)), kOfFloatMean);
 }
 
-constexpr Window kWindow{.top = 37, .left = 51, .height = 200, .width = 260};
+constexpr Region kWindow{.top = 37, .left = 51, .height = 200, .width = 260};
 
 TEST_F(RecordedOps, ResizeMethods) {
   const auto resized = [&](ResizeMethod method) {
@@ -80,7 +80,7 @@ TEST_F(RecordedOps, ResizeMethods) {
   Expect("the same, method 3 area", resized(ResizeMethod::kArea), 2e-6);
 }
 
-ResizeTask Task(const Window& window, const PixelMap& map, bool mirrored = false) {
+ResizeTask Task(const Region& window, const PixelMap& map, bool mirrored = false) {
   return {.source = window,
           .rows = {.in = window.height, .out = 224, .count = 224},
           .columns = {.in = window.width, .out = 224, .count = 224, .mirrored = mirrored},
@@ -91,7 +91,7 @@ TEST_F(RecordedOps, FusedPass) {
   const std::string bytes = ReadText(kData / "io_images/wide_422.jpg");
   std::vector<float> out(224 * 224 * 3);
   const auto run = [&](const ResizeTask& task) {
-    Picture picture;
+    LazyImage picture;
     picture.Open(bytes, {});
     ResizeBilinear(task, picture, out);
     return std::span<const float>(out);
@@ -101,9 +101,9 @@ TEST_F(RecordedOps, FusedPass) {
   Expect("crop y=0 x=0 h=90 w=120 then bilinear", run(Task({0, 0, 90, 120}, plain)), 2e-7);
 }
 
-// The colour part of the fused pass, on the image in its own size.
-TEST_F(RecordedOps, FusedColours) {
-  Picture picture(image_.view());
+// The color part of the fused pass, on the image in its own size.
+TEST_F(RecordedOps, FusedColors) {
+  LazyImage picture(image_.view());
   std::vector<float> out(image_.pixels.size());
   const int height = image_.height;
   const int width = image_.width;
@@ -121,7 +121,7 @@ TEST_F(RecordedOps, FusedColours) {
 }
 
 TEST_F(RecordedOps, Mirrored) {
-  Picture picture(image_.view());
+  LazyImage picture(image_.view());
   std::vector<float> out(image_.pixels.size());
   const int height = image_.height;
   const int width = image_.width;
@@ -143,7 +143,7 @@ TEST(Resize, AnyShapeToAnyShapeEqualsTheWeightedSums) {
     for (uint8_t& p : image.pixels) p = static_cast<uint8_t>(rng.Next());
     const int height = side();
     const int width = side();
-    Picture picture(image.view());
+    LazyImage picture(image.view());
     std::vector<float> out(static_cast<size_t>(height) * width * channels, NAN);
     ResizeBilinear({.source = {.height = image.height, .width = image.width},
                     .rows = {.in = image.height, .out = height, .count = height},
@@ -154,14 +154,14 @@ TEST(Resize, AnyShapeToAnyShapeEqualsTheWeightedSums) {
   }
 }
 
-TEST(Colour, HueAndSaturationOfExtremes) {
+TEST(Color, HueAndSaturationOfExtremes) {
   FloatImage image{.height = 1, .width = 4};
   image.values = {0, 0, 0, 1, 1, 1, 1, 0, 0, -0.2f, -0.1f, -0.3f};
   FloatImage turned = image;
   AdjustHue(turned, 1.0f / 3);  // red becomes green
   const std::vector<float> want = {0, 0, 0, 1, 1, 1, 0, 1, 0, -0.3f, -0.2f, -0.1f};
   for (size_t i = 0; i < 9; ++i) EXPECT_NEAR(turned.values[i], want[i], 1e-6) << i;
-  AdjustSaturation(image, 1.5f);  // black, white, full colour stay; below black all become equal
+  AdjustSaturation(image, 1.5f);  // black, white, full color stay; below black all become equal
   for (size_t i = 0; i < 9; ++i) EXPECT_EQ(image.values[i], i == 6 || (i > 2 && i < 6) ? 1 : 0);
   for (size_t i = 9; i < 12; ++i) EXPECT_NEAR(image.values[i], -0.1f, 1e-7);
 }

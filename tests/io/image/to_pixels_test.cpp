@@ -14,27 +14,27 @@ constexpr int kSide = 128;
 
 std::vector<uint8_t> ThereAndBack(const PreprocessingEntry& entry, const Image& image) {
   std::vector<float> values(kSide * kSide * 3);
-  Picture picture(image.view());
+  LazyImage picture(image.view());
   entry.eval({.picture = picture, .height = kSide, .width = kSide, .out = values});
   std::vector<uint8_t> pixels(values.size());
   ToPixels(entry, values, 3, pixels);
   return pixels;
 }
 
-// One colour stays what it is, however an image is cut and resized.
+// One color stays what it is, however an image is cut and resized.
 TEST(ToPixels, UndoesEachPreprocessing) {
-  constexpr uint8_t kColour[] = {200, 100, 7};
+  constexpr uint8_t kColor[] = {200, 100, 7};
   Image image{.height = 300, .width = 260, .channels = 3};
-  for (int i = 0; i < 300 * 260 * 3; ++i) image.pixels.push_back(kColour[i % 3]);
+  for (int i = 0; i < 300 * 260 * 3; ++i) image.pixels.push_back(kColor[i % 3]);
   for (const PreprocessingEntry& entry : kPreprocessings) {
     if (!entry.normalization) continue;
     const auto pixels = ThereAndBack(entry, image);
     for (size_t i = 0; i < pixels.size(); ++i)
-      ASSERT_EQ(pixels[i], kColour[i % 3]) << entry.name << " " << i;
+      ASSERT_EQ(pixels[i], kColor[i % 3]) << entry.name << " " << i;
   }
 }
 
-TEST(ToPixels, SpreadsWhatWasStandardised) {
+TEST(ToPixels, SpreadsWhatWasStandardized) {
   Image image{.height = kSide, .width = kSide, .channels = 3};
   for (int i = 0; i < kSide * kSide * 3; ++i)
     image.pixels.push_back(static_cast<uint8_t>(100 + i % 52));  // 100 to 151: times 5

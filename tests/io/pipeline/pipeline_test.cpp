@@ -18,7 +18,7 @@ constexpr int kNumRecords = 23;
 // mnist_train.tfrecord with kNumRecords images; the label of record i is i % 10, its pixel 0 is i.
 std::vector<std::string> Examples() {
   std::vector<std::string> examples;
-  for (int i = 0; i < kNumRecords; ++i) examples.push_back(GreyExample(i, i % 10));
+  for (int i = 0; i < kNumRecords; ++i) examples.push_back(GrayExample(i, i % 10));
   return examples;
 }
 
@@ -109,7 +109,7 @@ TEST_F(PipelineTest, OnePassEndsWithNullptr) {
   EXPECT_EQ(source->Next(), nullptr);
 }
 
-// cifarnet draws random numbers for each image; the images here are grey, which it takes as well.
+// cifarnet draws random numbers for each image; the images here are gray, which it takes as well.
 PipelineOptions WithRandomness(PipelineOptions options) {
   options.preprocessing = &FindPreprocessing("cifarnet");
   return options;
@@ -209,8 +209,8 @@ std::string ErrorInBatch(PipelineOptions options, int good_batches) {
 
 TEST_F(PipelineTest, LabelOutOfRange) {
   std::vector<std::string> examples = Examples();
-  examples[9] = GreyExample(9, 10);
-  examples[11] = GreyExample(11, -1);
+  examples[9] = GrayExample(9, 10);
+  examples[11] = GrayExample(11, -1);
   WriteExamples(examples);
   const uint64_t offset = Records({examples.begin(), examples.begin() + 9}).size();
   EXPECT_EQ(
@@ -226,8 +226,8 @@ TEST_F(PipelineTest, LabelsOffsetIsSubtracted) {
   EXPECT_THAT(ErrorInBatch(options, 0),
               HasSubstr("record 0 at byte 0: label out of range: got 0, want 1 to 10"));
   std::vector<std::string> examples = Examples();
-  examples[0] = GreyExample(0, 10);
-  for (int i : {10, 20}) examples[i] = GreyExample(i, 10);
+  examples[0] = GrayExample(0, 10);
+  for (int i : {10, 20}) examples[i] = GrayExample(i, 10);
   WriteExamples(examples);
   options.shuffle = false;
   EXPECT_EQ(MakePipeline(options)->Next()->labels[0], 9);
@@ -273,7 +273,7 @@ class BadRecordsTest : public PipelineTest {
     gif.Add("image/encoded", "GIF89a");
     gif.Add("image/class/label", int64_t{1});
     examples[14] = gif.Finish();
-    examples[20] = GreyExample(20, 100);
+    examples[20] = GrayExample(20, 100);
     DamagedBytes file{Records(examples)};
     file.FlipBit(Records({examples.begin(), examples.begin() + 3}).size() + 40, 3);
     WriteText(File(), file.bytes);
@@ -496,7 +496,7 @@ TEST_F(PipelineTest, EmptyAndTruncatedShardsFailAtOnce) {
 
 // The net makes what the preprocessing would have: exactly where pixels are whole, else within half
 // a level.
-TEST_F(PipelineTest, BytesAreTheSameImagesBeforeTheyAreNormalised) {
+TEST_F(PipelineTest, BytesAreTheSameImagesBeforeTheyAreNormalized) {
   for (const char* name : {"lenet", "mnist_keras", "vgg", "inception", "imagenet_resnet"}) {
     PipelineOptions options = Options();
     options.preprocessing = &FindPreprocessing(name);
@@ -519,11 +519,11 @@ TEST_F(PipelineTest, BytesAreTheSameImagesBeforeTheyAreNormalised) {
   }
 }
 
-TEST_F(PipelineTest, StandardisedImagesCannotBeBytes) {
+TEST_F(PipelineTest, StandardizedImagesCannotBeBytes) {
   PipelineOptions options = WithRandomness(Options());
   options.dtype = DType::kU8;
   EXPECT_THAT(TextOf<UsageError>([&] { MakePipeline(options); }),
-              HasSubstr("--input_dtype: the preprocessing cifarnet standardises each image"));
+              HasSubstr("--input_dtype: the preprocessing cifarnet standardizes each image"));
 }
 
 TEST(Synthetic, OneBatchForEver) {

@@ -32,7 +32,7 @@ TEST(SampleReader, OpensMoreShardsThanAProcessIsFirstAllowed) {
   RecordIndexOptions shards;
   for (int i = 0; i < kShards; ++i) {
     shards.shards.push_back(folder / fmt::format("train-{:05}-of-{:05}", i, kShards));
-    WriteText(shards.shards.back(), Records({GreyExample(i, i % 10)}));
+    WriteText(shards.shards.back(), Records({GrayExample(i, i % 10)}));
   }
   const FileLimit limit(64);
   const SampleReader reader({.dataset = &FindDataset("mnist"),
@@ -55,8 +55,8 @@ TEST(SampleReader, OpensMoreShardsThanAProcessIsFirstAllowed) {
   EXPECT_GT(counters.ToCounters().read_bytes, kShards * 100);
 }
 
-// A PNG of saturated colours, whose distortion cuts them.
-std::string ColourExample() {
+// A PNG of saturated colors, whose distortion cuts them.
+std::string ColorExample() {
   std::vector<uint8_t> pixels;
   for (int i = 0; i < 32 * 32 * 3; ++i) pixels.push_back(i % 7 < 3 ? 255 : i % 11 * 20);
   return PngExample({pixels.data(), 32, 32, 3}, 3);
@@ -82,18 +82,18 @@ std::vector<float> ReadInTraining(const std::filesystem::path& shard, int channe
   return image;
 }
 
-// In training, colours become grey after their distortion.
-TEST(SampleReader, DistortsColoursBeforeTheyBecomeGrey) {
+// In training, colors become gray after their distortion.
+TEST(SampleReader, DistortsColorsBeforeTheyBecomeGray) {
   const TemporaryFolder folder;
   const std::filesystem::path shard = folder / "cifar10_train.tfrecord";
-  WriteText(shard, Records({ColourExample()}));
-  const std::vector<float> colours = ReadInTraining(shard, 3);
-  const std::vector<float> grey = ReadInTraining(shard, 1);
-  ASSERT_EQ(grey.size(), 24u * 24u);
-  for (size_t i = 0; i < grey.size(); ++i) {
-    const auto unit = [&](size_t c) { return colours[3 * i + c] / 2.0 + 0.5; };  // in [0, 1]
+  WriteText(shard, Records({ColorExample()}));
+  const std::vector<float> colors = ReadInTraining(shard, 3);
+  const std::vector<float> gray = ReadInTraining(shard, 1);
+  ASSERT_EQ(gray.size(), 24u * 24u);
+  for (size_t i = 0; i < gray.size(); ++i) {
+    const auto unit = [&](size_t c) { return colors[3 * i + c] / 2.0 + 0.5; };  // in [0, 1]
     const double luma = 0.2989 * unit(0) + 0.587 * unit(1) + 0.114 * unit(2);
-    EXPECT_NEAR(grey[i], (luma - 0.5) * 2, 1e-6) << i;
+    EXPECT_NEAR(gray[i], (luma - 0.5) * 2, 1e-6) << i;
   }
 }
 
@@ -103,7 +103,7 @@ TEST(SampleReader, DrawsAnewForEachRecordAndEpoch) {
   RecordIndexOptions shards;
   for (const char* name : {"a", "b"}) {
     shards.shards.push_back(folder / name);
-    WriteText(shards.shards.back(), Records({GreyExample(3, 4)}));
+    WriteText(shards.shards.back(), Records({GrayExample(3, 4)}));
   }
   const SampleReader reader({.dataset = &FindDataset("mnist"),
                              .preprocessing = &FindPreprocessing("cifarnet"),

@@ -79,7 +79,7 @@ TEST(ScaledCropLaw, PlacesAreUniformOverAllThatFit) {
   ExpectCoin(place([](const ScaledCrop& c) { return c.mirrored; }));
 }
 
-TEST(ScaledCropLaw, RecordedSidesAndCentre) {
+TEST(ScaledCropLaw, RecordedSidesAndCenter) {
   const ScaledCrop slim = CentralScaledCrop(121, 121, 224, 224, SideRounding::kHalfEven);
   EXPECT_EQ(slim.height, 256);
   EXPECT_EQ(slim.top, 16);
@@ -141,19 +141,19 @@ TEST(BoxLaw, EqualsTensorFlowsStatistics) {
     const double error = 4 * std::sqrt(1.0 / kDraws + 1.0 / 20'000);
     const double pixels = double{1} * want.height * want.width;
     const Statistics area =
-        statistics([&](const Window& w) { return w.height * w.width / pixels; });
+        statistics([&](const Region& w) { return w.height * w.width / pixels; });
     EXPECT_NEAR(area.mean, want.area, error * area.deviation);
     EXPECT_NEAR(area.deviation, want.area_deviation, 0.01);
     EXPECT_GE(area.at(0), 0.0999);
     for (int q = 0; q < 3; ++q) EXPECT_NEAR(area.at(0.25 * (q + 1)), want.area_quartiles[q], 0.012);
     const Statistics aspect =
-        statistics([](const Window& w) { return static_cast<double>(w.width) / w.height; });
+        statistics([](const Region& w) { return static_cast<double>(w.width) / w.height; });
     EXPECT_NEAR(aspect.mean, want.aspect, error * aspect.deviation + 0.0005);
     const std::pair<Statistics, double> means[] = {
-        {statistics([](const Window& w) { return w.height; }), want.box_height},
-        {statistics([](const Window& w) { return w.width; }), want.box_width},
-        {statistics([](const Window& w) { return w.top; }), want.top},
-        {statistics([](const Window& w) { return w.left; }), want.left}};
+        {statistics([](const Region& w) { return w.height; }), want.box_height},
+        {statistics([](const Region& w) { return w.width; }), want.box_width},
+        {statistics([](const Region& w) { return w.top; }), want.top},
+        {statistics([](const Region& w) { return w.left; }), want.left}};
     for (const auto& [got, mean] : means) EXPECT_NEAR(got.mean, mean, error * got.deviation + 0.05);
   }
 }
@@ -163,7 +163,7 @@ TEST(BoxLaw, ShowsEnoughOfAGivenBox) {
                        {0.6f, 0.7f, 0.9f, 0.9f}};
   for (int i = 0; i < kDraws; ++i) {
     Rng rng(2, RngPurpose::kAugment, 0, static_cast<uint64_t>(i));
-    const Window w = DrawBox(300, 400, boxes, rng);
+    const Region w = DrawBox(300, 400, boxes, rng);
     ASSERT_TRUE(w.top >= 0 && w.left >= 0 && w.top + w.height <= 300 && w.left + w.width <= 400);
     const int rows = std::min(w.top + w.height, 270) - std::max(w.top, 180);
     const int columns = std::min(w.left + w.width, 360) - std::max(w.left, 280);
@@ -175,11 +175,11 @@ TEST(BoxLaw, ShowsEnoughOfAGivenBox) {
 TEST(BoxLaw, ImpossibleShapesGiveTheWholeImage) {
   for (const auto& [height, width] : {std::pair{1, 1}, {1, 1000}, {1000, 1}}) {
     Rng rng(2, RngPurpose::kAugment);
-    EXPECT_EQ(DrawBox(height, width, {}, rng), (Window{0, 0, height, width}));
+    EXPECT_EQ(DrawBox(height, width, {}, rng), (Region{0, 0, height, width}));
   }
 }
 
-TEST(InceptionLaw, ColoursOrdersMethodsAndFlips) {
+TEST(InceptionLaw, ColorsOrdersMethodsAndFlips) {
   const auto draws = [](bool fast, auto&& of) {
     return Draw([&](Rng& rng) {
       return static_cast<double>(of(DrawInceptionDistortion(100, 120, {}, fast, rng)));
@@ -187,15 +187,15 @@ TEST(InceptionLaw, ColoursOrdersMethodsAndFlips) {
   };
   for (const bool fast : {true, false}) {
     ExpectCoin(draws(fast, [](const auto& d) { return d.mirrored; }));
-    ExpectUniform(draws(fast, [](const auto& d) { return d.colour.brightness; }), -32 / 255.0,
+    ExpectUniform(draws(fast, [](const auto& d) { return d.color.brightness; }), -32 / 255.0,
                   32 / 255.0);
-    ExpectUniform(draws(fast, [](const auto& d) { return d.colour.saturation; }), 0.5, 1.5);
+    ExpectUniform(draws(fast, [](const auto& d) { return d.color.saturation; }), 0.5, 1.5);
   }
-  ExpectUniform(draws(false, [](const auto& d) { return d.colour.hue; }), -0.2, 0.2);
-  ExpectUniform(draws(false, [](const auto& d) { return d.colour.contrast; }), 0.5, 1.5);
-  ExpectUniformIntegers(draws(false, [](const auto& d) { return d.colour.order; }), 0, 3);
+  ExpectUniform(draws(false, [](const auto& d) { return d.color.hue; }), -0.2, 0.2);
+  ExpectUniform(draws(false, [](const auto& d) { return d.color.contrast; }), 0.5, 1.5);
+  ExpectUniformIntegers(draws(false, [](const auto& d) { return d.color.order; }), 0, 3);
   ExpectUniformIntegers(draws(false, [](const auto& d) { return d.resize_method; }), 0, 3);
-  for (double method : draws(true, [](const auto& d) { return d.resize_method + d.colour.order; }))
+  for (double method : draws(true, [](const auto& d) { return d.resize_method + d.color.order; }))
     EXPECT_EQ(method, 0);
 }
 

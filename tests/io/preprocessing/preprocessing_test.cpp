@@ -39,7 +39,7 @@ void ExpectEvaluation(const nlohmann::json& entry, const std::string& preprocess
                       int channels) {
   SCOPED_TRACE(preprocessing + " " + std::string(entry["file"]));
   const std::string bytes = ReadText(kData / "io_images" / std::string(entry["file"]));
-  Picture picture;
+  LazyImage picture;
   picture.Open(bytes, {.channels = channels});
   std::vector<float> out(static_cast<size_t>(size) * size * channels, NAN);
   FindPreprocessing(preprocessing)
@@ -82,7 +82,7 @@ Image Pattern(int height, int width, int channels) {
 
 TEST(Preprocessing, LenetPadsWithMinusOne) {
   const Image image = Pattern(1, 3, 1);
-  Picture picture(image.view());
+  LazyImage picture(image.view());
   std::vector<float> out(4 * 4, NAN);
   PreprocessLenet({.picture = picture, .height = 4, .width = 4, .out = out});
   // Three rows and one column are missing: one row and no column before, the rest behind.
@@ -99,31 +99,31 @@ TEST(Preprocessing, FlatImageIsNotDividedByZero) {
   AllocateImage("test", 32, 32, 3, &image);
   std::fill(image.pixels.begin(), image.pixels.end(), uint8_t{200});
   std::vector<float> out(32 * 32 * 3, NAN);
-  Picture picture(image.view());
+  LazyImage picture(image.view());
   PreprocessCifarnetEval({.picture = picture, .height = 32, .width = 32, .out = out});
   for (float v : out) EXPECT_NEAR(v, 0, 1e-3);
 }
 
 // The pixels first, as evaluation of TF-Slim has it, then the steps of each preprocessing.
-TEST(Preprocessing, GreyIsThatOfPixels) {
+TEST(Preprocessing, GrayIsThatOfPixels) {
   constexpr int kSide = 8;  // which is not resized
   const Image image = Pattern(kSide, kSide, 3);
-  std::vector<double> grey;
+  std::vector<double> gray;
   double mean = 0, squares = 0;
   for (size_t i = 0; i < image.pixels.size(); i += 3) {
     const uint8_t* rgb = &image.pixels[i];
-    grey.push_back(0.2989 * rgb[0] + 0.587 * rgb[1] + 0.114 * rgb[2]);
-    mean += grey.back() / (kSide * kSide);
+    gray.push_back(0.2989 * rgb[0] + 0.587 * rgb[1] + 0.114 * rgb[2]);
+    mean += gray.back() / (kSide * kSide);
   }
-  for (const double g : grey) squares += (g - mean) * (g - mean) / (kSide * kSide);
+  for (const double g : gray) squares += (g - mean) * (g - mean) / (kSide * kSide);
   const auto expect = [&](std::string_view name, double subtract, double divide) {
     const PreprocessingEntry& entry = FindPreprocessing(name);
-    Picture picture(image.view());
+    LazyImage picture(image.view());
     std::vector<float> out(kSide * kSide, NAN);
     Preprocess(entry, entry.eval,
                {.picture = picture, .height = kSide, .width = kSide, .out = out});
     for (size_t i = 0; i < out.size(); ++i)
-      EXPECT_NEAR(out[i], (grey[i] - subtract) / divide, 1e-6) << name << " " << i;
+      EXPECT_NEAR(out[i], (gray[i] - subtract) / divide, 1e-6) << name << " " << i;
   };
   expect("lenet", 128, 128);
   expect("inception", 127.5, 127.5);
@@ -132,11 +132,11 @@ TEST(Preprocessing, GreyIsThatOfPixels) {
 }
 
 // Roundings are not made a pattern.
-TEST(Preprocessing, GreyOfAFlatImageIsZero) {
-  constexpr uint8_t kColour[] = {200, 100, 7};
+TEST(Preprocessing, GrayOfAFlatImageIsZero) {
+  constexpr uint8_t kColor[] = {200, 100, 7};
   Image image{.height = 32, .width = 32, .channels = 3};
-  for (int i = 0; i < 32 * 32 * 3; ++i) image.pixels.push_back(kColour[i % 3]);
-  Picture picture(image.view());
+  for (int i = 0; i < 32 * 32 * 3; ++i) image.pixels.push_back(kColor[i % 3]);
+  LazyImage picture(image.view());
   std::vector<float> out(32 * 32, NAN);
   Preprocess(FindPreprocessing("cifarnet"), PreprocessCifarnetEval,
              {.picture = picture, .height = 32, .width = 32, .out = out});
@@ -186,7 +186,7 @@ TEST(Preprocessing, CifarnetTrainingEqualsItsStepsOneByOne) {
       for (uint64_t record = 0; record < 50; ++record) {
         Rng rng(1, RngPurpose::kAugment, 0, record);
         std::vector<float> out(32 * 32 * channels, NAN);
-        Picture picture(image.view());
+        LazyImage picture(image.view());
         PreprocessCifarnetTrain(
             {.picture = picture, .height = 32, .width = 32, .out = out, .rng = &rng});
         const auto want =
@@ -202,7 +202,7 @@ TEST(Preprocessing, CifarnetTrainingRefusesImagesThatDoNotFit) {
   const Image image = Pattern(20, 32, 3);
   Rng rng(1, RngPurpose::kAugment);
   std::vector<float> out(32 * 32 * 3);
-  Picture picture(image.view());
+  LazyImage picture(image.view());
   EXPECT_EQ(TextOf<DataError>([&] {
               PreprocessCifarnetTrain(
                   {.picture = picture, .height = 32, .width = 32, .out = out, .rng = &rng});
@@ -212,7 +212,7 @@ TEST(Preprocessing, CifarnetTrainingRefusesImagesThatDoNotFit) {
 
 TEST(Preprocessing, MnistKerasIsAFractionOfInk) {
   const Image image = Pattern(28, 28, 1);
-  Picture picture(image.view());
+  LazyImage picture(image.view());
   std::vector<float> out(28 * 28, NAN);
   PreprocessMnistKeras({.picture = picture, .height = 28, .width = 28, .out = out});
   for (size_t i = 0; i < out.size(); ++i) EXPECT_FLOAT_EQ(out[i], image.pixels[i] / 255.0f);
@@ -225,7 +225,7 @@ TEST(Preprocessing, MnistKerasResizesOtherPictures) {
     for (int x = 0; x < large.width; ++x)
       large.pixels.push_back(image.pixels[y / 2 * image.width + x / 3]);
   }
-  Picture picture(large.view());
+  LazyImage picture(large.view());
   std::vector<float> out(28 * 28, NAN);
   PreprocessMnistKeras({.picture = picture, .height = 28, .width = 28, .out = out});
   for (size_t i = 0; i < out.size(); ++i) EXPECT_FLOAT_EQ(out[i], image.pixels[i] / 255.0f);
@@ -264,7 +264,7 @@ TEST(Preprocessing, VggTrainingEqualsItsStepsOneByOne) {
   const std::string bytes = ReadText(kData / "io_images/landscape_420.jpg");
   Image image;
   DecodeJpeg(bytes, 3, &image);
-  Picture picture;
+  LazyImage picture;
   std::vector<float> out(224 * 224 * 3);
   for (uint64_t record = 0; record < 12; ++record) {
     for (const bool slim : {true, false}) {
@@ -285,12 +285,12 @@ TEST(Preprocessing, VggTrainingEqualsItsStepsOneByOne) {
 
 // The fused pass against one operation after the other on the whole, decoded image.
 std::vector<float> InceptionStepByStep(const Image& image, const InceptionDistortion& d, int size) {
-  Picture whole(image.view());
+  LazyImage whole(image.view());
   FloatImage x = Resize(ToFloats(whole.Decode(d.window), 1.0f / 255.0f), size, size,
                         static_cast<ResizeMethod>(d.resize_method));
   if (d.mirrored) Mirror(x);
-  AdjustBrightness(x, d.colour.brightness);
-  AdjustSaturation(x, d.colour.saturation);
+  AdjustBrightness(x, d.color.brightness);
+  AdjustSaturation(x, d.color.saturation);
   ClipToUnit(x);
   for (float& value : x.values) value = (value - 0.5f) * 2.0f;
   return x.values;
@@ -300,7 +300,7 @@ TEST(Preprocessing, InceptionTrainingEqualsItsStepsOneByOne) {
   const std::string bytes = ReadText(kData / "io_images/wide_422.jpg");
   Image image;
   DecodeJpeg(bytes, 3, &image);
-  Picture picture;
+  LazyImage picture;
   std::vector<float> out(99 * 99 * 3);
   for (uint64_t record = 0; record < 25; ++record) {
     Rng rng(1, RngPurpose::kAugment, 0, record);
@@ -317,7 +317,7 @@ TEST(Preprocessing, InceptionTrainingEqualsItsStepsOneByOne) {
 
 TEST(Preprocessing, InceptionSlowModeUsesEveryMethodAndOrderAndStaysInRange) {
   const std::string bytes = ReadText(kData / "io_images/portrait_444.jpg");
-  Picture picture;
+  LazyImage picture;
   std::vector<float> out(31 * 31 * 3);
   std::vector<std::vector<float>> different;
   for (uint64_t record = 0; record < 40; ++record) {
@@ -337,21 +337,21 @@ TEST(Preprocessing, InceptionSlowModeUsesEveryMethodAndOrderAndStaysInRange) {
   EXPECT_EQ(different.size(), 40u);
 }
 
-TEST(Preprocessing, GreyIsDistortedInBrightnessOnly) {
+TEST(Preprocessing, GrayIsDistortedInBrightnessOnly) {
   const Image image = Pattern(40, 30, 1);
   std::vector<float> out(20 * 20, NAN);
-  Picture picture(image.view());
+  LazyImage picture(image.view());
   Rng rng(1, RngPurpose::kAugment, 0, 3);
   PreprocessInceptionTrain(
       {.picture = picture, .height = 20, .width = 20, .out = out, .rng = &rng});
   Rng same(1, RngPurpose::kAugment, 0, 3);
   const auto d = DrawInceptionDistortion(40, 30, {}, true, same);
-  Picture again(image.view());
+  LazyImage again(image.view());
   FloatImage want =
       Resize(ToFloats(again.Decode(d.window), 1.0f / 255.0f), 20, 20, ResizeMethod::kBilinear);
   if (d.mirrored) Mirror(want);
   for (size_t i = 0; i < out.size(); ++i) {
-    const float value = std::clamp(want.values[i] + d.colour.brightness, 0.0f, 1.0f);
+    const float value = std::clamp(want.values[i] + d.color.brightness, 0.0f, 1.0f);
     EXPECT_NEAR(out[i], (value - 0.5f) * 2.0f, 1e-6);
   }
 }

@@ -111,21 +111,21 @@ TEST(EpochOrder, BlocksStayWithinTheirWindow) {
   const EpochOrder order(kRecords, options, 2);
   std::vector<int> seen(kRecords);
   std::set<int64_t> firsts;
-  int64_t neighbours = 0;
+  int64_t neighbors = 0;
   for (int64_t begin = 0; begin < kRecords; begin += options.window_records()) {
     const int64_t end = std::min(begin + options.window_records(), kRecords);
     std::set<int64_t> runs;
     for (int64_t place = begin; place < end; ++place) {
       ++seen[order[place]];
       runs.insert(order[place] / kBlock);
-      if (place > begin) neighbours += order[place] == order[place - 1] + 1;
+      if (place > begin) neighbors += order[place] == order[place - 1] + 1;
     }
     // One more where the last, short run moves the borders of the windows.
     EXPECT_LE(runs.size(), size_t{OrderOptions::kRunsOfWindow + 1});
     firsts.insert(*runs.begin());
   }
   for (int count : seen) EXPECT_EQ(count, 1);
-  EXPECT_LT(neighbours, 40);  // records of a window are in no order
+  EXPECT_LT(neighbors, 40);  // records of a window are in no order
   const EpochOrder next(kRecords, options, 3);
   int64_t same = 0;
   for (int64_t place = 0; place < kRecords; ++place) same += order[place] == next[place];

@@ -15,7 +15,7 @@ using Entries = std::map<std::string, std::string>;
 std::string WriteTable(const Entries& entries) {
   std::string bytes;
   MemorySink sink(&bytes);
-  TableWriter writer(sink);
+  LeveldbTableWriter writer(sink);
   for (const auto& [key, value] : entries) writer.Add(key, value);
   writer.Finish();
   return bytes;
@@ -24,7 +24,7 @@ std::string WriteTable(const Entries& entries) {
 Entries ReadTable(const std::string& bytes) {
   const MemorySource source("t.index", bytes);
   Entries entries;
-  TableReader(source).Visit(
+  LeveldbTableReader(source).Visit(
       [&](std::string_view key, std::string_view value) { entries.emplace(key, value); });
   return entries;
 }
@@ -67,7 +67,7 @@ TEST(Table, SharesPrefixes) {
 TEST(Table, RefusesKeysOutOfOrder) {
   std::string bytes;
   MemorySink sink(&bytes);
-  TableWriter writer(sink);
+  LeveldbTableWriter writer(sink);
   writer.Add("b", "");
   EXPECT_THROW(writer.Add("a", ""), InternalError);
   EXPECT_THROW(writer.Add("b", ""), InternalError);

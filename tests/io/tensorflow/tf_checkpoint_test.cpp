@@ -177,7 +177,7 @@ std::unique_ptr<WeightsReader> Parse(const std::string& index, const std::string
 std::string IndexOf(const TfBundleEntry& entry, int64_t num_shards = 1) {
   std::string bytes;
   MemorySink sink(&bytes);
-  TableWriter writer(sink);
+  LeveldbTableWriter writer(sink);
   writer.Add("", SerializeBundleHeader({.num_shards = num_shards}));
   writer.Add("w", SerializeBundleEntry(entry));
   writer.Add("x", SerializeBundleEntry(entry));
@@ -218,7 +218,7 @@ TEST(TfCheckpoint, RefusesPartsThatMakeNoWhole) {
   const auto error = [&](const TfSlice& slice) {
     std::string bytes;
     MemorySink sink(&bytes);
-    TableWriter writer(sink);
+    LeveldbTableWriter writer(sink);
     const TfBundleEntry part{.type = TfType::kFloat, .size = 4 * slice[0].length};
     writer.Add("", SerializeBundleHeader({.num_shards = 1}));
     writer.Add(EncodeSliceKey("w", slice), SerializeBundleEntry(part));
@@ -304,7 +304,7 @@ TEST(TfCheckpoint, V1RefusesAnotherNumberOfValues) {
   const auto error = [](std::string_view meta, std::string_view value) {
     std::string bytes;
     MemorySink sink(&bytes);
-    TableWriter writer(sink);
+    LeveldbTableWriter writer(sink);
     writer.Add("", FromHex(meta));
     writer.Add("1", FromHex(value));
     writer.Finish();

@@ -14,7 +14,7 @@ using carole::testing::Variables;
 struct PlaceCase {
   const char* name;
   std::map<std::string, std::string> variables;
-  Place place;
+  RankPlacement place;
 };
 
 const PlaceCase kPlaces[] = {
@@ -63,7 +63,7 @@ const PlaceCase kPlaces[] = {
 
 TEST(Environment, PlaceOfARank) {
   for (const PlaceCase& test : kPlaces) {
-    const std::optional<Place> place = FindPlace(Variables(test.variables));
+    const std::optional<RankPlacement> place = FindRankPlacement(Variables(test.variables));
     ASSERT_TRUE(place.has_value()) << test.name;
     EXPECT_EQ(place->launcher, test.place.launcher) << test.name;
     EXPECT_EQ(place->variable, test.place.variable) << test.name;
@@ -75,16 +75,16 @@ TEST(Environment, PlaceOfARank) {
 }
 
 TEST(Environment, NoRank) {
-  EXPECT_FALSE(FindPlace(Variables({})).has_value());
+  EXPECT_FALSE(FindRankPlacement(Variables({})).has_value());
   // A batch script.
-  EXPECT_FALSE(
-      FindPlace(Variables({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "6"}, {"SLURM_NODEID", "0"}}))
-          .has_value());
+  EXPECT_FALSE(FindRankPlacement(
+                   Variables({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "6"}, {"SLURM_NODEID", "0"}}))
+                   .has_value());
 }
 
 TEST(Environment, OnlyATaskOfSlurmsAloneNeedsNoMpi) {
   const auto needs_mpi = [](std::map<std::string, std::string> variables) {
-    return NeedsMpi(*FindPlace(Variables(std::move(variables))));
+    return NeedsMpi(*FindRankPlacement(Variables(std::move(variables))));
   };
   EXPECT_FALSE(needs_mpi({{"SLURM_PROCID", "0"}, {"SLURM_STEP_TASKS_PER_NODE", "1"}}));
   EXPECT_TRUE(needs_mpi({{"SLURM_PROCID", "0"}, {"SLURM_STEP_TASKS_PER_NODE", "1(x2)"}}));
@@ -111,11 +111,11 @@ TEST(Environment, BadVariables) {
        "[slurm] SLURM_STEP_TASKS_PER_NODE: bad list at character 2: got \"2(\", want ','"},
   };
   for (const auto& [variables, message] : cases)
-    EXPECT_EQ(TextOf<ConfigError>([&] { FindPlace(Variables(variables)); }), message);
+    EXPECT_EQ(TextOf<ConfigError>([&] { FindRankPlacement(Variables(variables)); }), message);
 }
 
 TEST(Environment, ProcessesThatBelieveToBeAloneAreRefused) {
-  const Place place{"PMIx", "PMIX_RANK", 0, 4, 0, 1};
+  const RankPlacement place{"PMIx", "PMIX_RANK", 0, 4, 0, 1};
   EXPECT_EQ(TextOf<ConfigError>([&] { RequireWholeJob(place, 1); }),
             "[launch] job: each of its processes believes to be alone: got 1 rank from MPI, want 4 "
             "from PMIx (PMIX_RANK); start with the mpirun of the MPI that carole was built with, "
@@ -135,9 +135,9 @@ TEST(Environment, TasksOfSrunWithoutPmixAreRefused) {
 }
 
 TEST(Environment, GpuOfARank) {
-  const Place place{"Open MPI", "OMPI_COMM_WORLD_RANK", 5, 8, 1, 4};
-  const Place alone{"Open MPI", "OMPI_COMM_WORLD_RANK", 5, 8, 0, 1};
-  const Place third{"PMI", "PMI_RANK", 3, 4, 2, 4};
+  const RankPlacement place{"Open MPI", "OMPI_COMM_WORLD_RANK", 5, 8, 1, 4};
+  const RankPlacement alone{"Open MPI", "OMPI_COMM_WORLD_RANK", 5, 8, 0, 1};
+  const RankPlacement third{"PMI", "PMI_RANK", 3, 4, 2, 4};
   EXPECT_EQ(ChooseGpu(place, 4, nullptr), 1);
   EXPECT_EQ(ChooseGpu(place, 4, "4,5,6,7"), 1);
   EXPECT_EQ(ChooseGpu(place, 1, "3"), 0);  // bound by the launcher

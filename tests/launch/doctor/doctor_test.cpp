@@ -1,4 +1,4 @@
-// Judgements of `carole doctor`, and the command itself.
+// Judgments of `carole doctor`, and the command itself.
 #include "launch/doctor/doctor.h"
 
 #include <gmock/gmock.h>
@@ -20,9 +20,9 @@ using ::testing::HasSubstr;
 
 constexpr int64_t kMegabyte = 1 << 20;
 
-// Every trouble and warning has a fix, and nothing else has.
+// Every problem and warning has a fix, and nothing else has.
 Verdict VerdictOf(const Finding& finding) {
-  const bool is_bad = finding.verdict == Verdict::kTrouble || finding.verdict == Verdict::kWarning;
+  const bool is_bad = finding.verdict == Verdict::kProblem || finding.verdict == Verdict::kWarning;
   EXPECT_EQ(is_bad, !finding.fix.empty()) << finding.check << ": " << finding.text;
   return finding.verdict;
 }
@@ -31,14 +31,14 @@ TEST(Doctor, Cores) {
   EXPECT_EQ(VerdictOf(JudgeCores(16, 16, 1, 0)), Verdict::kOk);
   EXPECT_EQ(VerdictOf(JudgeCores(4, 16, 4, 0)), Verdict::kOk);
   const Finding bound = JudgeCores(1, 16, 2, 0);
-  EXPECT_EQ(VerdictOf(bound), Verdict::kTrouble);
+  EXPECT_EQ(VerdictOf(bound), Verdict::kProblem);
   EXPECT_EQ(bound.text, "1 of 16 cores for this rank, ranks on the machine: 2");
   EXPECT_THAT(bound.fix, HasSubstr("--map-by slot:PE=8"));
   const Finding crowded = JudgeCores(1, 2, 4, 0);
   EXPECT_EQ(VerdictOf(crowded), Verdict::kWarning);
   EXPECT_THAT(crowded.fix, HasSubstr("no more than 2 ranks"));
   EXPECT_EQ(VerdictOf(JudgeCores(8, 8, 4, 2.5)), Verdict::kWarning);
-  EXPECT_EQ(VerdictOf(JudgeCores(8, 8, 1, 0.5)), Verdict::kTrouble);
+  EXPECT_EQ(VerdictOf(JudgeCores(8, 8, 1, 0.5)), Verdict::kProblem);
   EXPECT_EQ(VerdictOf(JudgeCores(8, 8, 1, 4)), Verdict::kOk);
 }
 
@@ -51,14 +51,14 @@ TEST(Doctor, Memory) {
 TEST(Doctor, SharedMemory) {
   EXPECT_EQ(VerdictOf(JudgeSharedMemory(24L << 30)), Verdict::kOk);
   EXPECT_EQ(VerdictOf(JudgeSharedMemory(64 * kMegabyte)), Verdict::kWarning);  // podman's default
-  EXPECT_EQ(VerdictOf(JudgeSharedMemory(1 * kMegabyte)), Verdict::kTrouble);
-  EXPECT_EQ(VerdictOf(JudgeSharedMemory(-1)), Verdict::kTrouble);
+  EXPECT_EQ(VerdictOf(JudgeSharedMemory(1 * kMegabyte)), Verdict::kProblem);
+  EXPECT_EQ(VerdictOf(JudgeSharedMemory(-1)), Verdict::kProblem);
 }
 
 TEST(Doctor, Limits) {
   EXPECT_EQ(VerdictOf(JudgeLimits(1024, 65536, false)), Verdict::kOk);
-  EXPECT_EQ(VerdictOf(JudgeLimits(256, -1, false)), Verdict::kTrouble);
-  EXPECT_EQ(VerdictOf(JudgeLimits(-1, 65536, true)), Verdict::kTrouble);
+  EXPECT_EQ(VerdictOf(JudgeLimits(256, -1, false)), Verdict::kProblem);
+  EXPECT_EQ(VerdictOf(JudgeLimits(-1, 65536, true)), Verdict::kProblem);
   EXPECT_EQ(VerdictOf(JudgeLimits(-1, -1, true)), Verdict::kOk);
 }
 
@@ -74,8 +74,8 @@ TEST(Doctor, Interfaces) {
 TEST(Doctor, Mpi) {
   const std::string library = "Open MPI v4.1.4";
   EXPECT_EQ(VerdictOf(JudgeMpi(library, "mpirun (Open MPI) 4.1.4\n\nReport bugs")), Verdict::kOk);
-  EXPECT_EQ(VerdictOf(JudgeMpi(library, "mpirun (Open MPI) 5.0.3\n")), Verdict::kTrouble);
-  EXPECT_EQ(VerdictOf(JudgeMpi(library, "HYDRA build details: Version: 4.1.4")), Verdict::kTrouble);
+  EXPECT_EQ(VerdictOf(JudgeMpi(library, "mpirun (Open MPI) 5.0.3\n")), Verdict::kProblem);
+  EXPECT_EQ(VerdictOf(JudgeMpi(library, "HYDRA build details: Version: 4.1.4")), Verdict::kProblem);
   EXPECT_EQ(VerdictOf(JudgeMpi(library, "")), Verdict::kWarning);
   EXPECT_EQ(VerdictOf(JudgeMpi("none", "")), Verdict::kWarning);
 }
@@ -83,7 +83,7 @@ TEST(Doctor, Mpi) {
 TEST(Doctor, DiskAndClocks) {
   EXPECT_EQ(VerdictOf(JudgeDisk("/x", 100L << 30, 500.0 * kMegabyte)), Verdict::kOk);
   EXPECT_EQ(VerdictOf(JudgeDisk("/x", 100L << 30, 2.0 * kMegabyte)), Verdict::kWarning);
-  EXPECT_EQ(VerdictOf(JudgeDisk("/x", 1 * kMegabyte, 500.0 * kMegabyte)), Verdict::kTrouble);
+  EXPECT_EQ(VerdictOf(JudgeDisk("/x", 1 * kMegabyte, 500.0 * kMegabyte)), Verdict::kProblem);
   EXPECT_EQ(VerdictOf(JudgeClocks(0.02, 0.01)), Verdict::kOk);
   EXPECT_EQ(VerdictOf(JudgeClocks(90, 0.1)), Verdict::kWarning);
   EXPECT_EQ(VerdictOf(JudgeClocks(2, 3)), Verdict::kOk);  // cannot be told
@@ -95,7 +95,7 @@ TEST(Doctor, Pmix) {
   EXPECT_EQ(VerdictOf(JudgePmix("4.2.2", "", true, plugins)), Verdict::kOk);
   EXPECT_EQ(JudgePmix("4.2.2", "4.1.0", true, plugins).text,
             "library 4.2.2, started by 4.1.0; srun has pmix");
-  EXPECT_EQ(VerdictOf(JudgePmix("4.2.2", "3.1.5", false, "")), Verdict::kTrouble);
+  EXPECT_EQ(VerdictOf(JudgePmix("4.2.2", "3.1.5", false, "")), Verdict::kProblem);
   EXPECT_EQ(VerdictOf(JudgePmix("4.2.2", "", true, "none\npmi2\n")), Verdict::kWarning);
   EXPECT_EQ(VerdictOf(JudgePmix("", "", false, "")), Verdict::kSkipped);
 }
@@ -105,7 +105,7 @@ GpuFacts Facts(const char* built_cuda, int gpus = 0, int local_ranks = 1) {
   facts.built_cuda = built_cuda;
   facts.gpus = gpus;
   facts.local_ranks = local_ranks;
-  if (gpus == 0) facts.trouble = "no GPU";
+  if (gpus == 0) facts.problem = "no GPU";
   return facts;
 }
 
@@ -121,7 +121,7 @@ TEST(Doctor, NoGpuDriver) {
   EXPECT_EQ(VerdictOf(JudgeGpu(facts)), Verdict::kSkipped);
   facts.visible_devices = "0,1";
   const Finding asked = JudgeGpu(facts);
-  EXPECT_EQ(VerdictOf(asked), Verdict::kTrouble);
+  EXPECT_EQ(VerdictOf(asked), Verdict::kProblem);
   EXPECT_EQ(asked.text, "built with CUDA 13.0, CUDA_VISIBLE_DEVICES=\"0,1\", but no driver here");
 }
 
@@ -132,11 +132,11 @@ TEST(Doctor, GpuAndItsDriver) {
   EXPECT_EQ(good.text,
             "2 GPUs for 2 ranks; driver 535.104.05 (CUDA up to 12.2), built with CUDA 12.4");
   const Finding old = JudgeGpu(WithDriver(Facts("13.0")));
-  EXPECT_EQ(VerdictOf(old), Verdict::kTrouble);
+  EXPECT_EQ(VerdictOf(old), Verdict::kProblem);
   EXPECT_EQ(old.fix, "a newer driver, for CUDA 13 at least; or build with CUDA 12.2");
-  EXPECT_EQ(VerdictOf(JudgeGpu(WithDriver(Facts("12.4")))), Verdict::kTrouble);
+  EXPECT_EQ(VerdictOf(JudgeGpu(WithDriver(Facts("12.4")))), Verdict::kProblem);
   GpuFacts few = WithDriver(Facts("12.4", 1, 2));
-  EXPECT_EQ(VerdictOf(JudgeGpu(few)), Verdict::kTrouble);
+  EXPECT_EQ(VerdictOf(JudgeGpu(few)), Verdict::kProblem);
   few.visible_devices = "1";
   EXPECT_EQ(VerdictOf(JudgeGpu(few)), Verdict::kOk) << "one bound to each rank";
 }
@@ -145,12 +145,12 @@ TEST(Doctor, Nccl) {
   EXPECT_EQ(VerdictOf(JudgeNccl("2.28.9", "", Facts("12.4", 2, 2))), Verdict::kOk);
   EXPECT_EQ(VerdictOf(JudgeNccl("", "not built", Facts("no"))), Verdict::kSkipped);
   EXPECT_EQ(VerdictOf(JudgeNccl("", "not built", Facts("12.4", 1, 1))), Verdict::kWarning);
-  EXPECT_EQ(VerdictOf(JudgeNccl("", "not built", Facts("12.4", 2, 2))), Verdict::kTrouble);
+  EXPECT_EQ(VerdictOf(JudgeNccl("", "not built", Facts("12.4", 2, 2))), Verdict::kProblem);
 }
 
 TEST(Doctor, DiskThatCannotBeWritten) {
   const Finding finding = CheckDisk("/proc/nowhere/run");
-  EXPECT_EQ(VerdictOf(finding), Verdict::kTrouble);
+  EXPECT_EQ(VerdictOf(finding), Verdict::kProblem);
   EXPECT_THAT(finding.text, HasSubstr("/proc: cannot be written"));
   const TemporaryFolder folder;
   EXPECT_NE(CheckDisk(folder / "run/of/mine").text.find(folder.path()), std::string::npos);
@@ -193,7 +193,7 @@ TEST(DoctorCommand, BoundToOneCore) {
   const ProcessResult result =
       RunProcess({"taskset", "--cpu-list", std::to_string(first), CAROLE_BINARY, "doctor"}, 30);
   EXPECT_EQ(result.exit_code, 1);
-  EXPECT_THAT(result.out, HasSubstr("trouble  cores          1 of "));
+  EXPECT_THAT(result.out, HasSubstr("problem  cores          1 of "));
   EXPECT_THAT(result.out, HasSubstr("fix: start with mpirun --bind-to none"));
 }
 
@@ -209,7 +209,7 @@ TEST(DoctorCommand, TroubleEndsWithOne) {
   EXPECT_THAT(result.out,
               HasSubstr("fix: correct --dataset_dir, or copy what is missing or damaged again"));
   EXPECT_THAT(result.out, HasSubstr("/proc: cannot be written"));
-  EXPECT_THAT(result.out, HasSubstr("trouble found"));
+  EXPECT_THAT(result.out, HasSubstr("problem found"));
 }
 
 TEST(DoctorCommand, RanksWithoutEachOther) {

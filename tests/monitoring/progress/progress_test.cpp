@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-namespace carole::watch {
+namespace carole::monitoring {
 namespace {
 
 constexpr ProgressValues kHalf{.step = 500,
@@ -38,4 +38,4 @@ TEST(Progress, FitsIntoNarrowTerminals) {
 }
 
 }  // namespace
-}  // namespace carole::watch
+}  // namespace carole::monitoring

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace carole::watch {
+namespace carole::monitoring {
 namespace {
 
 TEST(WorkProgress, SaysHowFastAndHowLongStill) {
@@ -33,4 +33,4 @@ TEST(WorkProgress, CountsItsOwnWorkOnly) {
 }
 
 }  // namespace
-}  // namespace carole::watch
+}  // namespace carole::monitoring

@@ -6,7 +6,7 @@
 
 #include "src/core/error.h"
 
-namespace carole::watch {
+namespace carole::monitoring {
 namespace {
 
 Row StepRow(int64_t step, double loss = 1) {
@@ -105,4 +105,4 @@ TEST(History, ForgetsWhatIsDoneAgain) {
 }
 
 }  // namespace
-}  // namespace carole::watch
+}  // namespace carole::monitoring

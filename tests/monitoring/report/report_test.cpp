@@ -10,7 +10,7 @@
 #include "src/monitoring/report/confusion.h"
 #include "src/monitoring/report/report_page.h"
 
-namespace carole::watch {
+namespace carole::monitoring {
 namespace {
 
 using ::testing::ElementsAre;
@@ -182,4 +182,4 @@ TEST(Report, ShortensLongNamesOfClasses) {
 }
 
 }  // namespace
-}  // namespace carole::watch
+}  // namespace carole::monitoring

@@ -9,7 +9,7 @@
 #include "src/monitoring/trace/trace.h"
 #include "src/monitoring/trace/trace_json.h"
 
-namespace carole::watch {
+namespace carole::monitoring {
 namespace {
 
 using ::testing::ElementsAre;
@@ -87,4 +87,4 @@ TEST(TraceJson, BusBandwidthIsThatOfARing) {
 }
 
 }  // namespace
-}  // namespace carole::watch
+}  // namespace carole::monitoring

@@ -53,7 +53,7 @@ TEST(ResumeTest, RanksBeginWithTheFirstOnesAveragesAndLossScale) {
     options.loss_scale = {.initial = 4, .is_dynamic = true};
     SmallStep step(c, options, {.batch_norm = true});
     RunState state{.step = c.rank()};
-    const Replica replica = step.replica();
+    const ReplicaView replica = step.replica();
     step.store().Initialize(7 + c.rank());
     replica.averages->Reset();
     if (c.rank() == 0) {

@@ -265,9 +265,9 @@ TEST(TrainerTest, SkipsWhatIsNotFiniteOnAnyRank) {
 
 // By which all ranks count their micro-batches.
 TEST(TrainerTest, RanksKnowTheMostThatAnyOfThemHas) {
-  class MostValid : public Watcher {
+  class MostValid : public TrainingCallback {
    public:
-    void StepEnded(const WatchedStep& step) override {
+    void StepEnded(const AppliedStep& step) override {
       const std::lock_guard lock(mutex_);
       values.insert(step.result.batch.most_valid);
     }

@@ -19,11 +19,11 @@ using carole::testing::SmallNet;
 using carole::testing::SmallStep;
 using ::testing::ElementsAre;
 
-class Recorder : public Watcher {
+class Recorder : public TrainingCallback {
  public:
   void Started(const RunState& state) override { Add("started", state.step); }
   void StepBegins(int64_t step) override { Add("begins", step); }
-  void StepEnded(const WatchedStep& step) override { Add("ended", step.state.step); }
+  void StepEnded(const AppliedStep& step) override { Add("ended", step.state.step); }
   void EvaluationBegins(int64_t step) override { Add("evaluation", step); }
   void Evaluated(int64_t step, const Metrics& metrics, double seconds) override {
     EXPECT_EQ(metrics.num_classes(), 10);
@@ -41,7 +41,7 @@ class Recorder : public Watcher {
   void Add(const char* what, int64_t step) { calls.push_back(fmt::format("{} {}", what, step)); }
 };
 
-TEST(Watcher, EveryRankIsCalledInTheSameOrder) {
+TEST(TrainingCallback, EveryRankIsCalledInTheSameOrder) {
   const TemporaryFolder folder;
   RunRanks(2, [&](Communicator& c) {
     SmallStep step(c, {.optimizer = "sgd"}, {.rows = 2});

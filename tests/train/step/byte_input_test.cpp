@@ -1,9 +1,9 @@
-// Images that come as bytes and are normalised by the net: training is the same, bit for bit, as on
+// Images that come as bytes and are normalized by the net: training is the same, bit for bit, as on
 // the values that they stand for.
 #include <gtest/gtest.h>
 
 #include "tests/support/cuda_emulation/backend.h"
-#include "tests/support/precision_trouble.h"
+#include "tests/support/precision_problem.h"
 #include "tests/support/walled_backend.h"
 #include "tests/train/rank_training.h"
 
@@ -46,7 +46,7 @@ void ExpectSameBits(const Change& change) {
 
 TEST(Bytes, GiveTheBitsOfTheirValues) {
   for (const BackendEntry& entry : kBackends) {
-    if (!entry.trouble().empty()) continue;
+    if (!entry.problem().empty()) continue;
     SCOPED_TRACE(entry.name);
     ExpectSameBits([&](RankTraining& t) { t.backend = entry.make; });
   }
@@ -68,9 +68,9 @@ std::unique_ptr<Backend> MakeNarrowOneDnn(int threads) {
 
 TEST(Bytes, BecomeBf16AtOnce) {
   if (!OneDnnAvailable()) GTEST_SKIP() << "skipped: built without oneDNN";
-  const std::string trouble =
-      carole::testing::PrecisionTrouble(Precision::kBf16, *MakeOneDnnBackend(1));
-  if (!trouble.empty()) GTEST_SKIP() << "skipped: " << trouble;
+  const std::string problem =
+      carole::testing::PrecisionProblem(Precision::kBf16, *MakeOneDnnBackend(1));
+  if (!problem.empty()) GTEST_SKIP() << "skipped: " << problem;
   ExpectSameBits([](RankTraining& t) { t.backend = MakeNarrowOneDnn; });
 }
 
@@ -85,7 +85,7 @@ std::unique_ptr<Backend> MakeEmulatedCuda(int threads) {
   return std::make_unique<WalledBackend>(carole::testing::MakeEmulatedCudaBackend(threads));
 }
 
-// Copied beside the step before, normalised by a kernel of the step that is replayed.
+// Copied beside the step before, normalized by a kernel of the step that is replayed.
 TEST(Bytes, OnDevicesToo) {
   for (auto* make : {MakeWalledReference, MakeEarlyCopying, MakeEmulatedCuda}) {
     ExpectSameBits([&](RankTraining& t) {

@@ -252,14 +252,14 @@ std::vector<double> TrainPastBadBatch(std::unique_ptr<Backend> (*make)(int), flo
     const auto begin = [&] {
       const io::Batch batch = *source.Next();
       labels.push_back(batch.labels[0]);
-      const int64_t number = updates + step.num_under_way();
+      const int64_t number = updates + step.num_in_flight();
       step.Begin(batch, {.step = number, .learning_rate = rate(number)});
     };
     for (int i = 0; i < kSteps; ++i) {
-      if (step.num_under_way() == 0) begin();
+      if (step.num_in_flight() == 0) begin();
       if (labels.size() < kSteps && step.CanRunAhead()) begin();
       const bool is_alone = on_host || (updates + 1) % 4 == 0 || i + 1 == kSteps;
-      EXPECT_EQ(step.num_under_way(), is_alone ? 1 : 2) << i;
+      EXPECT_EQ(step.num_in_flight(), is_alone ? 1 : 2) << i;
       const StepResult result = step.End();
       EXPECT_EQ(result.applied, i != kBad) << result.blame;
       EXPECT_EQ(result.overflowed, i == kBad && overflows);
@@ -367,7 +367,7 @@ TEST(DeviceTraining, StepIsBegunWhileTheDeviceIsAtTheOneBefore) {
         }
         EXPECT_FALSE(step.CanRunAhead()) << "two are enough";
         EXPECT_TRUE(step.End().applied);
-        EXPECT_EQ(step.num_under_way(), 1);
+        EXPECT_EQ(step.num_in_flight(), 1);
       }
       EXPECT_GT(stream->num_queued(), 0) << "the host waited for a step that it has begun";
       EXPECT_TRUE(step.End().applied);
@@ -394,7 +394,7 @@ std::vector<double> TrainIn(Precision precision, StepOptions options, bool casts
       step.Begin(*source.Next(), {.step = begun++, .learning_rate = 0.05});
     };
     for (int64_t s = 0; s < kManySteps; ++s) {
-      if (step.num_under_way() == 0) begin();
+      if (step.num_in_flight() == 0) begin();
       if (begun < kManySteps && step.CanRunAhead()) begin();
       const StepResult result = step.End();
       EXPECT_EQ(result.applied, s != 5);

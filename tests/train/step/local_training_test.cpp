@@ -190,7 +190,7 @@ TEST(AdasumTest, CombinesTheGradientsOfRanksLayerByLayer) {
     a.Step(0);
     b.Step(0);
     EXPECT_NEAR(outcome.losses[0], (a.loss() + b.loss()) / 2, 1e-13);
-    for (const VariablePlace& p : a.store().places()) {
+    for (const VariableSlice& p : a.store().places()) {
       if (!p.trainable) continue;
       const auto layer = [&](LoneRank& rank) {
         return rank.store().gradients<double>().subspan(static_cast<size_t>(p.offset),
@@ -245,7 +245,7 @@ TEST(AuditTest, NamesTheVariableAndTheRankInTheMinority) {
 // audit that falls due between comes when replicas are equal again.
 TEST(AuditTest, SeesFrozenVariables) {
   const auto frozen_weight = [](TrainStep& step) -> float& {
-    const VariablePlace& p = step.store().places()[step.store().Find("net/logits/weights")];
+    const VariableSlice& p = step.store().places()[step.store().Find("net/logits/weights")];
     EXPECT_FALSE(p.trainable);
     return step.store().statistics<float>()[static_cast<size_t>(p.offset) + 7];
   };

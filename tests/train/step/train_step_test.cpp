@@ -140,7 +140,7 @@ TEST(TrainStepTest, FrozenVariablesStayAndStillCountInTheLoss) {
       EXPECT_EQ(step.store().ready_order().size(), scopes.empty() ? 4U : 2U);
       FormulaSource source({.rank = c.rank(), .size = 2});
       const StepResult result = step.Run(*source.Next(), kInput);
-      for (const VariablePlace& p : step.store().places()) {
+      for (const VariableSlice& p : step.store().places()) {
         std::vector<float> values(static_cast<size_t>(p.tf_shape.size()));
         step.store().Read(step.store().Find(p.name), values);
         weights.insert(weights.end(), values.begin(), values.end());

@@ -137,7 +137,7 @@ class Trajectory : public ::testing::TestWithParam<size_t> {
                     .buckets = {.first_bucket_bytes = 1 << 16, .bucket_bytes = 1 << 20},
                     .average_statistics = false});  // recorded are the first replica's own
     for (size_t v = 0; v < step->store().places().size(); ++v) {
-      const VariablePlace& p = step->store().places()[v];
+      const VariableSlice& p = step->store().places()[v];
       step->store().Write(static_cast<int>(v), golden::FormulaVariable(p.name, p.tf_shape, 1));
     }
     step->replica().averages->Reset();
@@ -174,7 +174,7 @@ class Trajectory : public ::testing::TestWithParam<size_t> {
       const std::string name = want["name"];
       const int v = store.Find(name);
       ASSERT_GE(v, 0) << name;
-      const VariablePlace& place = store.places()[v];
+      const VariableSlice& place = store.places()[v];
       if (!place.trainable && rank != 0) continue;
       const std::byte* shadow = step.replica().averages->shadow(place.trainable ? 0 : 1).data();
       std::vector<double> values(static_cast<size_t>(place.tf_shape.size())),

@@ -415,11 +415,11 @@ std::unique_ptr<Kernel> MakeConv2dBackwardFilter(const OpSpec& spec, const Devic
 }
 
 // Whether cuDNN has a plan for a convolution on a GPU that is described in its own JSON and need
-// not be there, or, unless `in_one_pass`, for what is not left to another pass: `trouble` gets its
+// not be there, or, unless `in_one_pass`, for what is not left to another pass: `problem` gets its
 // words, or nothing; `tensor_cores`: whether a plan uses them. In pairs of outputs, too, where they
 // may be. For tests.
 extern "C" void carole_check_plan(const OpSpec& spec, Precision precision, const std::string& gpu,
-                                  bool in_one_pass, std::string& trouble, bool& tensor_cores) {
+                                  bool in_one_pass, std::string& problem, bool& tensor_cores) {
   const auto described = std::make_shared<fe::DeviceProperties>();
   fe::error_t error = described->deserialize({gpu.begin(), gpu.end()});
   Device device;
@@ -431,7 +431,7 @@ extern "C" void carole_check_plan(const OpSpec& spec, Precision precision, const
     Plan plan{.graph = nullptr, .error = error};
     if (error.is_good()) plan = MakePlan(task, device, described);
     if (plan.error.is_bad() && !in_one_pass) plan = MakePlan(task.Plain(), device, described);
-    trouble = plan.error.is_good() ? "" : plan.error.get_message();
+    problem = plan.error.is_good() ? "" : plan.error.get_message();
     if (plan.error.is_bad()) {
       tensor_cores = false;
       return;

@@ -1,5 +1,5 @@
 // Depthwise convolutions: one group for each input channel, and K/C outputs (the multiplier) for
-// each. The filter lies (R,S,K) in memory, so neighbouring threads read neighbouring channels.
+// each. The filter lies (R,S,K) in memory, so neighboring threads read neighboring channels.
 #include "src/backend/cuda/convolution/depthwise_strips.h"
 #include "src/backend/cuda/kernels/bias.h"
 #include "src/backend/cuda/kernels/channel_sums.h"
@@ -251,21 +251,21 @@ class DepthwiseBackwardFilter : public CudaKernel {
 };
 
 // Channels that a thread may take at once are a whole number of these.
-int64_t Neighbours(const Shape& x, const Shape& y) { return x[1] == y[1] ? x[1] : 1; }
+int64_t Neighbors(const Shape& x, const Shape& y) { return x[1] == y[1] ? x[1] : 1; }
 
 }  // namespace
 
 std::unique_ptr<Kernel> MakeDepthwise(const OpSpec& spec, const Device& device) {
   return MakePacked<Depthwise>(spec, device,
-                               Neighbours(spec.inputs[0].shape, spec.outputs[0].shape));
+                               Neighbors(spec.inputs[0].shape, spec.outputs[0].shape));
 }
 std::unique_ptr<Kernel> MakeDepthwiseBackwardData(const OpSpec& spec, const Device& device) {
   return MakePacked<DepthwiseBackwardData>(spec, device,
-                                           Neighbours(spec.outputs[0].shape, spec.inputs[0].shape));
+                                           Neighbors(spec.outputs[0].shape, spec.inputs[0].shape));
 }
 std::unique_ptr<Kernel> MakeDepthwiseBackwardFilter(const OpSpec& spec, const Device& device) {
-  return MakePacked<DepthwiseBackwardFilter>(
-      spec, device, Neighbours(spec.inputs[0].shape, spec.inputs[1].shape));
+  return MakePacked<DepthwiseBackwardFilter>(spec, device,
+                                             Neighbors(spec.inputs[0].shape, spec.inputs[1].shape));
 }
 
 }  // namespace carole::cuda

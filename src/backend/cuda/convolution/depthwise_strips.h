@@ -1,5 +1,5 @@
 // Depthwise convolutions of the usual kind: a small square filter, one stride for both directions,
-// no dilation, one output for each channel. A thread makes strips, neighbours in a row of the
+// no dilation, one output for each channel. A thread makes strips, neighbors in a row of the
 // result, which have most of what they read in common. Where there is no pixel it reads zeros: so
 // the loads do not wait for each other. Private to the folder.
 #pragma once

@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce<kColumns>)
   Tiles::Place next = tiles.At(blockIdx.x);  // the grid has no more blocks than there are tiles
   image.Read(x, next);
 
-  // Columns of the products in such an order that each lane's results are neighbours in y.
+  // Columns of the products in such an order that each lane's results are neighbors in y.
   for (int i = static_cast<int>(threadIdx.x); i < kFilters * kWords; i += kThreads) {
     const int n = i / kWords, word = i % kWords, row = 2 * word / even, tap = 2 * word % even;
     const int filter =

@@ -17,7 +17,7 @@ struct ImageConvolution {
 
   constexpr int row_taps() const { return filter_w * channels; }
   constexpr int taps() const { return filter_h * row_taps(); }
-  // Tensor cores take neighbours two by two: those of a row of the filter get a zero.
+  // Tensor cores take neighbors two by two: those of a row of the filter get a zero.
   constexpr int even_row_taps() const { return row_taps() + row_taps() % 2; }
   // Of a row or column of the image, under so many outputs of a filter of that size.
   constexpr int pixels_under(int outputs, int filter) const {

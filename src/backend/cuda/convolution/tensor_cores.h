@@ -14,7 +14,7 @@ namespace carole::cuda {
 inline constexpr int kTensorCoresOfWarps = 80;  // compute capability 8.0
 
 // d += a b, a (16,16), b (16,8) and d (16,8), summed in fp32; called by whole warps only. Of lane
-// 4 g + t, words of two neighbours in k:
+// 4 g + t, words of two neighbors in k:
 //   a: rows g, g + 8, g, g + 8; k = 2t, 2t, 2t + 8, 2t + 8
 //   b: column g; k = 2t, 2t + 8
 //   d: rows g, g, g + 8, g + 8; columns 2t, 2t + 1, 2t, 2t + 1

@@ -124,7 +124,7 @@ struct UpdateTask {
   double* squares;       // of the blocks' weights; null where nothing decays
 };
 
-// The elements of a block, N neighbours at once; their weights' sum of squares in thread 0.
+// The elements of a block, N neighbors at once; their weights' sum of squares in thread 0.
 template <int N, typename Rule>
 __device__ double UpdatePacks(const UpdateTask& task, const UpdateBlock& block, const Rule& rule,
                               float scale, float decay) {
@@ -174,11 +174,11 @@ __global__ void __launch_bounds__(kThreads)
   const Rule rule(now);
   const float scale = static_cast<float>(numbers->scale);
   const float decay = regularized ? static_cast<float>(task.weight_decay) : 0;
-  constexpr int kNeighbours = kPack<float>;
+  constexpr int kNeighbors = kPack<float>;
   const bool in_packs =
-      (block.range.begin | block.range.end) % kNeighbours == 0 &&
-      reinterpret_cast<uintptr_t>(block.copy) % (kNeighbours * sizeof(__half)) == 0;
-  const double squares = in_packs ? UpdatePacks<kNeighbours>(task, block, rule, scale, decay)
+      (block.range.begin | block.range.end) % kNeighbors == 0 &&
+      reinterpret_cast<uintptr_t>(block.copy) % (kNeighbors * sizeof(__half)) == 0;
+  const double squares = in_packs ? UpdatePacks<kNeighbors>(task, block, rule, scale, decay)
                                   : UpdatePacks<1>(task, block, rule, scale, decay);
   if (threadIdx.x == 0 && task.squares != nullptr)
     task.squares[blockIdx.x] = regularized ? squares : 0;

@@ -190,7 +190,7 @@ class BatchNorm : public CudaKernel {
                      in<T>(Forward::kX),
                      in<T>(Forward::kResidual),
                      out<T>(Forward::kY),
-                     {out<uint8_t>(Forward::kPassed)},
+                     {out<uint8_t>(Forward::kReluBitmask)},
                      Relu(a_)});
   }
   RankMessage message() const {

@@ -46,7 +46,7 @@ struct Relu {
 // Bits of what is above 0, see BatchNormAttributes. Those of a pack are read and written at once.
 template <int N>
 struct Passed {
-  static constexpr int kBits = BatchNormAttributes::kPassedBits;
+  static constexpr int kBits = BatchNormAttributes::kReluBitmaskBits;
   using Bits = std::conditional_t<(N > kBits), uint16_t, uint8_t>;
   uint8_t* bytes = nullptr;
 

@@ -10,7 +10,7 @@ using Backward = BatchNormBackwardPlaces;
 
 // What may be there beside dy and x, which takes registers and with them the reads that are under
 // way: nothing; dy2 and the bits of what passed; dy2 and y.
-enum class Beside : uint8_t { kNothing, kPassed, kY };
+enum class Beside : uint8_t { kNothing, kReluBitmask, kY };
 
 // Of what g is made: dy + dy2 where the ReLU let y through. y and passed are null where x tells it.
 template <typename T, int N>
@@ -25,7 +25,7 @@ struct GradientSources {
 
   Beside beside() const {
     if (relu.present && y != nullptr) return Beside::kY;
-    return dy2 != nullptr || (relu.present && passed.bytes != nullptr) ? Beside::kPassed
+    return dy2 != nullptr || (relu.present && passed.bytes != nullptr) ? Beside::kReluBitmask
                                                                        : Beside::kNothing;
   }
   // After the first pass, which leaves g in dresidual where there is one.
@@ -53,7 +53,7 @@ struct MaskedGradient {
     Pack<T, N> dy, x;
     std::conditional_t<kAlone, Nothing, Pack<T, N>> dy2;
     std::conditional_t<kBeside == Beside::kY, Pack<T, N>, Nothing> y;
-    std::conditional_t<kBeside == Beside::kPassed, typename Passed<N>::Bits, Nothing> passed;
+    std::conditional_t<kBeside == Beside::kReluBitmask, typename Passed<N>::Bits, Nothing> passed;
   };
   struct Values {
     Floats<N> g, x;
@@ -72,7 +72,7 @@ struct MaskedGradient {
       if (from.dy2 != nullptr) packs.dy2 = ReadPack<N>(from.dy2 + at);
     }
     if constexpr (kBeside == Beside::kY) packs.y = ReadPack<N>(from.y + at);
-    if constexpr (kBeside == Beside::kPassed) {
+    if constexpr (kBeside == Beside::kReluBitmask) {
       if (from.passed.bytes != nullptr) packs.passed = from.passed.At(at);
     }
     return packs;
@@ -89,7 +89,7 @@ struct MaskedGradient {
     }
     if constexpr (kBeside == Beside::kY) passed = ToFloats(packs.y);
     if (!from.relu.present) return values;
-    if constexpr (kBeside == Beside::kPassed) {
+    if constexpr (kBeside == Beside::kReluBitmask) {
       if (from.passed.bytes != nullptr) {
         for (int i = 0; i < N; ++i)
           values.g[i] = (packs.passed & Passed<N>::Mask(i)) != 0 ? values.g[i] : 0;
@@ -175,12 +175,12 @@ struct ApplyBackward {
     const int64_t pixel = g.from.counted.FromTheEnd(i);
     auto values = g.Mask(column.forward, read.g);
     for (int n = 0; n < N; ++n) {
-      float centred = values.g[n];
+      float centered = values.g[n];
       if (column.Counts(pixel)) {
-        centred -= column.shift[n];
-        centred -= (values.x[n] - column.forward.mean[n]) * column.slope[n];
+        centered -= column.shift[n];
+        centered -= (values.x[n] - column.forward.mean[n]) * column.slope[n];
       }
-      values.g[n] = column.forward.scale[n] * centred;
+      values.g[n] = column.forward.scale[n] * centered;
     }
     if constexpr (!Masked::kAlone) {
       if (addend != nullptr) {
@@ -250,7 +250,7 @@ class BatchNormBackward : public CudaKernel {
         in<T>(Backward::kDy2),
         in<T>(Backward::kX),
         in<T>(Backward::kY),
-        {in<uint8_t>(Backward::kPassed)},
+        {in<uint8_t>(Backward::kReluBitmask)},
         out<T>(Backward::kDresidual),
         relu_};
     const WriteGradients write{
@@ -279,7 +279,7 @@ class BatchNormBackward : public CudaKernel {
   template <typename F>
   static void With(Beside beside, const F& f) {
     if (beside == Beside::kY) return f.template operator()<Beside::kY>();
-    if (beside == Beside::kPassed) return f.template operator()<Beside::kPassed>();
+    if (beside == Beside::kReluBitmask) return f.template operator()<Beside::kReluBitmask>();
     f.template operator()<Beside::kNothing>();
   }
   template <typename Finish>
@@ -293,7 +293,7 @@ class BatchNormBackward : public CudaKernel {
     const T* addend = in<T>(Backward::kAddend);
     T* dx = out<T>(Backward::kDx);
     const Beside beside =
-        addend != nullptr && g.beside() == Beside::kNothing ? Beside::kPassed : g.beside();
+        addend != nullptr && g.beside() == Beside::kNothing ? Beside::kReluBitmask : g.beside();
     With(beside, [&]<Beside kBeside>() {
       ForMatrix<N>(device_.stream, counted_.all(), channels_,
                    ApplyBackward<T, N, kBeside>{{g}, shift(), slope(), addend, dx});

@@ -45,7 +45,7 @@ template <int kValues, int N, typename F>
 __global__ void __launch_bounds__(kThreads, 2)  // blocks at once: more would want for registers
     ChannelSumsKernel(MatrixCut cut, PartialSums partial, F f) {
   constexpr int kFlush = 32;  // pixels: a float's sum loses digits as it grows
-  MatrixPlace at(cut);
+  MatrixIndex at(cut);
   const int64_t pixels = f.Pixels();
   if (at.end > pixels) at.end = pixels;
   // Seldom added to: registers are wanted for reads that are under way.

@@ -1,5 +1,5 @@
 // Elements of activations: float, __nv_bfloat16 or __half. All arithmetic is in fp32. A thread
-// takes some neighbours at once, 16 bytes or at least 4 where their number can be divided so:
+// takes some neighbors at once, 16 bytes or at least 4 where their number can be divided so:
 // packs, which are as narrow in registers as in memory until they are made floats. Private to the
 // folder.
 #pragma once
@@ -19,7 +19,7 @@ namespace carole::cuda {
 template <typename T>
 inline constexpr int kPack = 16 / sizeof(T);
 
-// Neighbours as they lie in memory. In whole words: nvcc gives each narrow element a register.
+// Neighbors as they lie in memory. In whole words: nvcc gives each narrow element a register.
 template <typename T, int N>
 struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) Pack {
   using Word = std::conditional_t<sizeof(T) < 4 && N * sizeof(T) % 4 == 0, uint32_t, T>;
@@ -111,18 +111,18 @@ auto WithType(DType dtype, F f) {
   }
 }
 
-// Calls f.operator()<T, N>() for the largest packs of which `neighbours` are a whole number.
+// Calls f.operator()<T, N>() for the largest packs of which `neighbors` are a whole number.
 template <typename T, typename F>
-auto WithPacksOf(int64_t neighbours, F f) {
-  if (neighbours % kPack<T> == 0) return f.template operator()<T, kPack<T>>();
+auto WithPacksOf(int64_t neighbors, F f) {
+  if (neighbors % kPack<T> == 0) return f.template operator()<T, kPack<T>>();
   if constexpr (sizeof(T) == 2) {
-    if (neighbours % 2 == 0) return f.template operator()<T, 2>();
+    if (neighbors % 2 == 0) return f.template operator()<T, 2>();
   }
   return f.template operator()<T, 1>();
 }
 template <typename F>
-auto WithPacks(DType dtype, int64_t neighbours, F f) {
-  return WithType(dtype, [&]<typename T>() { return WithPacksOf<T>(neighbours, f); });
+auto WithPacks(DType dtype, int64_t neighbors, F f) {
+  return WithType(dtype, [&]<typename T>() { return WithPacksOf<T>(neighbors, f); });
 }
 
 // The kernels K<T> and K<T, N> for the operation.
@@ -133,8 +133,8 @@ std::unique_ptr<Kernel> MakeTyped(const OpSpec& spec, const Device& device) {
   });
 }
 template <template <typename, int> class K>
-std::unique_ptr<Kernel> MakePacked(const OpSpec& spec, const Device& device, int64_t neighbours) {
-  return WithPacks(ElementType(spec), neighbours,
+std::unique_ptr<Kernel> MakePacked(const OpSpec& spec, const Device& device, int64_t neighbors) {
+  return WithPacks(ElementType(spec), neighbors,
                    [&]<typename T, int N>() -> std::unique_ptr<Kernel> {
                      return std::make_unique<K<T, N>>(spec, device);
                    });

@@ -9,11 +9,11 @@ namespace carole::cuda {
 namespace {
 
 // The numbers of LrnAttributes in the kernels' precision, and where a pixel's channels end.
-struct Neighbourhood {
+struct Neighborhood {
   int64_t channels, radius;
   float bias, alpha, beta;
 
-  Neighbourhood(const LrnAttributes& a, int64_t channels)
+  Neighborhood(const LrnAttributes& a, int64_t channels)
       : channels(channels),
         radius(a.radius),
         bias(static_cast<float>(a.bias)),
@@ -37,7 +37,7 @@ struct Neighbourhood {
 
 template <typename T>
 struct LrnForward {
-  Neighbourhood n;
+  Neighborhood n;
   const T* x;
   T* y;
 
@@ -52,7 +52,7 @@ struct LrnForward {
 // First s_c^-beta of every element, and dy_c x_c s_c^(-beta-1).
 template <typename T>
 struct LrnFactors {
-  Neighbourhood n;
+  Neighborhood n;
   const T *dy, *x;
   float *factors, *products;
 
@@ -68,7 +68,7 @@ struct LrnFactors {
 
 template <typename T>
 struct LrnBackward {
-  Neighbourhood n;
+  Neighborhood n;
   const T *dy, *x;
   const float *factors, *products;
   T* dx;
@@ -92,7 +92,7 @@ class LrnKernel : public CudaKernel {
  protected:
   int64_t pixels() const { return in_shape(0).size() / n_.channels; }
 
-  const Neighbourhood n_;
+  const Neighborhood n_;
 };
 
 template <typename T>

@@ -79,10 +79,10 @@ __global__ void __launch_bounds__(kThreads) CrossEntropyKernel(CrossEntropy a) {
   const double log_sum = log(normalizer.sum);
   double loss = 0;
   for (int64_t i = threadIdx.x; i < a.classes; i += kThreads) {
-    const double centred = x[i] - normalizer.top;
+    const double centered = x[i] - normalizer.top;
     const double target = (i == a.labels[row] ? 1 - a.smoothing : 0.0) + a.smoothing / a.classes;
-    loss += target * (log_sum - centred);
-    const double p = expf(static_cast<float>(centred)) / normalizer.sum;
+    loss += target * (log_sum - centered);
+    const double p = expf(static_cast<float>(centered)) / normalizer.sum;
     a.dlogits[first + i] = static_cast<float>(weight * (p - target));
   }
   loss = Combine(loss, Sum());

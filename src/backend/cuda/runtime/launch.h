@@ -113,10 +113,10 @@ struct MatrixCut {
 };
 
 // Where a thread stands in it: its column, and its pixels. Those that are one too many have none.
-struct MatrixPlace {
+struct MatrixIndex {
   int64_t column, begin, end, step;
 
-  __device__ explicit MatrixPlace(const MatrixCut& cut)
+  __device__ explicit MatrixIndex(const MatrixCut& cut)
       : column(int64_t{blockIdx.x} * cut.lanes + threadIdx.x % cut.lanes),
         begin(int64_t{blockIdx.y} * cut.chunk + threadIdx.x / cut.lanes),
         end((int64_t{blockIdx.y} + 1) * cut.chunk),
@@ -145,7 +145,7 @@ struct ImagePixel {
 template <int N, typename F>
 __global__ void __launch_bounds__(kThreads, 2)  // blocks at once: one reads, one calculates
     ForMatrixKernel(MatrixCut cut, F f) {
-  const MatrixPlace at(cut);
+  const MatrixIndex at(cut);
   if (at.begin >= at.end) return;
   const auto column = f.Column(at.column * N);
   if constexpr (ReadsAhead<F>) {

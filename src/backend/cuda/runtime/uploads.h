@@ -1,5 +1,5 @@
 // Copies to a device beside its kernels: in a stream of their own, which events join to that of the
-// kernels. What Backend::Upload() and its neighbours promise (src/backend/backend.h).
+// kernels. What Backend::Upload() and its neighbors promise (src/backend/backend.h).
 #pragma once
 
 #include <cstddef>

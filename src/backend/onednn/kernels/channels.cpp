@@ -14,7 +14,7 @@ template <typename T>
 class ChannelCopy : public Kernel {
  public:
   ChannelCopy(const OpSpec& spec, int threads) : threads_(threads) {
-    // Blocks, where any input has them, are what the neighbours want.
+    // Blocks, where any input has them, are what the neighbors want.
     Layout like;
     for (const TensorSpec& t : spec.inputs) {
       input_layouts_.push_back(KnownLayout(t));

@@ -51,7 +51,7 @@ Md Wanted(const TensorSpec& t) {
 }
 
 // `like` if that is blocked by channels: then this tensor in the same blocks. Left to itself, the
-// library takes NHWC for a strided gradient between blocked neighbours, and two reorders cost more
+// library takes NHWC for a strided gradient between blocked neighbors, and two reorders cost more
 // than that kernel gains.
 Md BlockedLike(const TensorSpec& t, const Layout& like) {
   const auto* layout = dynamic_cast<const MdLayout*>(like.opaque());

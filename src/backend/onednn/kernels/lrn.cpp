@@ -1,4 +1,4 @@
-// Local response normalization in NHWC, where a pixel's channels are neighbours. (oneDNN's own
+// Local response normalization in NHWC, where a pixel's channels are neighbors. (oneDNN's own
 // wants a workspace between forward and backward, and blocked layouts that only nets without LRN
 // profit from.)
 #include "src/backend/onednn/kernels/onednn.h"

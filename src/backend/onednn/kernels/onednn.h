@@ -37,7 +37,7 @@ bool HasIsa(dnnl::cpu_isa isa);
 dnnl::memory::dims Dims(const Shape& shape);
 dnnl::memory::data_type DataType(DType dtype);
 
-// Maps (N,C,H,W) in blocks of channels (nChw16c, nChw8c), the library's favourite layouts: the
+// Maps (N,C,H,W) in blocks of channels (nChw16c, nChw8c), the library's favorite layouts: the
 // block it takes on this CPU, 16 or 8, or 0 where it takes plain layouts; such maps; and the block
 // of what this describes, 0 where that lies in another way.
 int64_t ChannelBlock();
@@ -50,7 +50,7 @@ Md AnyMd(const TensorSpec& spec);
 // A filter seen with its groups apart: (groups, K/groups, C/groups, R, S).
 Md GroupedFilterMd(const TensorSpec& spec, int64_t groups);
 
-// The other way: plain layouts are recognised, everything else stays opaque.
+// The other way: plain layouts are recognized, everything else stays opaque.
 Layout ToLayout(const Md& md, const Shape& shape);
 
 // `{prop_kind, …}` primitives all want these.

@@ -318,7 +318,7 @@ void Dropout(const T* x, T* y, int64_t count, const DropoutWords& w) {
   }
 }
 
-// s^-beta; the common 3/4 by two roots, which vectorise.
+// s^-beta; the common 3/4 by two roots, which vectorize.
 inline float Power(float s, float beta) {
   return beta == 0.75f ? 1 / std::sqrt(s * std::sqrt(s)) : std::pow(s, -beta);
 }

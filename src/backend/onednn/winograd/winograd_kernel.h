@@ -151,17 +151,17 @@ class WinogradKernel : public Kernel {
   void ForTeams(const F& work) {
     omp_set_num_threads(team_size_);
     if (teams_ == 1) return work(0);
-    std::exception_ptr trouble;  // must not leave the region
+    std::exception_ptr problem;  // must not leave the region
 #pragma omp parallel for num_threads(teams_) schedule(static, 1)
     for (int team = 0; team < teams_; ++team) {
       try {
         work(team);
       } catch (...) {
-#pragma omp critical(winograd_trouble)
-        trouble = std::current_exception();
+#pragma omp critical(winograd_problem)
+        problem = std::current_exception();
       }
     }
-    if (trouble) std::rethrow_exception(trouble);
+    if (problem) std::rethrow_exception(problem);
   }
 
   // `work(begin, end)` over the pairs of channels, which the transforms of filters take.

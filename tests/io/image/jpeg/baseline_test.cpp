@@ -16,7 +16,7 @@ struct Outcome {
 };
 
 // The window is cut to the image, whatever size damage gave it.
-Outcome DecodeWindow(const std::string& bytes, Window window, const JpegOptions& options) {
+Outcome DecodeWindow(const std::string& bytes, Region window, const JpegOptions& options) {
   static JpegDecoder decoder;
   Outcome outcome;
   Image image;
@@ -36,7 +36,7 @@ Outcome DecodeWindow(const std::string& bytes, Window window, const JpegOptions&
 }
 
 // True when io/jpeg decoded the window.
-bool ExpectLibjpegsPixels(const std::string& bytes, const Window& window, int channels) {
+bool ExpectLibjpegsPixels(const std::string& bytes, const Region& window, int channels) {
   const Outcome own = DecodeWindow(bytes, window, {.channels = channels});
   const Outcome wanted = DecodeWindow(bytes, window, {.channels = channels, .only_libjpeg = true});
   EXPECT_EQ(own.error, wanted.error);
@@ -53,7 +53,7 @@ void ExpectOwnDecoderEqualsLibjpeg(int height, int width, const Encoding& encodi
   for (const int channels : {1, 3}) {
     EXPECT_TRUE(ExpectLibjpegsPixels(bytes, {.height = height, .width = width}, channels));
     for (int round = 0; round < rounds; ++round) {
-      Window window{.height = 1 + draw(height), .width = 1 + draw(width)};
+      Region window{.height = 1 + draw(height), .width = 1 + draw(width)};
       window.top = draw(height - window.height + 1);
       window.left = draw(width - window.width + 1);
       EXPECT_TRUE(ExpectLibjpegsPixels(bytes, window, channels));
@@ -63,7 +63,7 @@ void ExpectOwnDecoderEqualsLibjpeg(int height, int width, const Encoding& encodi
 }
 
 constexpr std::pair<int, int> kSamplings[] = {{1, 1}, {2, 1}, {2, 2}};
-constexpr Encoding kGrey{.in = JCS_GRAYSCALE, .file = JCS_GRAYSCALE, .components = 1};
+constexpr Encoding kGray{.in = JCS_GRAYSCALE, .file = JCS_GRAYSCALE, .components = 1};
 
 TEST(JpegBaseline, EqualsLibjpegForAllSizesAndWindows) {
   for (const auto& [horizontal, vertical] : kSamplings) {
@@ -74,7 +74,7 @@ TEST(JpegBaseline, EqualsLibjpegForAllSizesAndWindows) {
                                     25);
     }
   }
-  ExpectOwnDecoderEqualsLibjpeg(45, 67, kGrey, 25);
+  ExpectOwnDecoderEqualsLibjpeg(45, 67, kGray, 25);
 }
 
 TEST(JpegBaseline, EqualsLibjpegAtEveryAlignmentOfASmallWindow) {
@@ -82,7 +82,7 @@ TEST(JpegBaseline, EqualsLibjpegAtEveryAlignmentOfASmallWindow) {
     const std::string bytes =
         Encode(50, 52, {.horizontal = horizontal, .vertical = vertical, .quality = 95});
     for (int at = 0; at < 48 * 48; ++at) {
-      const Window window{.top = at / 48, .left = at % 48, .height = 2, .width = 3 + at % 2};
+      const Region window{.top = at / 48, .left = at % 48, .height = 2, .width = 3 + at % 2};
       ASSERT_TRUE(ExpectLibjpegsPixels(bytes, window, 3));
     }
   }
@@ -114,7 +114,7 @@ TEST(JpegBaseline, EqualsLibjpegAcrossRestarts) {
 }
 
 TEST(JpegBaseline, LeavesOtherKindsToLibjpeg) {
-  const Window all{.height = 20, .width = 20};
+  const Region all{.height = 20, .width = 20};
   for (const Encoding& encoding :
        {Encoding{.progressive = true}, Encoding{.horizontal = 1, .vertical = 2},
         Encoding{.horizontal = 4, .vertical = 1},
@@ -146,7 +146,7 @@ TEST(JpegBaseline, DamageComesOutAsLibjpegHasIt) {
       file.SetByte(first + rng.NextBelow(whole.size() - first), static_cast<char>(rng.Next()));
     }
     // Damage of the size may make it enormous: slow, not unsafe.
-    const Window window{
+    const Region window{
         .top = round % 20, .left = round % 23, .height = 1 + round % 24, .width = 1 + round % 29};
     own += ExpectLibjpegsPixels(file.bytes, window, round % 2 == 0 ? 3 : 1) ? 1 : 0;
     ASSERT_FALSE(HasFailure()) << "round " << round;

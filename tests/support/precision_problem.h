@@ -9,7 +9,7 @@
 namespace carole::testing {
 
 // Makes the backend compute in it. Empty, or why that cannot be.
-inline std::string PrecisionTrouble(Precision precision, Backend& backend) {
+inline std::string PrecisionProblem(Precision precision, Backend& backend) {
   try {
     backend.SetPrecision(precision);
     return "";
